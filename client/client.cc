@@ -91,15 +91,6 @@ double Random() {
   return std::uniform_real_distribution<double>()(generator);
 }
 
-// An error of this side: nothing was sent.
-Error OfThisSide(const absl::Status& status) {
-  Error error;
-  error.code = static_cast<grpc::StatusCode>(status.code());  // the same numbers
-  error.message = std::string(status.message());
-  error.attempts = 0;
-  return error;
-}
-
 }  // namespace
 
 absl::Status CheckMaySendToken(const ClientOptions& options, const std::string& target) {
@@ -121,9 +112,17 @@ Client::Client(ClientOptions options)
       shared_memory_(v1::SharedMemoryService::NewStub(channel_)),
       health_(grpc::health::v1::Health::NewStub(channel_)) {}
 
+milliseconds Client::Allowed(milliseconds deadline) const {
+  return std::clamp(deadline.count() > 0 ? deadline : options_.deadline, milliseconds(0), kLongest);
+}
+
 Client::Time Client::DeadlineOf(CallOptions call) const {
-  const milliseconds allowed = call.deadline.count() > 0 ? call.deadline : options_.deadline;
-  return steady_clock::now() + std::clamp(allowed, milliseconds(0), kLongest);
+  return steady_clock::now() + Allowed(call.deadline);
+}
+
+std::optional<milliseconds> Client::DelayBefore(int attempts, const Failure& failure,
+                                                milliseconds remaining) const {
+  return DelayBeforeRetry(options_.retry, attempts, failure, remaining, Random());
 }
 
 absl::Status Client::CheckSecurity() {
@@ -178,14 +177,7 @@ Result<Response> Client::Call(Stub& stub,
                               grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
                                                            Response*),
                               const Request& request, Time deadline, Repeat repeat) {
-  // protobuf ends there; gRPC would end the process.
-  if (const size_t size = request.ByteSizeLong(); size > INT_MAX) {
-    Error error;
-    error.code = grpc::StatusCode::RESOURCE_EXHAUSTED;
-    error.message =
-        "the request has " + std::to_string(size) + " bytes; messages are limited to 2 GiB";
-    return error;
-  }
+  if (const auto too_long = CheckSize(request)) return *too_long;
   std::optional<Error> first;  // failure
   for (int attempts = 1;; ++attempts) {
     grpc::ClientContext context;
@@ -214,8 +206,7 @@ Result<Response> Client::Call(Stub& stub,
         failure.pushback = std::string_view(found->second.data(), found->second.size());
       }
     }
-    const auto delay =
-        DelayBeforeRetry(options_.retry, attempts, failure, Remaining(deadline), Random());
+    const auto delay = DelayBefore(attempts, failure, Remaining(deadline));
     if (!delay) {
       // What went wrong, not what came of it: a server that broke refuses connections afterwards.
       const bool said_no_more = error.code == grpc::StatusCode::UNAVAILABLE ||
@@ -236,6 +227,28 @@ Result<v1::AttendResponse> Client::Attend(const v1::AttendRequest& request, Call
 
 Result<v1::EncodeResponse> Client::Encode(const v1::EncodeRequest& request, CallOptions call) {
   return Call(*encoder_, &v1::EncoderService::Stub::Encode, request, DeadlineOf(call));
+}
+
+std::unique_ptr<Client::AttendStreaming> Client::AttendStream(AttendStreaming::Source source,
+                                                              StreamOptions options) {
+  options.deadline = Allowed(options.deadline);
+  return std::make_unique<AttendStreaming>(
+      *this,
+      [this](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
+        return attention_->PrepareAsyncAttendStream(context, queue);
+      },
+      std::move(source), options);
+}
+
+std::unique_ptr<Client::EncodeStreaming> Client::EncodeStream(EncodeStreaming::Source source,
+                                                              StreamOptions options) {
+  options.deadline = Allowed(options.deadline);
+  return std::make_unique<EncodeStreaming>(
+      *this,
+      [this](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
+        return encoder_->PrepareAsyncEncodeStream(context, queue);
+      },
+      std::move(source), options);
 }
 
 Result<v1::ListModelsResponse> Client::ListModels(CallOptions call) {

@@ -38,6 +38,7 @@
 #include "client/error.h"
 #include "client/retry.h"
 #include "client/shared_memory.h"
+#include "client/stream.h"
 #include "client/tls.h"
 #include "client/token.h"
 #include "grpc/health/v1/health.grpc.pb.h"
@@ -79,6 +80,13 @@ class Client {
 
   Result<v1::AttendResponse> Attend(const v1::AttendRequest& request, CallOptions call = {});
   Result<v1::EncodeResponse> Encode(const v1::EncodeRequest& request, CallOptions call = {});
+  // Many requests over one call: client/stream.h.
+  using AttendStreaming = Stream<v1::AttendRequest, v1::AttendResponse>;
+  using EncodeStreaming = Stream<v1::EncodeRequest, v1::EncodeResponse>;
+  std::unique_ptr<AttendStreaming> AttendStream(AttendStreaming::Source source,
+                                                StreamOptions options = {});
+  std::unique_ptr<EncodeStreaming> EncodeStream(EncodeStreaming::Source source,
+                                                StreamOptions options = {});
   Result<v1::ListModelsResponse> ListModels(CallOptions call = {});
   Result<v1::Model> GetModel(const std::string& name, CallOptions call = {});
   Result<v1::ServerInfo> GetServerInfo(CallOptions call = {});
@@ -105,12 +113,19 @@ class Client {
   const ClientOptions& options() const { return options_; }
 
  private:
+  template <typename Request, typename Response>
+  friend class Stream;
+
   using Time = std::chrono::steady_clock::time_point;
 
   // Whether to repeat a call of which nobody knows whether the server took it in.
   enum class Repeat { kYes, kUnlessSent };
 
+  std::chrono::milliseconds Allowed(std::chrono::milliseconds deadline) const;
   Time DeadlineOf(CallOptions call) const;
+  // By the policy of retries: see DelayBeforeRetry.
+  std::optional<std::chrono::milliseconds> DelayBefore(int attempts, const Failure& failure,
+                                                       std::chrono::milliseconds remaining) const;
 
   // Whether the files and the token allow calls.
   absl::Status CheckSecurity();

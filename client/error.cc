@@ -1,11 +1,11 @@
 #include "client/error.h"
 
 #include <array>
+#include <climits>
 #include <cstdint>
 
 #include "client/utf8.h"
 #include "google/rpc/error_details.pb.h"
-#include "google/rpc/status.pb.h"
 
 namespace castor::client {
 namespace {
@@ -57,11 +57,35 @@ std::string Error::ToString() const {
 }
 
 Error ParseError(const grpc::Status& status) {
-  Error error;
-  error.code = status.error_code();
-  error.message = status.error_message();
   google::rpc::Status details;
-  if (!details.ParseFromString(status.error_details())) return error;
+  if (!details.ParseFromString(status.error_details())) details.Clear();
+  details.set_code(status.error_code());
+  details.set_message(status.error_message());
+  return ParseError(details);
+}
+
+Error OfThisSide(const absl::Status& status) {
+  Error error;
+  error.code = static_cast<grpc::StatusCode>(status.code());  // the same numbers
+  error.message = std::string(status.message());
+  error.attempts = 0;
+  return error;
+}
+
+std::optional<Error> CheckSize(const google::protobuf::MessageLite& message) {
+  const size_t size = message.ByteSizeLong();
+  if (size <= INT_MAX) return std::nullopt;
+  Error error;
+  error.code = grpc::StatusCode::RESOURCE_EXHAUSTED;
+  error.message =
+      "the request has " + std::to_string(size) + " bytes; messages are limited to 2 GiB";
+  return error;
+}
+
+Error ParseError(const google::rpc::Status& details) {
+  Error error;
+  error.code = static_cast<grpc::StatusCode>(details.code());
+  error.message = details.message();
   for (const google::protobuf::Any& detail : details.details()) {
     google::rpc::ErrorInfo info;
     google::rpc::BadRequest bad_request;

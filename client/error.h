@@ -1,6 +1,7 @@
 // Errors as callers of the client see them: the status code and the server's google.rpc details.
 #pragma once
 
+#include <google/protobuf/message_lite.h>
 #include <grpcpp/support/status.h>
 
 #include <chrono>
@@ -9,6 +10,9 @@
 #include <string_view>
 #include <utility>
 #include <variant>
+
+#include "absl/status/status.h"
+#include "google/rpc/status.pb.h"
 
 namespace castor::client {
 
@@ -32,9 +36,17 @@ struct Error {
 // "INVALID_ARGUMENT" and so on.
 std::string_view NameOf(grpc::StatusCode code);
 
-// Reads the details of a status that is not OK. Details that are missing or malformed leave the
-// fields they would fill empty.
+// Reads the details of a status that is not OK, of a call or of one message of a stream. Details
+// that are missing or malformed leave the fields they would fill empty.
 Error ParseError(const grpc::Status& status);
+Error ParseError(const google::rpc::Status& status);
+
+// An error of this side: nothing was sent.
+Error OfThisSide(const absl::Status& status);
+
+// The error of a message that cannot be sent; nullopt: it can. protobuf ends at 2 GiB, and gRPC
+// would end the process.
+std::optional<Error> CheckSize(const google::protobuf::MessageLite& message);
 
 // A value or the error that took its place.
 template <typename T>

@@ -1,6 +1,7 @@
 #include "client/file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,16 +30,6 @@ int OpenAt(const std::string& path, int flags) {
     descriptor = open(path.c_str(), flags | O_CLOEXEC, 0666);
   } while (descriptor < 0 && errno == EINTR);
   return descriptor;
-}
-
-absl::Status WriteAll(int descriptor, std::string_view bytes, const std::string& name) {
-  while (!bytes.empty()) {
-    const ssize_t put = write(descriptor, bytes.data(), bytes.size());
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return Failed("write", name, errno);
-    bytes.remove_prefix(static_cast<size_t>(put));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -77,20 +68,65 @@ absl::Status InputFile::Append(size_t size, std::string* bytes) {
   return absl::OkStatus();
 }
 
-absl::Status WriteFile(const std::string& path, std::initializer_list<std::string_view> pieces) {
+std::optional<int64_t> InputFile::size() const {
+  struct stat file {};
+  if (fstat(descriptor_, &file) != 0 || !S_ISREG(file.st_mode)) return std::nullopt;
+  return file.st_size;
+}
+
+absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
   const int descriptor = OpenAt(path, O_WRONLY | O_CREAT | O_TRUNC);
   if (descriptor < 0) return Failed("write", Quoted(path), errno);
-  absl::Status status;
-  for (const std::string_view piece : pieces) {
-    if (status.ok()) status = WriteAll(descriptor, piece, Quoted(path));
+  return OutputFile(descriptor, Quoted(path));
+}
+
+OutputFile OutputFile::StandardOutput() {
+  return OutputFile(fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0), "to standard output");
+}
+
+OutputFile::OutputFile(int descriptor, std::string name)
+    : descriptor_(descriptor), name_(std::move(name)) {}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)), name_(std::move(other.name_)) {}
+
+OutputFile::~OutputFile() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+absl::Status OutputFile::Append(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = write(descriptor_, bytes.data(), bytes.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return Failed("write", name_, errno);
+    bytes.remove_prefix(static_cast<size_t>(put));
   }
-  // Some file systems report only now that there was no room.
-  if (close(descriptor) != 0 && status.ok()) status = Failed("write", Quoted(path), errno);
+  return absl::OkStatus();
+}
+
+bool OutputFile::rewinds() const { return lseek(descriptor_, 0, SEEK_CUR) >= 0; }
+
+absl::Status OutputFile::Replace(std::string_view bytes) {
+  if (lseek(descriptor_, 0, SEEK_SET) < 0) return Failed("write", name_, errno);
+  return Append(bytes);
+}
+
+absl::Status OutputFile::Close() {
+  if (close(std::exchange(descriptor_, -1)) == 0) return absl::OkStatus();
+  return Failed("write", name_, errno);
+}
+
+absl::Status WriteFile(const std::string& path, std::initializer_list<std::string_view> pieces) {
+  absl::StatusOr<OutputFile> file = OutputFile::Create(path);
+  if (!file.ok()) return file.status();
+  absl::Status status;
+  for (const std::string_view piece : pieces) status.Update(file->Append(piece));
+  status.Update(file->Close());
   return status;
 }
 
 absl::Status WriteStandardOutput(std::string_view bytes) {
-  return WriteAll(STDOUT_FILENO, bytes, "to standard output");
+  return OutputFile::StandardOutput().Append(bytes);
 }
 
 }  // namespace castor::client

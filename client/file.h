@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -27,12 +29,42 @@ class InputFile {
   // so it is safe to ask for as many as a file merely claims to have.
   absl::Status Append(size_t size, std::string* bytes);
 
+  // In bytes; nullopt of what has no size, such as a pipe.
+  std::optional<int64_t> size() const;
+
   const std::string& name() const { return name_; }  // for messages: the path in quotes
 
  private:
   InputFile(int descriptor, std::string name);
 
   int descriptor_;  // -1: moved from, or standard input is closed
+  std::string name_;
+};
+
+// A file, pipe or device that is written piece by piece. After an error, what was written so far
+// stays in it. Movable; for one thread at a time.
+class OutputFile {
+ public:
+  // Creates or overwrites it.
+  static absl::StatusOr<OutputFile> Create(const std::string& path);
+  static OutputFile StandardOutput();
+
+  OutputFile(OutputFile&& other) noexcept;
+  OutputFile& operator=(OutputFile&&) = delete;
+  ~OutputFile();
+
+  absl::Status Append(std::string_view bytes);
+  // Whether bytes that were written can be replaced; not of a pipe.
+  bool rewinds() const;
+  // Replaces the file's first bytes.
+  absl::Status Replace(std::string_view bytes);
+  // Some file systems report only now that there was no room.
+  absl::Status Close();
+
+ private:
+  OutputFile(int descriptor, std::string name);
+
+  int descriptor_;  // -1: closed, or moved from
   std::string name_;
 };
 

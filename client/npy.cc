@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/file.h"
 #include "client/tensor.h"
 
 namespace castor::client {
@@ -162,6 +161,15 @@ std::string FormatHeader(const v1::Tensor& tensor) {
   return bytes + header;
 }
 
+// Always 128 bytes: two sizes of at most 19 digits fit in what the first 64 leave.
+std::string RowsHeader(int64_t rows, int64_t width) {
+  v1::Tensor tensor;
+  tensor.set_dtype(v1::FLOAT32);
+  tensor.add_shape(rows);
+  tensor.add_shape(width);
+  return FormatHeader(tensor);
+}
+
 }  // namespace
 
 absl::StatusOr<v1::Tensor> ParseNpy(std::string_view bytes) {
@@ -197,6 +205,33 @@ absl::StatusOr<v1::Tensor> ReadNpy(const std::string& path) {
 
 absl::Status WriteNpy(const std::string& path, const v1::Tensor& tensor) {
   return WriteFile(path, {FormatHeader(tensor), tensor.raw()});
+}
+
+absl::StatusOr<NpyRows> NpyRows::Create(const std::string& path) {
+  absl::StatusOr<OutputFile> file = OutputFile::Create(path);
+  if (!file.ok()) return file.status();
+  NpyRows rows(*std::move(file));
+  // Of the same size as the header that takes its place: see FormatHeader.
+  if (rows.rewinds_) {
+    if (absl::Status s = rows.file_.Append(RowsHeader(0, 1)); !s.ok()) return s;
+  }
+  return rows;
+}
+
+absl::Status NpyRows::Append(const std::vector<float>& values) {
+  const std::string_view bytes(reinterpret_cast<const char*>(values.data()),
+                               values.size() * sizeof(float));
+  values_ += static_cast<int64_t>(values.size());
+  if (rewinds_) return file_.Append(bytes);
+  kept_ += bytes;
+  return absl::OkStatus();
+}
+
+absl::Status NpyRows::Close(int64_t width) {
+  const std::string header = RowsHeader(values_ / width, width);
+  absl::Status status = rewinds_ ? file_.Replace(header) : file_.Append(header + kept_);
+  status.Update(file_.Close());
+  return status;
 }
 
 }  // namespace castor::client

@@ -8,10 +8,13 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "castor/v1/tensor.pb.h"
+#include "client/file.h"
 
 namespace castor::client {
 
@@ -25,5 +28,23 @@ std::string FormatNpy(const v1::Tensor& tensor);
 // The same on files; errors name the path.
 absl::StatusOr<v1::Tensor> ReadNpy(const std::string& path);
 absl::Status WriteNpy(const std::string& path, const v1::Tensor& tensor);
+
+// A file of float32 rows of one width that is written row by row. It is whole once closed. For one
+// thread.
+class NpyRows {
+ public:
+  static absl::StatusOr<NpyRows> Create(const std::string& path);
+
+  absl::Status Append(const std::vector<float>& values);  // whole rows
+  absl::Status Close(int64_t width);
+
+ private:
+  explicit NpyRows(OutputFile file) : file_(std::move(file)), rewinds_(file_.rewinds()) {}
+
+  OutputFile file_;
+  const bool rewinds_;
+  int64_t values_ = 0;
+  std::string kept_;  // where the header cannot be written last, as in a pipe: the rows
+};
 
 }  // namespace castor::client

@@ -8,7 +8,6 @@
 
 #include "engine/base/error.h"
 #include "google/rpc/error_details.pb.h"
-#include "google/rpc/status.pb.h"
 #include "server/logging.h"
 
 namespace castor::server {
@@ -97,8 +96,7 @@ void AddBadRequest(std::string_view field, const std::string& message,
 
 }  // namespace
 
-grpc::Status ToGrpcStatus(const absl::Status& status, const RequestIds& ids) {
-  if (status.ok()) return grpc::Status::OK;
+google::rpc::Status ToDetails(const absl::Status& status, const RequestIds& ids) {
   const grpc::StatusCode code = WireCode(status.code());
   const Reason reason = code == grpc::StatusCode::INTERNAL ? Reason::kInternal : ReasonOf(status);
   std::string message =
@@ -129,8 +127,13 @@ grpc::Status ToGrpcStatus(const absl::Status& status, const RequestIds& ids) {
     request.set_request_id(Printable(ids.request_id, kMaxRequestIdBytes));
     details.add_details()->PackFrom(request);
   }
+  return details;
+}
+
+grpc::Status ToGrpcStatus(const absl::Status& status, const RequestIds& ids) {
+  if (status.ok()) return grpc::Status::OK;
   grpc::Status result;
-  grpc::SetErrorDetails(details, &result);
+  grpc::SetErrorDetails(ToDetails(status, ids), &result);
   return result;
 }
 

@@ -1,9 +1,9 @@
 // The one place where an error of the engine becomes an error on the wire.
 //
-// Every refusal carries google.rpc details in the trailer `grpc-status-details-bin`: ErrorInfo with
-// the reason from a closed list, BadRequest with the field's path if a field is to blame, RetryInfo
-// if a retry makes sense, RequestInfo with the caller's id. Everything is stateless and may be
-// called from any thread.
+// Every refusal carries google.rpc details, of a call in the trailer `grpc-status-details-bin`, of
+// a stream's message in its answer: ErrorInfo with the reason from a closed list, BadRequest with
+// the field's path if a field is to blame, RetryInfo if a retry makes sense, RequestInfo with the
+// caller's id. Everything is stateless and may be called from any thread.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "google/rpc/status.pb.h"
 
 namespace castor::server {
 
@@ -38,8 +39,11 @@ struct RequestIds {
 // the load.
 bool IsServerError(grpc::StatusCode code);
 
-// OK becomes OK. A server fault (INTERNAL, and any code outside the contract) is logged in full
-// under a random id, and the caller gets only that id.
+// What callers are told of an error. A server fault (INTERNAL, and any code outside the contract)
+// is logged in full under a random id, and the caller gets only that id.
+google::rpc::Status ToDetails(const absl::Status& status, const RequestIds& ids);
+
+// The same as the end of a call. OK becomes OK.
 grpc::Status ToGrpcStatus(const absl::Status& status, const RequestIds& ids);
 
 // The value of the trailer `grpc-retry-pushback-ms`, which gRPC's own retries obey: milliseconds to

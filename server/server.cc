@@ -188,6 +188,7 @@ Server::Server(ServerOptions options, Access access, std::unique_ptr<Engine> eng
                metrics_,
                shared_memory_,
                calls_,
+               streams_,
                *authorizer_,
                options_.max_deadline,
                [this] { OnEngineFault(); },
@@ -343,6 +344,7 @@ bool Server::RunDrain(DrainTimes times) {
   // The engine has answered; now the answers' last bytes leave. Watch streams last as long as their
   // callers want.
   health_.Shutdown();
+  streams_.End();
   if (reflection_.has_value()) reflection_->Shutdown();
   const bool quiet =
       lifecycle_.WaitUntilQuiet(times.quiet, std::max(end, steady_clock::now() + kMaxUnrest));

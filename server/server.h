@@ -31,6 +31,7 @@
 #include "server/options/options.h"
 #include "server/services/call.h"
 #include "server/services/health_service.h"
+#include "server/services/message_stream.h"
 #include "server/services/reflection_service.h"
 #include "server/services/services.h"
 #include "server/shared_memory.h"
@@ -131,6 +132,7 @@ class Server {
   SharedMemory shared_memory_;
   Connections connections_;
   CallTable calls_;
+  OpenStreams streams_;
   HealthState health_;
   HealthService health_service_;
   std::optional<LoadReports> load_reports_;

@@ -49,12 +49,6 @@ CLI::Validator Target() {
       "");
 }
 
-int Written(const absl::Status& status) {
-  if (status.ok()) return kOk;
-  Complain(std::string(status.message()));
-  return kUsageError;
-}
-
 }  // namespace
 
 v1::Tensor ReadTensor(const std::string& path) {
@@ -180,6 +174,12 @@ int ReportError(const client::Error& error, const CommonFlags& flags) {
   }
   Complain(error.ToString() + (hint.empty() ? "" : "; " + hint));
   return kServerError;
+}
+
+int Written(const absl::Status& status) {
+  if (status.ok()) return kOk;
+  Complain(std::string(status.message()));
+  return kUsageError;
 }
 
 int WriteText(const std::string& text) {

@@ -66,6 +66,9 @@ void AddCommonFlags(CLI::App* command, CommonFlags* flags, bool npy);
 // code.
 int ReportError(const client::Error& error, const CommonFlags& flags);
 
+// Reports an error of writing; returns the exit code.
+int Written(const absl::Status& status);
+
 // Writes text (with its newline) where the flags say, or an .npy file; reports an error if that
 // fails. Returns the exit code.
 int WriteText(const std::string& text);  // to standard output

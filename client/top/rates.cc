@@ -39,11 +39,12 @@ void ForEachCounter(const Rates& rates, std::string_view name, const Visit& visi
   });
 }
 
-// Some families say `method`, others `operation`.
+// Some families say `method`, others `operation`, which is the same for calls and streams.
 std::string RowOf(std::string_view labels) {
   const std::string kernel = LabelOf(labels, "kernel");
   std::string operation = LabelOf(labels, "operation");
   if (operation.empty()) operation = LabelOf(labels, "method");
+  operation = operation.substr(0, operation.find("_stream"));
   return operation + " " + (kernel == "none" ? "-" : kernel);
 }
 

@@ -17,7 +17,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent / "dashboards"
 # What is chosen at the top of a dashboard. Recorded series are a service's and have no pod.
 OF = 'namespace=~"$namespace", pod=~"$pod"'
 SERVICE = 'namespace=~"$namespace"'
-COMPUTING = 'method=~"attend|encode"'
+COMPUTING = 'method=~"(attend|encode)(_stream)?"'
 RATE = "[$__rate_interval]"
 
 GREEN, YELLOW, RED = "green", "#EAB839", "red"

@@ -142,7 +142,8 @@ struct Problem {
 // The bias of key `token` in a head; the next token's is key_bias_heads further.
 inline const float* KeyBiasOf(const Spec& spec, const Problem& problem, int64_t token,
                               int64_t head) {
-  return problem.key_bias + token * spec.key_bias_heads + (spec.key_bias_heads > 1 ? head / spec.group() : 0);
+  return problem.key_bias + token * spec.key_bias_heads +
+         (spec.key_bias_heads > 1 ? head / spec.group() : 0);
 }
 
 // The parameters of both clustered kernels; nullptr for the others.

@@ -67,6 +67,7 @@ absl::Status ConvertRequest(wire::AttendRequest from, DecodedAttend* decoded) {
     if (!s.ok()) return s;
   }
   if (absl::Status s = ConvertPriority(from.priority, &out->call); !s.ok()) return s;
+  if (absl::Status s = ConvertTimeout(from.timeout_ms, &decoded->timeout); !s.ok()) return s;
   std::optional<Kernel> kernel;
   if (absl::Status s = ConvertKernel(from.kernel, CastTensorsFrom::kRequest, regions, &kernel);
       !s.ok()) {
@@ -127,6 +128,7 @@ absl::Status DecodeAttendRequest(const grpc::ByteBuffer& bytes, TenantRegions sh
   out->slices = SliceView(bytes);
   out->regions = RequestRegions(shared_memory);
   out->output.reset();
+  out->timeout.reset();
   wire::AttendRequest message;
   absl::Status status = wire::Parse(&out->slices, &message);
   status.Update(ConvertRequestId(message.request_id, &out->request.call));

@@ -4,6 +4,7 @@
 // Any thread may call the functions; the only argument that they modify is `out`.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string_view>
 
@@ -21,6 +22,7 @@ struct DecodedAttend {
   SliceView slices;
   RequestRegions regions;
   std::optional<OutputRange> output;  // where to write the output's elements; unset: in the answer
+  std::optional<std::chrono::milliseconds> timeout;  // from the message's arrival
 };
 
 // Errors: MALFORMED_MESSAGE for bytes that protobuf's parser refuses, with the byte and the field;

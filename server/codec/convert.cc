@@ -108,6 +108,12 @@ absl::Status ConvertPriority(int32_t priority, CallContext* out) {
   return ConvertEnum(kPriorities, priority, "priority", &out->priority);
 }
 
+absl::Status ConvertTimeout(int32_t timeout_ms, std::optional<std::chrono::milliseconds>* out) {
+  if (timeout_ms < 0) return InvalidField("timeout_ms", "is negative");
+  if (timeout_ms > 0) *out = std::chrono::milliseconds(timeout_ms);
+  return absl::OkStatus();
+}
+
 absl::Status ConvertTensor(const wire::Tensor& tensor, std::string_view field,
                            RequestRegions& regions, TensorInput* out) {
   if (tensor.dtype == v1::DATA_TYPE_UNSPECIFIED) {

@@ -4,6 +4,7 @@
 // only their arguments.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -21,6 +22,7 @@ enum class CastTensorsFrom { kRequest, kModel };
 
 absl::Status ConvertRequestId(wire::Text request_id, CallContext* out);
 absl::Status ConvertPriority(int32_t priority, CallContext* out);
+absl::Status ConvertTimeout(int32_t timeout_ms, std::optional<std::chrono::milliseconds>* out);
 
 // `field` is the tensor's path, such as "query". Its bytes become out->pieces, or, if they are in a
 // shared-memory region, out->file, which `regions` keeps open. Refuses an absent tensor.

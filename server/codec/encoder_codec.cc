@@ -52,7 +52,9 @@ absl::Status ConvertSpans(const std::optional<wire::Spans>& spans, Spans* out) {
   return ConvertEnum(kSpanUnits, spans->unit, "spans.unit", &out->unit.emplace());
 }
 
-absl::Status ConvertRequest(wire::EncodeRequest from, RequestRegions& regions, EncodeRequest* out) {
+absl::Status ConvertRequest(wire::EncodeRequest from, DecodedEncode* decoded) {
+  EncodeRequest* out = &decoded->request;
+  RequestRegions& regions = decoded->regions;
   if (absl::Status s = ConvertInput(from, regions, out); !s.ok()) return s;
   if (absl::Status s = ConvertKernel(from.kernel, CastTensorsFrom::kModel, regions, &out->kernel);
       !s.ok()) {
@@ -70,6 +72,7 @@ absl::Status ConvertRequest(wire::EncodeRequest from, RequestRegions& regions, E
     if (!s.ok()) return s;
   }
   if (absl::Status s = ConvertPriority(from.priority, &out->call); !s.ok()) return s;
+  if (absl::Status s = ConvertTimeout(from.timeout_ms, &decoded->timeout); !s.ok()) return s;
   if (absl::Status s = ConvertSpans(from.spans, &out->spans); !s.ok()) return s;
   if (from.prompt_name.has_value()) out->prompt_name.emplace(*from.prompt_name);
   out->model = from.model;
@@ -88,11 +91,12 @@ absl::Status DecodeEncodeRequest(const grpc::ByteBuffer& bytes, TenantRegions sh
   out->request = EncodeRequest();
   out->slices = SliceView(bytes);
   out->regions = RequestRegions(shared_memory);
+  out->timeout.reset();
   wire::EncodeRequest message;
   absl::Status status = wire::Parse(&out->slices, &message);
   status.Update(ConvertRequestId(message.request_id, &out->request.call));
   if (!status.ok()) return status;
-  return ConvertRequest(std::move(message), out->regions, &out->request);
+  return ConvertRequest(std::move(message), out);
 }
 
 grpc::ByteBuffer EncodeEncodeResponse(std::string_view request_id, EncodeResult result,

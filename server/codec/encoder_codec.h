@@ -4,6 +4,8 @@
 // Any thread may call the functions; the only argument that they modify is `out`.
 #pragma once
 
+#include <chrono>
+#include <optional>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -19,6 +21,7 @@ struct DecodedEncode {
   EncodeRequest request;
   SliceView slices;
   RequestRegions regions;
+  std::optional<std::chrono::milliseconds> timeout;  // from the message's arrival
 };
 
 // Errors are those of DecodeAttendRequest in attention_codec.h.

@@ -146,6 +146,7 @@ struct AttendRequest {
   std::optional<Positions> positions;
   double softcap = 0;
   std::optional<Tensor> key_bias;
+  int32_t timeout_ms = 0;
 
   using Fields =
       FieldList<Field<"request_id", 1, &AttendRequest::request_id>,
@@ -165,7 +166,8 @@ struct AttendRequest {
                 Field<"value_dim", 19, &AttendRequest::value_dim>,
                 Field<"positions", 20, &AttendRequest::positions>,
                 Field<"softcap", 21, &AttendRequest::softcap>,
-                Field<"key_bias", 22, &AttendRequest::key_bias>>;
+                Field<"key_bias", 22, &AttendRequest::key_bias>,
+                Field<"timeout_ms", 23, &AttendRequest::timeout_ms>>;
 };
 
 // proto/castor/v1/encoder.proto
@@ -232,6 +234,7 @@ struct EncodeRequest {
   std::optional<Text> prompt_name;
   int32_t truncation_side = 0;
   int32_t max_tokens = 0;
+  int32_t timeout_ms = 0;
 
   using Fields = FieldList<
       Field<"request_id", 1, &EncodeRequest::request_id>, Field<"model", 2, &EncodeRequest::model>,
@@ -247,7 +250,8 @@ struct EncodeRequest {
       Field<"spans", 18, &EncodeRequest::spans>,
       Field<"prompt_name", 19, &EncodeRequest::prompt_name>,
       Field<"truncation_side", 20, &EncodeRequest::truncation_side>,
-      Field<"max_tokens", 21, &EncodeRequest::max_tokens>>;
+      Field<"max_tokens", 21, &EncodeRequest::max_tokens>,
+      Field<"timeout_ms", 22, &EncodeRequest::timeout_ms>>;
 };
 
 }  // namespace castor::server::wire

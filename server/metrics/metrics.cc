@@ -20,7 +20,9 @@ using prometheus::Gauge;
 using prometheus::Histogram;
 
 constexpr std::array<std::string_view, kMethods> kMethodNames = {"attend",
+                                                                 "attend_stream",
                                                                  "encode",
+                                                                 "encode_stream",
                                                                  "list_models",
                                                                  "get_model",
                                                                  "load_model",
@@ -60,7 +62,9 @@ constexpr auto kCodes = std::to_array<CodeName>({
 Calls CallsOf(size_t method) {
   switch (static_cast<Method>(method)) {
     case Method::kAttend:
+    case Method::kAttendStream:
     case Method::kEncode:
+    case Method::kEncodeStream:
       return kWorking;
     case Method::kRegisterSharedMemory:
       return kRegistering;

@@ -33,7 +33,9 @@ namespace castor::server {
 // The methods of castor.v1, as the label `method` names them.
 enum class Method {
   kAttend,
+  kAttendStream,  // each message like a call
   kEncode,
+  kEncodeStream,
   kListModels,
   kGetModel,
   kLoadModel,
@@ -43,7 +45,7 @@ enum class Method {
   kUnregisterSharedMemory,
   kListSharedMemory,
 };
-inline constexpr int kMethods = 10;
+inline constexpr int kMethods = 12;
 
 std::string_view NameOf(Method method);  // "attend", "get_server_info"
 

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "engine/base/error.h"
-#include "server/errors.h"
 #include "server/logging.h"
 
 namespace castor::server {
@@ -23,8 +22,16 @@ std::string_view Header(const Metadata& metadata, const char* name) {
 }
 
 std::string_view FullNameOf(Method method) {
-  return method == Method::kAttend ? "castor.v1.AttentionService/Attend"
-                                   : "castor.v1.EncoderService/Encode";
+  switch (method) {
+    case Method::kAttend:
+      return "castor.v1.AttentionService/Attend";
+    case Method::kAttendStream:
+      return "castor.v1.AttentionService/AttendStream";
+    case Method::kEncodeStream:
+      return "castor.v1.EncoderService/EncodeStream";
+    default:
+      return "castor.v1.EncoderService/Encode";
+  }
 }
 
 }  // namespace
@@ -114,18 +121,28 @@ void CallRecord::Answered(const grpc::ByteBuffer& message, std::optional<KernelN
 grpc::Status CallRecord::Refused(const absl::Status& error, std::optional<KernelName> kernel,
                                  std::string_view request_id,
                                  grpc::CallbackServerContext* context) {
-  const grpc::Status status = RefuseCall(
-      error, {.request_id = request_id, .trace_id = trace_.trace_id(), .span_id = trace_.span_id()},
-      context);
-  if (status.error_code() == grpc::StatusCode::INTERNAL && !services_.engine.healthy()) {
-    services_.on_engine_fault();
-  }
+  const grpc::Status status = RefuseCall(error, IdsOf(request_id), context);
   Finished(status.error_code(), kernel, request_id, error);
   return status;
 }
 
+google::rpc::Status CallRecord::RefusedMessage(const absl::Status& error,
+                                               std::optional<KernelName> kernel,
+                                               std::string_view request_id) {
+  google::rpc::Status details = ToDetails(error, IdsOf(request_id));
+  Finished(static_cast<grpc::StatusCode>(details.code()), kernel, request_id, error);
+  return details;
+}
+
+RequestIds CallRecord::IdsOf(std::string_view request_id) const {
+  return {.request_id = request_id, .trace_id = trace_.trace_id(), .span_id = trace_.span_id()};
+}
+
 void CallRecord::Finished(grpc::StatusCode code, std::optional<KernelName> kernel,
                           std::string_view request_id, const absl::Status& error) {
+  if (code == grpc::StatusCode::INTERNAL && !services_.engine.healthy()) {
+    services_.on_engine_fault();
+  }
   const TimePoint now = std::chrono::steady_clock::now();
   const double seconds = std::chrono::duration<double>(now - received_).count();
   const std::string_view ran = kernel.has_value() ? castor::NameOf(*kernel) : "";

@@ -14,6 +14,7 @@
 
 #include "engine/engine.h"
 #include "server/auth/authorizer.h"
+#include "server/errors.h"
 #include "server/lifecycle/lifecycle.h"
 #include "server/metrics/load_report.h"
 #include "server/metrics/metrics.h"
@@ -24,6 +25,8 @@
 
 namespace castor::server {
 
+class OpenStreams;
+
 // Borrowed from the Server, which outlives every call.
 struct ServiceContext {
   Engine& engine;
@@ -31,6 +34,7 @@ struct ServiceContext {
   Metrics& metrics;
   SharedMemory& shared_memory;
   CallTable& calls;
+  OpenStreams& streams;
   const Authorizer& authorizer;
   std::chrono::milliseconds max_deadline;  // caps every call's deadline
   std::function<void()> on_engine_fault;   // must not block; may be called more than once
@@ -55,13 +59,13 @@ struct CallTrace {
   std::string span_id() const;
 };
 
-// For Attend and Encode. The headers of a caller who is not let in (`known` is false) are not
-// believed: such a call is the first of its trace.
+// For Attend, Encode and each message of their streams. The headers of a caller who is not let in
+// (`known` is false) are not believed: such a call is the first of its trace.
 CallTrace BeginTrace(const Tracer& tracer, const grpc::ServerContextBase& context, Method method,
                      bool known);
 
-// One call, from its handler's first line to its last byte: counted in and out of the lifecycle,
-// and in the metrics, the log and its trace once its answer is known.
+// One call, or message of a stream, from its handler's first line to its last byte: counted in and
+// out of the lifecycle, and in the metrics, the log and its trace once its answer is known.
 class CallRecord {
  public:
   CallRecord(const ServiceContext& services, Method method, CallTrace trace = {});
@@ -91,11 +95,15 @@ class CallRecord {
   // Refuses with `error` (see errors.h). The result is what to finish the call with.
   grpc::Status Refused(const absl::Status& error, std::optional<KernelName> kernel,
                        std::string_view request_id, grpc::CallbackServerContext* context);
+  // The same of one message of a stream: what its answer says.
+  google::rpc::Status RefusedMessage(const absl::Status& error, std::optional<KernelName> kernel,
+                                     std::string_view request_id);
 
   // The caller went away. After Answered, its answer counts as lost.
   void Lost() { lost_.store(true, std::memory_order_relaxed); }
 
  private:
+  RequestIds IdsOf(std::string_view request_id) const;
   void Finished(grpc::StatusCode code, std::optional<KernelName> kernel,
                 std::string_view request_id, const absl::Status& error);
 

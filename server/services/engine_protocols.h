@@ -5,8 +5,11 @@
 #include <string_view>
 #include <utility>
 
+#include "castor/v1/attention.pb.h"
+#include "castor/v1/encoder.pb.h"
 #include "server/codec/attention_codec.h"
 #include "server/codec/encoder_codec.h"
+#include "server/services/message.h"
 
 namespace castor::server {
 
@@ -16,9 +19,19 @@ inline std::optional<KernelName> NamedKernel(const Kernel& kernel) {
   return castor::NameOf(kernel);
 }
 
+// The answer to one message of a stream that has none.
+template <typename Response>
+grpc::ByteBuffer EncodeError(std::string_view request_id, google::rpc::Status error) {
+  Response response;
+  response.set_request_id(request_id.data(), request_id.size());
+  *response.mutable_error() = std::move(error);
+  return SerializeMessage(response);
+}
+
 struct AttendProtocol {
   using Decoded = DecodedAttend;
   using Result = AttentionResult;
+  using Response = v1::AttendResponse;
 
   static absl::Status Decode(const grpc::ByteBuffer& bytes, TenantRegions shared_memory,
                              DecodedAttend* decoded) {
@@ -42,6 +55,7 @@ struct AttendProtocol {
 struct EncodeProtocol {
   using Decoded = DecodedEncode;
   using Result = EncodeResult;
+  using Response = v1::EncodeResponse;
 
   static absl::Status Decode(const grpc::ByteBuffer& bytes, TenantRegions shared_memory,
                              DecodedEncode* decoded) {

@@ -12,6 +12,7 @@
 
 #include <grpcpp/support/byte_buffer.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -66,7 +67,7 @@ class RequestShell {
 //   static std::optional<OutputRange> TakeOutput(Decoded&)
 //   static grpc::ByteBuffer Encode(std::string_view request_id, Result,
 //                                  const std::optional<OutputRange>&, double total_us)
-// where Decoded has the members `request`, the engine's type, and `regions`.
+// where Decoded has the members `request`, the engine's type, `regions` and `timeout`.
 template <typename Protocol>
 class EngineRequest {
  public:
@@ -115,7 +116,9 @@ class EngineRequest {
     shared_bytes_ = decoded.regions.input_bytes();
     received_ = origin.received;
     call.received = origin.received;
-    call.deadline = origin.deadline;
+    call.deadline = decoded.timeout.has_value()
+                        ? std::min(origin.deadline, origin.received + *decoded.timeout)
+                        : origin.deadline;
     call.tenant = std::move(origin.tenant);
     traced_ = origin.trace;
     if (traced_ != nullptr) {

@@ -1,5 +1,6 @@
 #include "server/services/engine_call.h"
 #include "server/services/engine_protocols.h"
+#include "server/services/engine_stream.h"
 #include "server/services/services.h"
 
 namespace castor::server {
@@ -8,12 +9,16 @@ AttentionService::AttentionService(const ServiceContext& services)
     : MessageService(services.authorizer) {
   AddMethod("/castor.v1.AttentionService/Attend",
             EngineMethod<AttendProtocol>(services, Method::kAttend));
+  AddMethod("/castor.v1.AttentionService/AttendStream",
+            EngineStreamMethod<AttendProtocol>(services, Method::kAttendStream));
 }
 
 EncoderService::EncoderService(const ServiceContext& services)
     : MessageService(services.authorizer) {
   AddMethod("/castor.v1.EncoderService/Encode",
             EngineMethod<EncodeProtocol>(services, Method::kEncode));
+  AddMethod("/castor.v1.EncoderService/EncodeStream",
+            EngineStreamMethod<EncodeProtocol>(services, Method::kEncodeStream));
 }
 
 }  // namespace castor::server

@@ -56,7 +56,7 @@ absl::Status CallTable::Enter(Row& row, Kind kind, grpc::CallbackServerContext* 
   row.kind_ = kind;
   row.connection_ = connections_.ForCall(context->peer());
   // Refused calls too: their callers have to read the refusal.
-  Limit(row, steady_clock::now() + limits_.transfer);
+  Limit(row, TransferEnd());
 
   const absl::Status room = CheckRoom(row);
   if (MetadataBytes(*context) > limits_.metadata_bytes) {
@@ -96,10 +96,14 @@ absl::Status CallTable::CheckRoom(Row& row) {
 
 void CallTable::Received(Row& row) { Limit(row, TimePoint::max()); }
 
-void CallTable::Expecting(Row& row) { Limit(row, steady_clock::now() + limits_.transfer); }
+void CallTable::Expecting(Row& row) { Limit(row, TransferEnd()); }
 
 void CallTable::Answering(Row& row, TimePoint deadline) {
-  Limit(row, std::min(deadline, steady_clock::now() + limits_.transfer));
+  Limit(row, std::min(deadline, TransferEnd()));
+}
+
+void CallTable::Answered(Row& row) {
+  if (row.connection_ != nullptr) row.connection_->Answered(steady_clock::now());
 }
 
 void CallTable::Cancelled(Row& row) {
@@ -112,9 +116,7 @@ void CallTable::Cancelled(Row& row) {
 
 void CallTable::Leave(Row& row) {
   LeaveConnection(row);
-  if (row.connection_ != nullptr && !row.cancelled() && !row.misbehaved_) {
-    row.connection_->Answered(steady_clock::now());
-  }
+  if (!row.cancelled() && !row.misbehaved_) Answered(row);
   const bool health = row.kind_ == Kind::kHealth;
   if (row.connection_ != nullptr) {
     Host& host = row.connection_->host();

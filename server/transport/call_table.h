@@ -73,6 +73,12 @@ class CallTable {
   // Of a stream: the time for its next message starts.
   void Expecting(Row& row);
 
+  // Of a stream that reads and writes at the same time, which says itself what its time is: an
+  // answer has been sent; when to end the stream, and when the transfer time ends that begins now.
+  void Answered(Row& row);
+  void Limit(Row& row, TimePoint ends);
+  TimePoint TransferEnd() const { return std::chrono::steady_clock::now() + limits_.transfer; }
+
   // An answer goes to gRPC, which must have sent it by `deadline` and within the transfer time.
   void Answering(Row& row, TimePoint deadline);
 
@@ -84,7 +90,6 @@ class CallTable {
 
  private:
   absl::Status CheckRoom(Row& row);
-  void Limit(Row& row, TimePoint ends);
   void LeaveConnection(Row& row);
   void Misbehaved(Row& row, double points);
   void EndOverdue();

@@ -87,8 +87,8 @@ class MessageCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   Handoff handoff_;
 };
 
-// A service whose methods are MessageCalls. Every call of every method passes the authorizer on its
-// way to its reactor.
+// A service whose methods are MessageCalls or streams. Every call of every method passes the
+// authorizer on its way to its reactor.
 class MessageService : public grpc::Service {
  public:
   // The full names of the services whose methods were added; two versions of one can be served by

@@ -86,7 +86,8 @@ void Show(const std::vector<v1::EncodeResponse>& responses, size_t sequences, si
   }
   if (responses.empty()) return;
   RequireClean(answer.Table(1));
-  RequireClean(cli::JsonText(answer.ToJson(1)));
+  RequireClean(cli::JsonText(answer.Sequences()));
+  RequireClean(cli::JsonText(answer.Reports(1)));
   RequireClean(answer.CutText());
   Require(answer.sparse() ||
           answer.rows() * answer.width() == static_cast<int64_t>(answer.values().size()));

@@ -66,10 +66,11 @@ class RawClient {
                      Header(more.first, more.second));
   }
   // The first frame of a message, or all of it.
-  static std::string MessageOf(uint32_t stream, std::string_view message, uint32_t announced) {
+  static std::string MessageOf(uint32_t stream, std::string_view message, uint32_t announced,
+                               bool last = true) {
     std::string body(1, '\0');
     for (int shift = 24; shift >= 0; shift -= 8) body += static_cast<char>(announced >> shift);
-    return DataOf(stream, body.append(message), announced == message.size());
+    return DataOf(stream, body.append(message), last && announced == message.size());
   }
   static std::string DataOf(uint32_t stream, std::string_view bytes, bool end_stream) {
     return Frame(kData, end_stream ? 1 : 0, stream, bytes);

@@ -150,15 +150,6 @@ TEST_F(ServerCallTest, MalformedBytesAreInvalidArgumentForEveryMethod) {
   }
 }
 
-TEST_F(ServerCallTest, StreamsAreNotServed) {
-  grpc::ClientContext attend_context;
-  auto attend = attention_->AttendStream(&attend_context);
-  EXPECT_EQ(attend->Finish().error_code(), grpc::StatusCode::UNIMPLEMENTED);
-  grpc::ClientContext encode_context;
-  auto encode = encoder_->EncodeStream(&encode_context);
-  EXPECT_EQ(encode->Finish().error_code(), grpc::StatusCode::UNIMPLEMENTED);
-}
-
 TEST_F(ServerCallTest, ModelsAreListedAndFoundByName) {
   auto models = v1::ModelService::NewStub(channel_);
   grpc::ClientContext list_context;

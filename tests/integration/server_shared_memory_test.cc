@@ -155,7 +155,7 @@ TEST_F(SharedMemoryTest, EveryKernelAnswersTheSameBytes) {
       if (kernel == 1) request.mutable_clustered()->set_clusters(20);
       if (kernel == 2) request.mutable_improved_clustered()->set_topk(7);
       request.set_return_log_sum_exp(kernel != 3);
-      if (kernel != 3) draw(v1::FLOAT32, {kTokens, kHeads}, request.mutable_key_bias());
+      if (kernel != 3) draw(v1::FLOAT32, {kTokens}, request.mutable_key_bias());
       if (kernel == 0) {
         draw(v1::FLOAT32, {kHeads, 9}, request.mutable_positions()->mutable_relative_bias());
       }

@@ -35,6 +35,11 @@ class FakeEngine final : public Engine {
   void FailWith(absl::Status status);
   // As after a device fault: unhealthy, and every answer is INTERNAL.
   void Break();
+  // Of options(). Before it serves.
+  void SetBudgets(int64_t requests, int64_t bytes) {
+    options_.max_queued_requests = requests;
+    options_.max_queued_bytes = bytes;
+  }
   // What stats() returns from now on instead of its own counts. Not while other threads call it.
   EngineStats& fixed_stats() { return stats_.has_value() ? *stats_ : stats_.emplace(); }
 

@@ -167,26 +167,54 @@ absl::Status EncodeAnswer::Append(v1::EncodeResponse response,
   return absl::OkStatus();
 }
 
+EncodeAnswer::Counts EncodeAnswer::Count() const {
+  Counts all = forgotten_;
+  all.inputs += inputs_.size();
+  all.spans += spans_.size();
+  all.values += values_.size();
+  all.rows += kept_rows();
+  for (const int64_t count : token_counts_) all.tokens += count;
+  all.cut += std::count(truncated_.begin(), truncated_.end(), true);
+  all.cut_spans += std::count_if(spans_.begin(), spans_.end(),
+                                 [](const auto& span) { return span.truncated(); });
+  return all;
+}
+
+void EncodeAnswer::Forget() {
+  forgotten_ = Count();
+  values_.clear();
+  indices_.clear();
+  firsts_ = {0};
+  token_counts_.clear();
+  truncated_.clear();
+  inputs_.clear();
+  spans_.clear();
+  span_names_.clear();
+}
+
+bool EncodeAnswer::ShowsRows() const {
+  const Counts all = Count();
+  return std::max(all.inputs, all.spans) <= kMostTexts && (!per_token_ || last_.labels_size() > 0);
+}
+
 std::string EncodeAnswer::CutText() const {
-  const auto cut = std::count(truncated_.begin(), truncated_.end(), true);
-  const auto cut_spans = std::count_if(spans_.begin(), spans_.end(),
-                                       [](const auto& span) { return span.truncated(); });
-  if (cut == 0 && cut_spans == 0) return "";
-  std::string text = std::to_string(cut) + " of " + std::to_string(inputs_.size()) + " inputs";
-  if (!spans_.empty()) {
-    text += " and " + std::to_string(cut_spans) + " of " + std::to_string(spans_.size()) + " spans";
+  const Counts all = Count();
+  if (all.cut == 0 && all.cut_spans == 0) return "";
+  std::string text = std::to_string(all.cut) + " of " + std::to_string(all.inputs) + " inputs";
+  if (all.spans > 0) {
+    text += " and " + std::to_string(all.cut_spans) + " of " + std::to_string(all.spans) + " spans";
   }
   return text;
 }
 
 std::string EncodeAnswer::Shape() const {
+  const Counts all = Count();
   if (sparse_) {
-    return std::to_string(inputs_.size()) + " sparse rows, " + std::to_string(values_.size()) +
-           " values";
+    return std::to_string(all.inputs) + " sparse rows, " + std::to_string(all.values) + " values";
   }
-  return "[" + std::to_string(rows()) + ", " + std::to_string(width_) + "] FLOAT32, " +
+  return "[" + std::to_string(all.rows) + ", " + std::to_string(width_) + "] FLOAT32, " +
          (per_token_       ? "one row per token"
-          : spans_.empty() ? "one row per sequence"
+          : all.spans == 0 ? "one row per sequence"
                            : "one row per span");
 }
 
@@ -278,9 +306,8 @@ std::string EncodeAnswer::SparseTable() const {
 }
 
 std::string EncodeAnswer::Table(double round_trip_us) const {
-  int64_t tokens = 0;
-  for (const int64_t count : token_counts_) tokens += count;
-  Rows rows = {{"model", last_.model()}, {"output", Shape()}, {"tokens", std::to_string(tokens)}};
+  Rows rows = {
+      {"model", last_.model()}, {"output", Shape()}, {"tokens", std::to_string(Count().tokens)}};
   if (requests_ > 1) {
     rows.emplace_back("requests", std::to_string(requests_) + ", the last one below");
   }
@@ -288,12 +315,11 @@ std::string EncodeAnswer::Table(double round_trip_us) const {
   AppendReports(last_.kernel(), last_.timing(), last_.batch(), last_.memory(), round_trip_us,
                 &rows);
   const std::string text = FormatRows(rows) + "\n";
-  const bool labels = last_.labels_size() > 0;
-  if (std::max(inputs_.size(), spans_.size()) > kMostTexts || (per_token_ && !labels)) {
+  if (!ShowsRows()) {
     return text + "The values are in --output json" + (sparse_ ? "" : " and --output npy") + ".\n";
   }
   if (sparse_) return text + SparseTable();
-  return text + (labels ? LabelTable() : CosineTable());
+  return text + (last_.labels_size() > 0 ? LabelTable() : CosineTable());
 }
 
 Json EncodeAnswer::SpansJson(size_t sequence) const {
@@ -308,13 +334,17 @@ Json EncodeAnswer::SpansJson(size_t sequence) const {
   return spans;
 }
 
-Json EncodeAnswer::ToJson(double round_trip_us) const {
+Json EncodeAnswer::Reports(double round_trip_us) const {
   Json json = cli::ToJson(last_);
   for (const char* repeated : {"lengths", "token_counts", "truncated", "request_id"}) {
     json.erase(repeated);
   }
   json["round_trip_us"] = round_trip_us;
   if (!sparse_) json["shape"] = {rows(), width_};
+  return json;
+}
+
+Json EncodeAnswer::Sequences() const {
   Json sequences = Json::array();
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const bool truncated = truncated_[i];
@@ -334,8 +364,7 @@ Json EncodeAnswer::ToJson(double round_trip_us) const {
     }
     sequences.push_back(std::move(sequence));
   }
-  json["sequences"] = std::move(sequences);
-  return json;
+  return sequences;
 }
 
 }  // namespace castor::cli

@@ -1,4 +1,5 @@
-// The answers of `castor encode`, of all its requests joined, and how they are shown.
+// The answers of `castor encode`, of all its requests joined, and how they are shown. What has been
+// written can be forgotten, and is then only counted.
 #pragma once
 
 #include <cstddef>
@@ -26,18 +27,30 @@ class EncodeAnswer {
   std::string CutText() const;
 
   bool sparse() const { return sparse_; }
-  int64_t rows() const { return width_ == 0 ? 0 : static_cast<int64_t>(values_.size()) / width_; }
-  int64_t width() const { return width_; }                      // elements of a row
-  const std::vector<float>& values() const { return values_; }  // [rows, width], or of `sparse`
+  size_t inputs() const { return forgotten_.inputs + inputs_.size(); }
+  int64_t rows() const { return forgotten_.rows + kept_rows(); }
+  int64_t width() const { return width_; }  // elements of a row
+  // Of the rows that are not forgotten, or of `sparse`.
+  const std::vector<float>& values() const { return values_; }
+
+  // Everything so far but the reports.
+  void Forget();
+  // Whether Table shows the rows one by one, unless they are forgotten.
+  bool ShowsRows() const;
 
   std::string Table(double round_trip_us) const;
-  Json ToJson(double round_trip_us) const;
+  // Of each sequence that is not forgotten; of all together.
+  Json Sequences() const;
+  Json Reports(double round_trip_us) const;
 
  private:
   absl::Status AppendLengths(const google::protobuf::RepeatedField<int64_t>& lengths, int64_t rows,
                              size_t sequences, const std::string& field);
   absl::Status AppendRows(const v1::EncodeResponse& response, size_t sequences, size_t spans);
   absl::Status AppendSparse(const v1::SparseRows& rows, size_t sequences);
+  int64_t kept_rows() const {
+    return width_ == 0 || sparse_ ? 0 : static_cast<int64_t>(values_.size()) / width_;
+  }
   Json SpansJson(size_t sequence) const;
   std::string Shape() const;
 
@@ -63,6 +76,13 @@ class EncodeAnswer {
   std::vector<std::string> span_names_;
   v1::EncodeResponse last_;  // its labels and reports
   size_t requests_ = 0;
+
+  struct Counts {
+    size_t inputs = 0, spans = 0, values = 0;
+    int64_t rows = 0, tokens = 0, cut = 0, cut_spans = 0;
+  };
+  Counts forgotten_;
+  Counts Count() const;  // of everything
 };
 
 }  // namespace castor::cli

@@ -2,18 +2,19 @@
 // have which scores, or which words weigh most.
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "client/cli/attend/kernel_flags.h"
 #include "client/cli/command.h"
 #include "client/cli/encode/encode_answer.h"
 #include "client/cli/encode/encode_input.h"
+#include "client/cli/encode/encode_output.h"
 #include "client/cli/values.h"
-#include "client/tensor.h"
 
 namespace castor::cli {
 namespace {
@@ -67,45 +68,55 @@ void ApplyOptions(const EncodeFlags& flags, v1::EncodeRequest* request) {
   ApplyKernel(flags.kernel, request);
 }
 
+// Requests in flight: one that is computed, one that waits, and two that travel. The server makes
+// its batches of several requests only where these are smaller.
+constexpr size_t kWindow = 4;
+
 int Run(const EncodeFlags& flags) {
-  std::vector<Input> inputs = ReadInput(flags.input);
+  InputReader inputs(flags.input);
+  std::optional<Input> next = inputs.Next();
   client::Client client = flags.common.Connect();
+  std::deque<Input> asked;  // and not answered
+  const auto stream = client.EncodeStream(
+      [&](v1::EncodeRequest* request) {
+        if (!next) return false;
+        ApplyOptions(flags, &next->request);
+        *request = std::exchange(next->request, {});
+        asked.push_back(*std::exchange(next, std::nullopt));
+        next = inputs.Next();
+        return true;
+      },
+      {.window = kWindow});
   EncodeAnswer answer;
-  double round_trip_us = 0;
-  for (Input& input : inputs) {
-    ApplyOptions(flags, &input.request);
-    const auto begin = std::chrono::steady_clock::now();
-    auto response = client.Encode(input.request);
-    round_trip_us +=
-        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
-    if (!response.ok()) return ReportError(response.error(), flags.common);
-    const absl::Status fits =
-        answer.Append(*std::move(response), input.Labels(), input.span_labels);
+  AnswerOutput output(flags.common);
+  Progress progress(inputs.bytes());
+  const auto begin = std::chrono::steady_clock::now();
+  while (auto response = stream->Next()) {
+    const Input input = std::move(asked.front());
+    asked.pop_front();
+    if (!response->ok()) {
+      progress.Clear();
+      return ReportError(response->error(), flags.common);
+    }
+    const absl::Status fits = answer.Append(**std::move(response), input.labels, input.span_labels);
     if (!fits.ok()) {
+      progress.Clear();
       Complain(std::string(fits.message()));
       return kServerError;
     }
+    if (const int failed = output.Take(&answer); failed != kOk) return failed;
+    if (next) progress.Advance(input.labels.size(), input.bytes);
   }
+  progress.Clear();
+  const double elapsed_us =
+      std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
   if (const std::string cut = answer.CutText(); !cut.empty()) {
     Complain(
         "warning: " + cut +
         " were truncated to the model's maximum length ('castor models' shows it): rows do not "
         "cover the rest, and are zeros where nothing is left; --no-truncate refuses instead");
   }
-  switch (flags.common.format()) {
-    case OutputFormat::kJson:
-      return WriteText(JsonText(answer.ToJson(round_trip_us)), flags.common);
-    case OutputFormat::kNpy:
-      if (answer.sparse()) {
-        Complain("sparse rows are not a matrix: use --output json");
-        return kCheckFailed;
-      }
-      return WriteTensor(client::MakeTensor(answer.values(), {answer.rows(), answer.width()}),
-                         flags.common.file);
-    case OutputFormat::kTable:
-      break;
-  }
-  return WriteText(answer.Table(round_trip_us), flags.common);
+  return output.End(answer, elapsed_us);
 }
 
 }  // namespace

@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <climits>
-#include <cstdint>
-#include <map>
-#include <string_view>
 #include <utility>
 
 #include "client/cli/command.h"
@@ -18,140 +15,11 @@ namespace {
 
 constexpr size_t kBlock = 1 << 20;  // bytes of a file to read at a time
 
-const std::map<std::string, v1::Spans::Unit> kUnits = {{"characters", v1::Spans::CHARACTERS},
-                                                       {"bytes", v1::Spans::BYTES},
-                                                       {"tokens", v1::Spans::TOKENS}};
-
-bool ParseNumber(std::string_view text, int64_t* number) {
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, *number);
-  return error == std::errc() && rest == end;
-}
-
-v1::Spans::Range ParseRange(const std::string& text) {
-  const size_t colon = text.find(':');
-  int64_t begin = 0, end = 0;
-  if (colon == std::string::npos || !ParseNumber(text.substr(0, colon), &begin) ||
-      !ParseNumber(text.substr(colon + 1), &end)) {
-    throw UsageError("--spans '" + text + "' must look like BEGIN:END");
-  }
-  v1::Spans::Range range;
-  range.set_begin(begin);
-  range.set_end(end);
-  return range;
-}
-
-bool IsBlank(std::string_view line) {
-  return line.find_first_not_of(" \t\r\v\f") == std::string_view::npos;
-}
-
-// Returns the option that gives ranges.
-CLI::Option* AddSpanFlags(CLI::App* command, SpanFlags* flags) {
-  const std::string group = "Spans (late chunking)";
-  CLI::Option* spans =
-      command
-          ->add_option("--spans", flags->ranges,
-                       "Pool these ranges of each input, one row each, instead of the whole: "
-                       "0:120,100:260 (the end is exclusive; they may overlap)")
-          ->type_name("BEGIN:END,...")
-          ->delimiter(',')
-          ->allow_extra_args(false)
-          ->group(group);
-  command
-      ->add_option("--span-unit", flags->unit,
-                   "characters, bytes or tokens (default: characters of texts, tokens of the rest)")
-      ->type_name("UNIT")
-      ->check(CLI::IsMember(kUnits).description(""))
-      ->needs(spans)
-      ->group(group);
-  return spans;
-}
-
-// Adds the ranges to each of the request's `sequences`, in order, and a label for each: the
-// sequence's own and the range. Throws UsageError for what is no range.
-void AddSpans(const SpanFlags& flags, const std::vector<std::string>& sequences,
-              v1::EncodeRequest* request, std::vector<std::string>* labels) {
-  if (flags.ranges.empty()) return;
-  v1::Spans* const spans = request->mutable_spans();
-  if (!flags.unit.empty()) spans->set_unit(kUnits.at(flags.unit));
-  for (size_t s = 0; s < sequences.size(); ++s) {
-    for (const std::string& text : flags.ranges) {
-      v1::Spans::Range* const range = spans->add_ranges();
-      *range = ParseRange(text);
-      range->set_sequence(static_cast<int32_t>(s));
-      labels->push_back("[" + text + "] of " + sequences[s]);
-    }
-  }
-}
-
-// Makes a text with a range for every line that is not blank; the lines are the labels. Throws
-// UsageError if there are none.
-void AddDocument(std::string text, const std::string& name, v1::EncodeRequest* request,
-                 std::vector<std::string>* labels) {
-  if (const auto invalid = FindInvalidUtf8(text)) {
-    throw UsageError(name + " is not UTF-8: byte " + std::to_string(*invalid + 1));
-  }
-  v1::Spans* const spans = request->mutable_spans();
-  spans->set_unit(v1::Spans::BYTES);
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view line = std::string_view(text).substr(begin, end - begin);
-    if (!IsBlank(line)) {
-      v1::Spans::Range* const range = spans->add_ranges();
-      range->set_begin(static_cast<int64_t>(begin));
-      range->set_end(static_cast<int64_t>(end));
-      labels->emplace_back(line);
-    }
-    begin = end + 1;
-  }
-  if (labels->empty()) throw UsageError(name + " contains no text");
-  request->mutable_texts()->add_texts(std::move(text));
-}
-
-// Adds one line of the file, without its end.
-void AddLine(std::string line, const client::InputFile& file, std::vector<std::string>* lines) {
-  if (!line.empty() && line.back() == '\r') line.pop_back();
-  if (const auto invalid = FindInvalidUtf8(line)) {
-    throw UsageError("line " + std::to_string(lines->size() + 1) + " of " + file.name() +
-                     " is not UTF-8: byte " + std::to_string(*invalid + 1));
-  }
-  lines->push_back(std::move(line));
-}
-
-std::vector<std::string> ReadLines(client::InputFile file) {
-  std::vector<std::string> lines;
-  std::string line;
-  while (true) {
-    std::string block;
-    const absl::Status status = file.Append(kBlock, &block);
-    if (!status.ok()) throw UsageError(std::string(status.message()));
-    if (block.empty()) break;
-    std::string_view rest = block;
-    for (size_t end; (end = rest.find('\n')) != std::string_view::npos;) {
-      line += rest.substr(0, end);
-      AddLine(std::exchange(line, {}), file, &lines);
-      rest.remove_prefix(end + 1);
-    }
-    line += rest;
-    // The file may be a device without an end.
-    if (line.size() > INT_MAX) {
-      throw UsageError("line " + std::to_string(lines.size() + 1) + " of " + file.name() +
-                       " is longer than a message can be");
-    }
-  }
-  if (!line.empty()) AddLine(std::move(line), file, &lines);
-  if (lines.empty()) throw UsageError(file.name() + " contains no text");
-  return lines;
-}
-
-std::vector<std::string> ReadTexts(const InputFlags& flags) {
-  if (!flags.texts.empty()) return flags.texts;
-  if (flags.text_file.empty() || flags.text_file == "-") {
-    return ReadLines(client::InputFile::StandardInput());
-  }
-  auto file = client::InputFile::Open(flags.text_file);
+client::InputFile OpenInput(const std::string& path) {
+  if (path.empty() || path == "-") return client::InputFile::StandardInput();
+  auto file = client::InputFile::Open(path);
   if (!file.ok()) throw UsageError(std::string(file.status().message()));
-  return ReadLines(*std::move(file));
+  return *std::move(file);
 }
 
 std::vector<int64_t> ParseIds(const std::string& text) {
@@ -174,21 +42,20 @@ std::vector<int64_t> ParseIds(const std::string& text) {
 }
 
 Input FromDocument(const InputFlags& flags) {
-  auto file = flags.document == "-" ? client::InputFile::StandardInput()
-                                    : client::InputFile::Open(flags.document);
-  if (!file.ok()) throw UsageError(std::string(file.status().message()));
+  client::InputFile file = OpenInput(flags.document);
   std::string text;
   for (size_t before = 0;; before = text.size()) {
-    const absl::Status status = file->Append(kBlock, &text);
+    const absl::Status status = file.Append(kBlock, &text);
     if (!status.ok()) throw UsageError(std::string(status.message()));
     if (text.size() == before) break;
     if (text.size() > INT_MAX) {
-      throw UsageError(file->name() + " is longer than a message can be");
+      throw UsageError(file.name() + " is longer than a message can be");
     }
   }
   Input input;
-  AddDocument(std::move(text), file->name(), &input.request, &input.span_labels);
+  AddDocument(std::move(text), file.name(), &input.request, &input.span_labels);
   input.request.mutable_texts()->set_allow_special_tokens(flags.allow_special_tokens);
+  input.labels.push_back(input.request.texts().texts(0));
   return input;
 }
 
@@ -294,46 +161,84 @@ void AddInputFlags(CLI::App* command, InputFlags* flags) {
   AddSpanFlags(command, &flags->spans)->excludes(document);
 }
 
-std::vector<std::string> Input::Labels() const {
-  if (!request.has_texts()) return labels;
-  const v1::TextBatch& batch = request.texts();
-  std::vector<std::string> names(batch.texts().begin(), batch.texts().end());
-  for (int i = 0; i < batch.pairs_size(); ++i) names[i] += " | " + batch.pairs(i);
-  return names;
+bool LineReader::Next(std::string* line) {
+  line->clear();
+  const std::string place = "line " + std::to_string(lines_ + 1) + " of " + file_.name();
+  while (block_.find('\n', begin_) == std::string::npos) {
+    line->append(block_, begin_);
+    block_.clear();
+    begin_ = 0;
+    // The file may be a device without an end.
+    if (line->size() > INT_MAX) throw UsageError(place + " is longer than a message can be");
+    const absl::Status status = file_.Append(kBlock, &block_);
+    if (!status.ok()) throw UsageError(std::string(status.message()));
+    if (!block_.empty()) continue;
+    if (line->empty()) {
+      if (lines_ == 0) throw UsageError(file_.name() + " contains no text");
+      return false;
+    }
+    block_ = "\n";  // of the last line, which has none
+  }
+  const size_t end = block_.find('\n', begin_);
+  line->append(block_, begin_, end - begin_);
+  begin_ = end + 1;
+  if (!line->empty() && line->back() == '\r') line->pop_back();
+  if (const auto invalid = FindInvalidUtf8(*line)) {
+    throw UsageError(place + " is not UTF-8: byte " + std::to_string(*invalid + 1));
+  }
+  ++lines_;
+  return true;
 }
 
-namespace {
-
-// The inputs without their spans, but for a document's.
-std::vector<Input> ReadSequences(const InputFlags& flags) {
-  if (!flags.ids.empty()) return {FromIds(flags)};
-  if (!flags.embeddings.empty()) return {FromEmbeddings(flags)};
-  if (!flags.document.empty()) return {FromDocument(flags)};
-  std::vector<std::string> texts = ReadTexts(flags);
-  if (!flags.pairs.empty() && flags.pairs.size() != texts.size()) {
-    throw UsageError("--pair is given " + std::to_string(flags.pairs.size()) + " times for " +
-                     std::to_string(texts.size()) + " texts");
-  }
-  std::vector<Input> inputs;
-  for (size_t i = 0; i < texts.size(); ++i) {
-    if (i % flags.batch == 0) inputs.emplace_back();
-    Input& input = inputs.back();
-    v1::TextBatch* batch = input.request.mutable_texts();
-    batch->add_texts(std::move(texts[i]));
-    if (!flags.pairs.empty()) batch->add_pairs(flags.pairs[i]);
-    batch->set_allow_special_tokens(flags.allow_special_tokens);
-  }
-  return inputs;
+InputReader::InputReader(const InputFlags& flags) : flags_(flags) {
+  if (!flags.ids.empty() || !flags.embeddings.empty() || !flags.document.empty()) return;
+  if (flags.texts.empty()) lines_.emplace(OpenInput(flags.text_file));
 }
 
-}  // namespace
+bool InputReader::NextText(std::string* text) {
+  if (lines_) return lines_->Next(text);
+  if (texts_ == flags_.texts.size()) return false;
+  *text = flags_.texts[texts_];
+  return true;
+}
 
-std::vector<Input> ReadInput(const InputFlags& flags) {
-  std::vector<Input> inputs = ReadSequences(flags);
-  for (Input& input : inputs) {
-    AddSpans(flags.spans, input.Labels(), &input.request, &input.span_labels);
+std::optional<Input> InputReader::NextTexts() {
+  Input input;
+  v1::TextBatch* const batch = input.request.mutable_texts();
+  batch->set_allow_special_tokens(flags_.allow_special_tokens);
+  const size_t pairs = flags_.pairs.size();
+  for (std::string text; input.labels.size() < flags_.batch; ++texts_) {
+    done_ = !NextText(&text);
+    if (pairs > 0 && (done_ ? texts_ < pairs : texts_ == pairs)) {
+      throw UsageError("--pair is given " + std::to_string(pairs) + " times, for " +
+                       (done_ ? std::to_string(texts_) : "more") + " texts");
+    }
+    if (done_) break;
+    input.bytes += text.size() + 1;
+    input.labels.push_back(text);
+    if (pairs > 0) {
+      input.labels.back() += " | " + flags_.pairs[texts_];
+      batch->add_pairs(flags_.pairs[texts_]);
+    }
+    batch->add_texts(std::move(text));
   }
-  return inputs;
+  if (input.labels.empty()) return std::nullopt;
+  return input;
+}
+
+std::optional<Input> InputReader::Next() {
+  if (done_) return std::nullopt;
+  std::optional<Input> input;
+  if (lines_ || !flags_.texts.empty()) {
+    input = NextTexts();
+  } else {
+    done_ = true;
+    input = !flags_.ids.empty()          ? FromIds(flags_)
+            : !flags_.embeddings.empty() ? FromEmbeddings(flags_)
+                                         : FromDocument(flags_);
+  }
+  if (input) AddSpans(flags_.spans, input->labels, &input->request, &input->span_labels);
+  return input;
 }
 
 }  // namespace castor::cli

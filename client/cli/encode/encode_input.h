@@ -3,19 +3,18 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "castor/v1/encoder.pb.h"
+#include "client/cli/encode/encode_spans.h"
+#include "client/file.h"
 
 namespace castor::cli {
-
-// Ranges of the inputs.
-struct SpanFlags {
-  std::vector<std::string> ranges;  // "0:120", of every input
-  std::string unit;                 // empty: the contract's default
-};
 
 struct InputFlags {
   std::vector<std::string> texts;
@@ -32,16 +31,48 @@ struct InputFlags {
 
 struct Input {
   v1::EncodeRequest request;             // only the input and its spans are set
-  std::vector<std::string> labels;       // of sequences that are not texts
+  std::vector<std::string> labels;       // what to call each sequence in the output
   std::vector<std::string> span_labels;  // one per range, if there are any
-
-  // What to call each sequence in the output.
-  std::vector<std::string> Labels() const;
+  size_t bytes = 0;                      // of its lines
 };
 
 void AddInputFlags(CLI::App* command, InputFlags* flags);
 
-// Reads files and standard input; throws UsageError when they cannot be read or hold nothing.
-std::vector<Input> ReadInput(const InputFlags& flags);
+// The lines of a file. Throws UsageError for what cannot be read or is no text.
+class LineReader {
+ public:
+  explicit LineReader(client::InputFile file) : file_(std::move(file)) {}
+
+  // Without its end; false where the file ends, which must have a line.
+  bool Next(std::string* line);
+  std::optional<int64_t> file_bytes() const { return file_.size(); }
+
+ private:
+  client::InputFile file_;
+  std::string block_;
+  size_t begin_ = 0;  // of what is left in the block
+  size_t lines_ = 0;  // read
+};
+
+// The inputs, request by request. Texts are read when they are asked for, the rest at once.
+class InputReader {
+ public:
+  // Both throw UsageError when what the flags name cannot be read or holds nothing. `flags` must
+  // outlive the reader.
+  explicit InputReader(const InputFlags& flags);
+  std::optional<Input> Next();
+
+  // Of all inputs, where that is known.
+  std::optional<int64_t> bytes() const { return lines_ ? lines_->file_bytes() : std::nullopt; }
+
+ private:
+  bool NextText(std::string* text);
+  std::optional<Input> NextTexts();
+
+  const InputFlags& flags_;
+  std::optional<LineReader> lines_;
+  size_t texts_ = 0;  // read
+  bool done_ = false;
+};
 
 }  // namespace castor::cli

@@ -39,6 +39,7 @@ def wire():
     """The modules of encoder.proto."""
     folder = tempfile.mkdtemp()
     protos = [str(path) for path in sorted((ROOT / "proto/castor/v1").glob("*.proto"))]
+    protos.append(str(ROOT / "proto/google/rpc/status.proto"))
     if protoc.main(["", f"-I{ROOT / 'proto'}", f"--python_out={folder}",
                     f"--grpc_python_out={folder}", *protos]):
         raise SystemExit("protoc failed")

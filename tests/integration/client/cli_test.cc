@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -355,6 +356,16 @@ TEST_F(CliEncodeTest, ManyTextsTravelInSeveralRequests) {
   EXPECT_EQ(answer["shape"], json({25, 384}));
   EXPECT_EQ(answer["sequences"][24]["input"], "text number 24");
   EXPECT_EQ(answer["sequences"].size(), 25u);
+  const std::string npy = InFolder("many.npy");
+  OutputOf({"encode", "--batch", "1", "-f", npy}, input);
+  const auto rows = client::ReadNpy(npy);
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  ASSERT_EQ(rows->raw().size(), 25u * 384 * sizeof(float));
+  float last;
+  std::memcpy(&last, rows->raw().data() + rows->raw().size() - sizeof(last), sizeof(last));
+  EXPECT_NEAR(last, answer["sequences"][24]["rows"][0][383].get<double>(), 1e-4);
+  EXPECT_THAT(OutputOf({"encode", "--batch", "1"}, input), HasSubstr("25, the last one below"));
+  EXPECT_THAT(ErrorOf(2, {"encode", "--batch", "1"}, input + "\xff\n"), HasSubstr("line 26"));
 }
 
 TEST_F(CliEncodeTest, TokenIdsPairsAndTokenRows) {

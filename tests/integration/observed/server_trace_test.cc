@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <map>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -147,6 +148,27 @@ TEST_F(ServerTraceTest, ACallersTraceGoesOn) {
   EXPECT_TRUE(Attend().ok());
   StopServer();  // sends what there is
   EXPECT_EQ(Named(collector_.spans(), kAttend).size(), 1U);
+}
+
+TEST_F(ServerTraceTest, EachMessageOfAStreamIsARequest) {
+  StartServer(Traced(/*sample=*/0.000001));
+  grpc::ClientContext context;
+  context.AddMetadata("traceparent", std::string("00-") + kTrace + "-" + kParent + "-01");
+  const auto stream = attention_->AttendStream(&context);
+  ASSERT_TRUE(stream->Write(AttendOf(3, "first")));
+  ASSERT_TRUE(stream->Write(v1::AttendRequest()));
+  stream->WritesDone();
+  for (v1::AttendResponse response; stream->Read(&response);) {
+  }
+  ASSERT_TRUE(stream->Finish().ok());
+  StopServer();  // sends what there is
+  std::set<std::string> codes;
+  for (const Span& span : Named(collector_.spans(), "castor.v1.AttentionService/AttendStream")) {
+    EXPECT_EQ(Hex(span.trace_id()), kTrace);
+    EXPECT_EQ(Hex(span.parent_span_id()), kParent);
+    codes.insert(AttributeOf(span, "rpc.status_code").value_or(""));
+  }
+  EXPECT_EQ(codes, (std::set<std::string>{"OK", "INVALID_ARGUMENT"}));
 }
 
 TEST_F(ServerTraceTest, WithAShareOfZeroNothingIsRecorded) {

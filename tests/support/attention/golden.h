@@ -28,7 +28,8 @@ inline void FillFromUnits(const std::vector<int>& units, Elements& elements) {
 
 inline std::string NameOfCase(const testing::TestParamInfo<nlohmann::json>& info) {
   std::string name = info.param["name"];
-  std::replace_if(name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
   return name;
 }
 

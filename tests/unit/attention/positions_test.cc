@@ -71,8 +71,8 @@ TEST_P(PositionsTest, TablesMatchTheReferenceAtEveryEdge) {
 TEST_P(PositionsTest, MatchesTheReferenceOnRandomShapes) {
   for (int round = 0; round < Scaled(120); ++round) {
     const Vanilla kernel = {.causal = round % 2 == 1};
-    Spec spec = WithSharedHeads(
-        MakeSpec(kFloatTypes[round % 3], kernel, UpTo(4), UpTo(100), UpTo(100)));
+    Spec spec =
+        WithSharedHeads(MakeSpec(kFloatTypes[round % 3], kernel, UpTo(4), UpTo(100), UpTo(100)));
     spec.log_sum_exp = round % 4 != 0;
     const RandomScores scores(spec, random_);
     std::vector<int32_t> query_lengths;

@@ -42,10 +42,10 @@ TEST(EncodeAnswerTest, ScoresAreShownWithTheirLabelsGreatestFirst) {
   const std::string table = answer.Table(0);
   EXPECT_THAT(table, HasSubstr("windy 0.700, stormy 0.200, calm 0.100"));
   EXPECT_THAT(table, HasSubstr("calm 0.500, windy 0.250, stormy 0.250"));
-  const Json json = answer.ToJson(0);
+  const Json json = answer.Reports(0);
   EXPECT_EQ(json["labels"], Json({"calm", "windy", "stormy"}));
   EXPECT_EQ(json["shape"], Json({2, 3}));
-  EXPECT_EQ(json["sequences"][1]["rows"][0][0], 0.5);
+  EXPECT_EQ(answer.Sequences()[1]["rows"][0][0], 0.5);
 }
 
 TEST(EncodeAnswerTest, LabelsOfTokensAreShownInRuns) {
@@ -54,7 +54,7 @@ TEST(EncodeAnswerTest, LabelsOfTokensAreShownInRuns) {
       answer.Append(AnswerOf({1, 4}, 2, {1, 0, 1, 0, 1, 0, 0, 1, 1, 0}, {"O", "LOC"}), {"a", "b"}));
   EXPECT_THAT(answer.Table(0), HasSubstr("O x2, LOC, O"));
   EXPECT_THAT(answer.Table(0), HasSubstr("one row per token"));
-  EXPECT_EQ(answer.ToJson(0)["sequences"][1]["rows"].size(), 4U);
+  EXPECT_EQ(answer.Sequences()[1]["rows"].size(), 4U);
 }
 
 TEST(EncodeAnswerTest, SparseRowsAreShownByWeightAndJoinedOverRequests) {
@@ -74,9 +74,9 @@ TEST(EncodeAnswerTest, SparseRowsAreShownByWeightAndJoinedOverRequests) {
   EXPECT_TRUE(answer.sparse());
   EXPECT_THAT(answer.Table(0), HasSubstr("2: 7 2.000, 3 0.500"));
   EXPECT_THAT(answer.Table(0), HasSubstr("4 sparse rows, 6 values"));
-  const Json json = answer.ToJson(0);
-  EXPECT_EQ(json["sequences"][3]["indices"], Json({9}));
-  EXPECT_EQ(json["sequences"][2]["values"], Json({0.5, 2.0}));
+  const Json json = answer.Reports(0);
+  EXPECT_EQ(answer.Sequences()[3]["indices"], Json({9}));
+  EXPECT_EQ(answer.Sequences()[2]["values"], Json({0.5, 2.0}));
   EXPECT_FALSE(json.contains("shape"));
 }
 
@@ -188,6 +188,24 @@ TEST(EncodeAnswerTest, WhatWasCutIsCounted) {
   EXPECT_EQ(spans.CutText(), "1 of 1 inputs and 1 of 2 spans");
 }
 
+TEST(EncodeAnswerTest, WhatIsForgottenIsStillCounted) {
+  EncodeAnswer kept, forgetful;
+  v1::EncodeResponse response = AnswerOf({1, 1}, 2, {1, 2, 3, 4});
+  response.set_truncated(1, true);
+  for (int i = 0; i < 11; ++i) {
+    ASSERT_OK(kept.Append(response, {"a", "b"}));
+    ASSERT_OK(forgetful.Append(response, {"a", "b"}));
+    EXPECT_EQ(forgetful.Sequences().size(), 2U);
+    EXPECT_EQ(forgetful.values(), std::vector<float>({1, 2, 3, 4}));
+    EXPECT_EQ(kept.ShowsRows(), i < 10);
+    forgetful.Forget();
+  }
+  EXPECT_EQ(forgetful.values().size(), 0U);
+  EXPECT_EQ(forgetful.Table(0), kept.Table(0));
+  EXPECT_EQ(forgetful.Reports(0), kept.Reports(0));
+  EXPECT_EQ(forgetful.CutText(), "11 of 22 inputs");
+}
+
 TEST(EncodeAnswerTest, NumbersThatAreNoneAndNamesThatCommandDoNoHarm) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   v1::EncodeResponse response =
@@ -198,7 +216,7 @@ TEST(EncodeAnswerTest, NumbersThatAreNoneAndNamesThatCommandDoNoHarm) {
   const std::string table = answer.Table(0);
   EXPECT_THAT(table, HasSubstr("b\ufffd2J 2.000, \ufffd[31mred nan, c d nan"));
   EXPECT_THAT(table, HasSubstr("evil \ufffd\n"));
-  const std::string json = JsonText(answer.ToJson(0));
+  const std::string json = JsonText(answer.Reports(0));
   EXPECT_THAT(json, HasSubstr("\\u001b[31mred"));
   EXPECT_THAT(json, HasSubstr("b\\u009b2J"));
   EXPECT_THAT(json, HasSubstr("evil\\n\\u202e"));

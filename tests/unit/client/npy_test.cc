@@ -2,10 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstdio>
 #include <random>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "client/tensor.h"
 
@@ -126,6 +129,31 @@ TEST(Npy, FilesAndTheirErrorsNameThePath) {
   EXPECT_THAT(std::string(ReadNpy(path).status().message()), HasSubstr(path));
   EXPECT_THAT(std::string(WriteNpy("/no/such/folder/x.npy", tensor).message()),
               HasSubstr("/no/such/folder/x.npy"));
+}
+
+// Into a file, whose header is written last, and into a pipe, where that cannot be.
+TEST(Npy, RowsThatAreAppendedMakeTheSameFile) {
+  const std::string path = ::testing::TempDir() + "castor_npy_rows";
+  const std::vector<float> values = {1, 2, 3, 4, 5, 6};
+  const auto append = [&] {
+    absl::StatusOr<NpyRows> rows = NpyRows::Create(path);
+    ASSERT_TRUE(rows.ok()) << rows.status();
+    EXPECT_TRUE(rows->Append({values.begin(), values.begin() + 2}).ok());
+    EXPECT_TRUE(rows->Append({values.begin() + 2, values.end()}).ok());
+    EXPECT_TRUE(rows->Close(2).ok());
+  };
+  const auto expect_all = [&](const absl::StatusOr<v1::Tensor>& back) {
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(back->SerializeAsString(), MakeTensor(values, {3, 2}).SerializeAsString());
+  };
+  append();
+  expect_all(ReadNpy(path));
+  std::remove(path.c_str());
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  std::thread writer(append);
+  expect_all(ReadNpy(path));
+  writer.join();
+  std::remove(path.c_str());
 }
 
 }  // namespace

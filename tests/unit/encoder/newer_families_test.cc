@@ -242,7 +242,8 @@ TEST(NewerFamiliesTest, ADecodersLayersAreCausalWhateverIsAskedFor) {
     EXPECT_EQ(alike.spec.head_dim, 4);
     EXPECT_TRUE(std::get<Vanilla>(alike.spec.kernel).causal);
   }
-  EXPECT_EQ(layers[1].spec.window, attention::SymmetricWindow(5));  // a token and the five before it
+  EXPECT_EQ(layers[1].spec.window,
+            attention::SymmetricWindow(5));  // a token and the five before it
 }
 
 // Of a directory without modules.json.

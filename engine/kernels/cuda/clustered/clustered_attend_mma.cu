@@ -101,13 +101,16 @@ __global__ void __launch_bounds__(kThreads, improved || dim > 64 ? 1 : 2)
 
   const auto load = [&](int32_t first, int buffer) {
     const int count = min(range.end - first, kKeyTile);
-    const auto copy = [&](const T* rows, int64_t stride, T* tile) {
+    // Values have as many elements as keys.
+    const auto copy = [&](const void* tensor, int64_t stride, T* tile) {
+      const T* const rows =
+          RowOf<T>(tensor, range.key_begin + first, stride, head / args.shape.group, dim);
       CopyRows<T, dim, kKeyTile, kThreads>(static_cast<int>(threadIdx.x), count,
                                            tile + buffer * kTileElements<T, dim>,
                                            [&](int row) { return rows + row * stride; });
     };
-    copy(KeyRow<T>(args, range.key_begin + first, head), args.problem.key_stride, keys);
-    copy(ValueRow<T>(args, range.key_begin + first, head), args.problem.value_stride, values);
+    copy(args.problem.key, args.problem.key_stride, keys);
+    copy(args.problem.value, args.problem.value_stride, values);
     CommitCopies();
   };
   load(range.first, 0);

@@ -50,16 +50,26 @@ bool TensorsLieIn(const EncodeRequest& request, const SliceView& slices) {
   return embeddings == nullptr || LiesIn(embeddings->values, slices);
 }
 
+template <typename Request>
+std::string Timeout(const Request& request) {
+  return "timeout " +
+         std::to_string(request.timeout.value_or(std::chrono::milliseconds(0)).count());
+}
+
 std::string Text(const DecodedAttend& decoded) {
   std::optional<FileRange> output;
   if (decoded.output.has_value()) output = decoded.output->file;
-  return Describe(decoded.request) + Describe(output);
+  return Describe(decoded.request) + Describe(output) + Timeout(decoded);
 }
 std::string Text(const Attend& converted) {
-  return Describe(converted.request) + Describe(converted.output);
+  return Describe(converted.request) + Describe(converted.output) + Timeout(converted);
 }
-std::string Text(const DecodedEncode& decoded) { return Describe(decoded.request); }
-std::string Text(const Encode& converted) { return Describe(converted.request); }
+std::string Text(const DecodedEncode& decoded) {
+  return Describe(decoded.request) + Timeout(decoded);
+}
+std::string Text(const Encode& converted) {
+  return Describe(converted.request) + Timeout(converted);
+}
 
 template <typename Message, typename Decoded>
 Comparison Compare(std::string_view bytes, std::span<const size_t> slice_sizes,

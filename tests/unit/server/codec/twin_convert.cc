@@ -266,6 +266,8 @@ absl::StatusOr<Attend> ToEngine(const v1::AttendRequest& message) {
   if (message.has_softmax_scale()) out.softmax_scale = message.softmax_scale();
   status = ToEngine(message.priority(), &out.call);
   if (!status.ok()) return status;
+  if (message.timeout_ms() < 0) return InvalidField("timeout_ms", "negative");
+  if (message.timeout_ms() > 0) attend.timeout = std::chrono::milliseconds(message.timeout_ms());
   out.fidelity_rows = message.fidelity_rows();
   out.check_finite = message.check_finite();
   out.return_log_sum_exp = message.return_log_sum_exp();
@@ -417,6 +419,8 @@ absl::StatusOr<Encode> ToEngine(const v1::EncodeRequest& message) {
   out.max_tokens = message.max_tokens();
   status = ToEngine(message.priority(), &out.call);
   if (!status.ok()) return status;
+  if (message.timeout_ms() < 0) return InvalidField("timeout_ms", "negative");
+  if (message.timeout_ms() > 0) encode.timeout = std::chrono::milliseconds(message.timeout_ms());
   if (message.has_spans()) {
     if (message.spans().ranges().empty()) return InvalidField("spans.ranges", "missing");
     for (const v1::Spans::Range& range : message.spans().ranges()) {

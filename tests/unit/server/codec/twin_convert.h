@@ -2,6 +2,7 @@
 // comments of proto/castor/v1. Views in the results point into the messages.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 
@@ -25,9 +26,11 @@ inline constexpr char kTwinTenant[] = "twin";
 struct Attend {
   AttentionRequest request;
   std::optional<FileRange> output;
+  std::optional<std::chrono::milliseconds> timeout;
 };
 struct Encode {
   EncodeRequest request;
+  std::optional<std::chrono::milliseconds> timeout;
 };
 
 absl::StatusOr<Attend> ToEngine(const v1::AttendRequest& message);

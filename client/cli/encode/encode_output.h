@@ -1,0 +1,61 @@
+// Where the answers of `castor encode` go as they come, and how far it is.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "client/cli/command.h"
+#include "client/cli/encode/encode_answer.h"
+#include "client/file.h"
+#include "client/npy.h"
+
+namespace castor::cli {
+
+// Writes rows of .npy and JSON at once, and a table at the end.
+class AnswerOutput {
+ public:
+  explicit AnswerOutput(const CommonFlags& flags) : flags_(flags), format_(flags.format()) {}
+
+  // What has been added to the answer. Both report errors and return the exit code.
+  int Take(EncodeAnswer* answer);
+  int End(const EncodeAnswer& answer, double round_trip_us);
+
+ private:
+  absl::Status Open();
+  absl::Status AppendJson(const EncodeAnswer& answer);
+
+  const CommonFlags& flags_;
+  const OutputFormat format_;
+  std::optional<client::NpyRows> npy_;
+  std::optional<client::OutputFile> json_;
+};
+
+// A line on standard error, if that is a terminal, that is written over.
+class Progress {
+ public:
+  // Of all inputs, where that is known.
+  explicit Progress(std::optional<int64_t> bytes);
+  ~Progress() { Clear(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void Advance(size_t inputs, size_t bytes);
+  void Clear();
+
+ private:
+  using Time = std::chrono::steady_clock::time_point;
+
+  const bool on_;
+  const std::optional<int64_t> all_bytes_;
+  const Time begun_ = std::chrono::steady_clock::now();
+  Time shown_;
+  bool visible_ = false;
+  size_t inputs_ = 0;
+  size_t bytes_ = 0;
+};
+
+}  // namespace castor::cli

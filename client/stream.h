@@ -1,0 +1,112 @@
+// Many requests over one call. The caller's source makes them as there is room in the window, and
+// Next() returns their answers, in the order of the requests:
+//
+//   auto stream = client.EncodeStream([&](castor::v1::EncodeRequest* request) {
+//     ...  // false: no more
+//   });
+//   while (auto answer = stream->Next()) {
+//     if (!answer->ok()) std::cerr << answer->error().ToString();
+//   }
+//
+// A window of requests, with those answers that came before their turn, is all that it holds.
+//
+// The error of one request is its answer, and the rest go on. The error of the call is that of all
+// requests in flight, and the next ones go over a new call. As in a unary call, UNAVAILABLE is
+// tried again by the client's policy if the server cannot have taken the request in, or if that
+// does no harm. A request refused for load (with `retry_after`) is sent again when another one of
+// the window has been answered; if there is none, that is its answer.
+//
+// For one thread, which does the work inside Next().
+#pragma once
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/support/async_stream.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "client/error.h"
+
+namespace castor::client {
+
+class Client;
+
+struct StreamOptions {
+  size_t window = 16;  // requests
+  // Of each request, from when the server has it; at most that long Next() waits. 0: the client's.
+  std::chrono::milliseconds deadline{0};
+};
+
+template <typename Request, typename Response>
+class Stream {
+ public:
+  using Source = std::function<bool(Request*)>;
+  // Begins a call, whose every step is an event of the queue.
+  using Calls = grpc::ClientAsyncReaderWriter<Request, Response>;
+  using Start = std::function<std::unique_ptr<Calls>(grpc::ClientContext*, grpc::CompletionQueue*)>;
+
+  // By Client's methods. `client` must outlive the stream.
+  Stream(Client& client, Start start, Source source, StreamOptions options);
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  // The answer to the next request; nullopt when there are no more. Sets `request_id` of what it
+  // sends, and `timeout_ms` where that is 0.
+  std::optional<Result<Response>> Next();
+
+ private:
+  using Time = std::chrono::steady_clock::time_point;
+
+  enum class State { kUnsent, kSent, kRefused, kAnswered };
+  struct Slot {
+    Request request;
+    State state = State::kUnsent;
+    std::optional<Result<Response>> answer = std::nullopt;
+  };
+
+  // One call, from its start until its status is known.
+  struct Call {
+    grpc::ClientContext context;
+    std::unique_ptr<Calls> stream;
+    bool started = false;
+    bool writing = false;
+    bool finishing = false;
+    bool leaving = false;  // nothing more is sent: all is answered, or the server drains
+    int events = 0;        // to come
+    Response response;
+    grpc::Status status;
+  };
+
+  void Fill();
+  std::optional<Error> Open();
+  void Write();
+  // Waits for an event of the call and handles it.
+  void Await(Time until);
+  void Take(Response response);
+  void Finish();
+  // The call is over.
+  void Settle();
+  void FailAll(const Error& error);
+  bool InFlight() const;
+
+  Client& client_;
+  const Start start_;
+  const Source source_;
+  const StreamOptions options_;
+  grpc::CompletionQueue queue_;
+  std::unique_ptr<Call> call_;
+  std::deque<Slot> slots_;
+  uint64_t first_ = 0;  // the number of the first slot
+  bool exhausted_ = false;
+  bool overdue_ = false;
+  int attempts_ = 0;  // to make calls, since the last answer
+};
+
+}  // namespace castor::client

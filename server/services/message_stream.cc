@@ -1,0 +1,218 @@
+#include "server/services/message_stream.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+#include "server/errors.h"
+
+namespace castor::server {
+namespace {
+
+// One stream takes at most this part of the engine's budgets of requests and bytes. A message of
+// any size is read when the stream has nothing else in flight.
+constexpr int64_t kShareOfBudgets = 16;
+
+}  // namespace
+
+MessageStream::MessageStream(const ServiceContext& services, Method method, Arrival arrival)
+    : services_(services),
+      method_(method),
+      context_(arrival.context),
+      caller_(std::move(arrival.caller)),
+      max_messages_(static_cast<size_t>(
+          std::max<int64_t>(services.engine.options().max_queued_requests / kShareOfBudgets, 1))),
+      max_bytes_(services.engine.options().max_queued_bytes / kShareOfBudgets),
+      accepted_(services.lifecycle.EnterCall()),
+      entered_(services.calls.Enter(row_, CallTable::Kind::kWork, context_)) {}
+
+void MessageStream::Begin() {
+  services_.streams.Add(shared_from_this());
+  absl::Status may = accepted_ ? entered_ : CallRecord::Draining();
+  may.Update(caller_.status());
+  Step step;
+  {
+    MutexLock lock(mu_);
+    if (!may.ok() && !finished_) step.finish = finished_ = true;
+  }
+  if (!step.finish) return ReadOn();
+  // Counts like one message.
+  step.status =
+      CallRecord(services_, method_).Refused(may, std::nullopt, /*request_id=*/"", context_);
+  Take(std::move(step));
+}
+
+void MessageStream::End() {
+  Step step;
+  {
+    MutexLock lock(mu_);
+    ending_ = true;
+    step = NextStep();
+  }
+  Take(std::move(step));
+}
+
+void MessageStream::OnReadDone(bool ok) {
+  std::shared_ptr<Message> message;
+  Step step;
+  bool cancelled = false;
+  {
+    MutexLock lock(mu_);
+    reading_ = Reading::kOurs;
+    if (finished_) return;
+    cancelled = cancelled_;
+    if (ok) {
+      message = NewMessage();
+      message->bytes_ = static_cast<int64_t>(message_.Length());
+      bytes_ += message->bytes_;
+      computing_.emplace(message.get(), message);
+    } else {
+      (context_->IsCancelled() ? cancelled_ : half_closed_) = true;
+      reading_ = Reading::kStopped;
+    }
+    step = NextStep();
+  }
+  Take(std::move(step));
+  if (!ok) return;
+  if (cancelled) message->Cancel();
+  message->Start(&message_);
+  ReadOn();
+}
+
+void MessageStream::OnWriteDone(bool ok) {
+  Outgoing written;
+  Step step;
+  bool room = false;
+  {
+    MutexLock lock(mu_);
+    written = *std::exchange(writing_, std::nullopt);
+    bytes_ -= written.message->bytes_;
+    room = reading_ == Reading::kNoRoom && HasRoom();
+    if (room) reading_ = Reading::kOurs;
+    step = NextStep();
+  }
+  if (ok) {
+    services_.calls.Answered(row_);
+  } else {
+    written.message->Cancel();
+  }
+  written.message.reset();
+  Take(std::move(step));
+  if (room) ReadOn();
+}
+
+void MessageStream::OnCancel() {
+  std::vector<std::shared_ptr<Message>> messages;
+  Step step;
+  {
+    MutexLock lock(mu_);
+    cancelled_ = true;
+    for (const auto& [key, message] : computing_) messages.push_back(message);
+    step = NextStep();
+  }
+  services_.calls.Cancelled(row_);
+  for (const auto& message : messages) message->Cancel();
+  Take(std::move(step));
+}
+
+void MessageStream::OnDone() {
+  { MutexLock lock(mu_); }
+  services_.calls.Leave(row_);
+  services_.lifecycle.LeaveCall();
+  services_.streams.Remove(this);
+}
+
+void MessageStream::Answer(const Message& message, grpc::ByteBuffer bytes) {
+  Step step;
+  {
+    MutexLock lock(mu_);
+    std::shared_ptr<Message> owner = std::move(computing_.extract(&message).mapped());
+    const auto size = static_cast<int64_t>(bytes.Length());
+    bytes_ += size - std::exchange(owner->bytes_, size);
+    answers_.push_back({std::move(owner), std::move(bytes)});
+    step = NextStep();
+  }
+  Take(std::move(step));
+}
+
+bool MessageStream::HasRoom() const {
+  const size_t messages = computing_.size() + answers_.size() + (writing_.has_value() ? 1 : 0);
+  return messages < max_messages_ && bytes_ < max_bytes_;
+}
+
+// Reads the next message if there is room, in a reaction whose turn it is.
+void MessageStream::ReadOn() {
+  {
+    MutexLock lock(mu_);
+    if (cancelled_ || ending_ || finished_) {
+      reading_ = Reading::kStopped;
+      return;
+    }
+    reading_ = HasRoom() ? Reading::kGrpcs : Reading::kNoRoom;
+    if (reading_ == Reading::kNoRoom) return;
+  }
+  StartRead(&message_);
+}
+
+MessageStream::Step MessageStream::NextStep() {
+  Step step;
+  if (cancelled_) step.dropped.swap(answers_);
+  TimePoint limit = TimePoint::max();
+  if (writing_.has_value()) {
+    limit = limit_;
+  } else if (!answers_.empty()) {
+    writing_ = std::move(answers_.front());
+    answers_.pop_front();
+    step.write = &writing_->bytes;
+    limit = services_.calls.TransferEnd();
+  } else if (computing_.empty()) {
+    limit = services_.calls.TransferEnd();
+    if (!finished_ && (cancelled_ || half_closed_ || ending_)) {
+      finished_ = step.finish = true;
+      step.status = half_closed_ ? grpc::Status::OK
+                    : cancelled_ ? grpc::Status::CANCELLED
+                                 : RefuseCall(CallRecord::Draining(), {}, context_);
+    }
+  }
+  if (limit != limit_) services_.calls.Limit(row_, limit_ = limit);
+  return step;
+}
+
+void MessageStream::Take(Step step) {
+  for (const Outgoing& answer : step.dropped) answer.message->Cancel();
+  step.dropped.clear();
+  if (step.write == nullptr && !step.finish) return;
+  if (step.finish) return Finish(step.status);
+  StartWrite(step.write);
+}
+
+void OpenStreams::Add(std::shared_ptr<MessageStream> stream) {
+  MessageStream* const added = stream.get();
+  bool ended = false;
+  {
+    MutexLock lock(mu_);
+    ended = ended_;
+    streams_.emplace(added, std::move(stream));
+  }
+  if (ended) added->End();
+}
+
+void OpenStreams::Remove(MessageStream* stream) {
+  std::shared_ptr<MessageStream> removed;
+  MutexLock lock(mu_);
+  removed = std::move(streams_.extract(stream).mapped());
+}
+
+void OpenStreams::End() {
+  std::vector<std::shared_ptr<MessageStream>> streams;
+  {
+    MutexLock lock(mu_);
+    ended_ = true;
+    for (const auto& [key, stream] : streams_) streams.push_back(stream);
+  }
+  for (const auto& stream : streams) stream->End();
+}
+
+}  // namespace castor::server

@@ -1,0 +1,151 @@
+// A call with many requests and many answers, as gRPC runs it: the base of AttendStream and
+// EncodeStream.
+//
+//   gRPC threads   Begin: the table's bounds, then whether the caller may -> StartRead
+//                  OnReadDone -> Message::Start; then the next read if there is room
+//                  OnWriteDone -> the next answer; the next read if it waited for room
+//                  OnCancel, at any time after Begin began; OnDone, last
+//   any thread     Answer, once for each message; End
+//
+// Room: messages being computed and answers not yet written have bounds, of number and of bytes.
+// Beyond them nothing is read, and HTTP/2 makes the peer wait.
+//
+// Time: each answer must leave within the transfer time. With nothing to answer, the next message
+// must come within that time. In between the messages' own deadlines count.
+//
+// Each reaction takes the lock first, and so sees what the others and Begin did.
+//
+// Reads begin only in gRPC's reactions, which keep the stream alive. Any thread may write or
+// finish; after that, or after it has left the others an answer to write, it does not touch the
+// stream again.
+#pragma once
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/base/mutex.h"
+#include "server/auth/authorizer.h"
+#include "server/services/call.h"
+#include "server/transport/call_table.h"
+#include "server/transport/message_call.h"
+
+namespace castor::server {
+
+class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                      public std::enable_shared_from_this<MessageStream> {
+ public:
+  // One request, until its answer has been written or dropped.
+  class Message {
+   public:
+    virtual ~Message() = default;
+
+    // Must lead to one Answer. May empty the bytes.
+    virtual void Start(grpc::ByteBuffer* bytes) = 0;
+
+    // Nobody wants the answer any more. Any thread, at any time, also before Start.
+    virtual void Cancel() = 0;
+
+   private:
+    friend class MessageStream;
+    int64_t bytes_ = 0;  // of the request, then of the answer
+  };
+
+  MessageStream(const ServiceContext& services, Method method, Arrival arrival);
+  ~MessageStream() override = default;
+
+  // Reads the first message, or refuses the call. The last line of a handler.
+  void Begin();
+
+  // The server stops: reads no more, and finishes when everything is answered.
+  void End();
+
+  void OnReadDone(bool ok) final;
+  void OnWriteDone(bool ok) final;
+  void OnCancel() final;
+  void OnDone() final;
+
+ protected:
+  // Called under the stream's lock.
+  virtual std::shared_ptr<Message> NewMessage() = 0;
+
+  // The stream may be gone when it returns.
+  void Answer(const Message& message, grpc::ByteBuffer bytes);
+
+  const ServiceContext& services() const { return services_; }
+  Method method() const { return method_; }
+  grpc::CallbackServerContext* context() const { return context_; }
+  const absl::StatusOr<Caller>& caller() const { return caller_; }
+
+ private:
+  struct Outgoing {
+    std::shared_ptr<Message> message;
+    grpc::ByteBuffer bytes;
+  };
+
+  enum class Reading {
+    kOurs,     // a reaction's, which starts a message or a read
+    kGrpcs,    // a read waits
+    kNoRoom,   // until an answer has been written
+    kStopped,  // for good
+  };
+
+  // What a thread has to do once it has released the lock.
+  struct Step {
+    grpc::ByteBuffer* write = nullptr;
+    bool finish = false;
+    grpc::Status status;
+    std::deque<Outgoing> dropped;
+  };
+  Step NextStep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Take(Step step) ABSL_LOCKS_EXCLUDED(mu_);
+  bool HasRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ReadOn() ABSL_LOCKS_EXCLUDED(mu_);
+
+  const ServiceContext& services_;
+  const Method method_;
+  grpc::CallbackServerContext* const context_;
+  const absl::StatusOr<Caller> caller_;
+  const size_t max_messages_;
+  const int64_t max_bytes_;
+  const bool accepted_;  // counted as a call in flight in any case
+  CallTable::Row row_;
+  const absl::Status entered_;
+  grpc::ByteBuffer message_;  // that gRPC reads
+
+  Mutex mu_;
+  Reading reading_ ABSL_GUARDED_BY(mu_) = Reading::kOurs;
+  std::unordered_map<const Message*, std::shared_ptr<Message>> computing_ ABSL_GUARDED_BY(mu_);
+  std::deque<Outgoing> answers_ ABSL_GUARDED_BY(mu_);
+  std::optional<Outgoing> writing_ ABSL_GUARDED_BY(mu_);  // gRPC reads its bytes without the lock
+  int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;                // of all three
+  bool half_closed_ ABSL_GUARDED_BY(mu_) = false;         // by the caller, who has no more requests
+  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
+  bool ending_ ABSL_GUARDED_BY(mu_) = false;
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;
+  TimePoint limit_ ABSL_GUARDED_BY(mu_) = TimePoint::min();  // the last that the table was told
+};
+
+// The streams that are open, which it owns, for the drain to end. Any thread may call anything.
+class OpenStreams {
+ public:
+  void Add(std::shared_ptr<MessageStream> stream);
+  void Remove(MessageStream* stream);
+  // Ends all of them, and those that are added later.
+  void End();
+
+ private:
+  Mutex mu_;
+  std::unordered_map<MessageStream*, std::shared_ptr<MessageStream>> streams_ ABSL_GUARDED_BY(mu_);
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace castor::server
