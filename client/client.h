@@ -35,12 +35,11 @@
 #include "castor/v1/model.grpc.pb.h"
 #include "castor/v1/server.grpc.pb.h"
 #include "castor/v1/shared_memory.grpc.pb.h"
+#include "client/credentials.h"
 #include "client/error.h"
 #include "client/retry.h"
 #include "client/shared_memory.h"
 #include "client/stream.h"
-#include "client/tls.h"
-#include "client/token.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 
 namespace castor::client {

@@ -10,8 +10,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "client/credentials.h"
 #include "client/metrics/page.h"
-#include "client/tls.h"
 
 namespace castor::client {
 

@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/client.h"
+#include "client/credentials.h"
 #include "client/metrics/fetch.h"
-#include "client/token.h"
 #include "client/top/frame.h"
 
 namespace castor::top {

@@ -1,11 +1,10 @@
-#include "client/tls.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 
+#include "client/credentials.h"
 #include "client/file.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/test_authority.h"

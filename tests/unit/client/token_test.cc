@@ -1,11 +1,10 @@
-#include "client/token.h"
-
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
 
+#include "client/credentials.h"
 #include "client/file.h"
 #include "client/target.h"
 #include "tests/support/temporary_folder.h"

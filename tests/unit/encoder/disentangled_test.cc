@@ -40,6 +40,7 @@ Tested Draw(bool of_queries, bool of_keys) {
   if (of_keys) layer.queries = at::randn({kLayerHeads, 2 * config.span(), kLayerHeadDim});
   return {
       .qkv = {.heads = kLayerHeads,
+              .kv_heads = kLayerHeads,
               .linear = Linear(at::randn({3 * kWidth, kRowSize}), at::randn({3 * kWidth})),
               .query_norm = {},
               .key_norm = {}},

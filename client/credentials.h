@@ -1,4 +1,5 @@
-// A caller's bearer token, from a file that may change.
+// What a client shows a server, and what it trusts: TLS from files in PEM, and a bearer token. Both
+// are looked at again when their files change.
 #pragma once
 
 #include <chrono>
@@ -10,7 +11,25 @@
 
 namespace castor::client {
 
-// Thread-safe. Its errors never show the token.
+struct TlsOptions {
+  // The authorities to trust. Empty: $SSL_CERT_FILE, or else the system's.
+  std::string ca_file{};
+  // For servers that ask for a client's certificate: it, with what leads to its authority, and its
+  // key, not encrypted. Both or none.
+  std::string certificate_file{}, key_file{};
+  // What the server's certificate must say. Empty: the target's host.
+  std::string server_name{};
+};
+
+// ca_file, or $SSL_CERT_FILE; empty: the system's.
+std::string AuthoritiesOf(const TlsOptions& options);
+
+// OK if the files can be used as they are on disk now, else FAILED_PRECONDITION that names the file
+// and says what is wrong. Any thread.
+absl::Status CheckTlsFiles(const TlsOptions& options);
+
+// A caller's bearer token, from a file that may change. Thread-safe. Its errors never show the
+// token.
 class TokenSource {
  public:
   using Time = std::chrono::steady_clock::time_point;

@@ -1,12 +1,14 @@
-#include "client/tls.h"
+#include "client/credentials.h"
 
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "client/file.h"
@@ -59,6 +61,31 @@ absl::Status ReadKey(const std::string& path, Key* key) {
                                                   : "' contains no PEM private key"));
 }
 
+constexpr size_t kLongestToken = 16 << 10;
+
+// `from` says where it is from, for the error.
+absl::StatusOr<std::string> HeaderOf(std::string token, const std::string& from) {
+  while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
+  if (token.empty()) return absl::FailedPreconditionError(from + " is empty");
+  const bool visible =
+      std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c <= '~'; });
+  if (!visible || token.size() > kLongestToken) {
+    return absl::FailedPreconditionError(
+        from +
+        " contains no token: it must be visible ASCII characters on one line, at most 16 KiB");
+  }
+  return "Bearer " + token;
+}
+
+absl::StatusOr<std::string> ReadHeader(const std::string& path) {
+  auto file = InputFile::Open(path);
+  std::string token;
+  absl::Status status = file.status();
+  if (file.ok()) status = file->Append(kLongestToken + 3, &token);  // and the end of its line
+  if (!status.ok()) return absl::FailedPreconditionError(status.message());
+  return HeaderOf(std::move(token), "the token file '" + path + "'");
+}
+
 }  // namespace
 
 std::string AuthoritiesOf(const TlsOptions& options) {
@@ -92,6 +119,21 @@ absl::Status CheckTlsFiles(const TlsOptions& options) {
   return absl::FailedPreconditionError("the key in '" + options.key_file +
                                        "' does not belong to the certificate in '" +
                                        options.certificate_file + "'");
+}
+
+TokenSource::TokenSource(std::string token, std::string file)
+    : token_(std::move(token)), file_(std::move(file)) {}
+
+absl::StatusOr<std::string> TokenSource::Header(Time now) {
+  if (empty()) return std::string();
+  if (file_.empty()) return HeaderOf(token_, "the token");
+  const std::lock_guard<std::mutex> lock(mu_);
+  if (!header_.empty() && now - read_ < kFresh) return header_;
+  absl::StatusOr<std::string> header = ReadHeader(file_);
+  if (header.ok()) header_ = *std::move(header);
+  if (header_.empty()) return header.status();
+  read_ = now;
+  return header_;
 }
 
 }  // namespace castor::client
