@@ -1,4 +1,4 @@
-#include "engine/encoder/layers/surrogates.h"
+#include "engine/encoder/network/surrogates.h"
 
 #include <ATen/ops/empty.h>
 
