@@ -35,8 +35,9 @@ from tls_attacks import TLS_ATTACKS
 BUDGETS = ["--max-queued-bytes", "256MiB", "--max-transport-bytes", "512MiB",
            "--max-kept-bytes", "64MiB"]
 MAX_GROWTH = 832 << 20  # those budgets
-# Of connections and calls that are not let in.
-MAX_TLS_GROWTH = 128 << 20
+# Of connections and calls that are not let in: as many of these as the server holds at a time, some
+# 40 KiB each in gRPC.
+MAX_TLS_GROWTH = 256 << 20
 
 # The share of a processor that a server may take that has nothing to do.
 MAX_IDLE = 0.2
