@@ -318,7 +318,7 @@ void AddScoreFlags(CLI::App* command, AttendFlags* flags) {
       ->group(group);
   command
       ->add_option("--key-bias", flags->key_bias,
-                   "Added to each key's scores, [tokens] or [tokens, heads] of <f4; -inf hides it")
+                   "Added to each key's scores, [tokens] or [tokens, kv_heads] of <f4; -inf hides it")
       ->type_name("FILE.npy")
       ->check(FileName())
       ->group(group);
