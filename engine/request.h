@@ -111,7 +111,7 @@ struct CallContext {
 };
 
 // Which keys a query at position p sees: those at positions p - left .. p + right, where -1 is no
-// bound. Those below `always_visible` are never too far to the left.
+// bound. Those below `always_visible`, unless it is 0, are never too far to the left.
 struct Window {
   int64_t left = -1;
   int64_t right = -1;

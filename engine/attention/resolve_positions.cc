@@ -97,11 +97,10 @@ void ResolvePlaces(const Positions& positions, Resolved* resolved) {
     const int64_t last = keys - (q[s + 1] - q[s]);
     const int64_t key = positions.key.empty() ? 0 : positions.key[s];
     const int64_t query = positions.query.empty() ? last : positions.query[s];
-    const int64_t visible = spec.window.always_visible;
-    places.push_back(
-        {.shift = query - key, .visible = std::clamp<int64_t>(visible - key, 0, keys)});
-    spec.placed = spec.placed || places.back().shift != last ||
-                  places.back().visible != std::min(visible, keys);
+    const int64_t sinks = spec.window.always_visible;
+    const int64_t visible = sinks == 0 ? 0 : std::clamp<int64_t>(sinks - key, 0, keys);
+    places.push_back({.shift = query - key, .visible = visible});
+    spec.placed = spec.placed || query - key != last || visible != std::min(sinks, keys);
   }
   if (spec.placed) resolved->places = std::move(places);
 }

@@ -52,11 +52,12 @@ CostTerms FitCosts(std::span<const CostSample> samples) {
 }
 
 Costs CostModel::Of(const attention::Spec& spec, std::span<const int32_t> cu_seqlens_q,
-                    std::span<const int32_t> cu_seqlens_k) const {
+                    std::span<const int32_t> cu_seqlens_k,
+                    std::span<const attention::Place> places) const {
   constexpr auto kLaunch = static_cast<size_t>(CostTerm::kLaunch);
   const auto found = prices_.find({NameOf(spec.kernel), spec.dtype});
   const CostTerms prices = found == prices_.end() ? Filled(kAssumedPrice) : found->second;
-  const CostTerms terms = CostTermsOf(spec, cu_seqlens_q, cu_seqlens_k, workers_);
+  const CostTerms terms = CostTermsOf(spec, cu_seqlens_q, cu_seqlens_k, workers_, places);
   const double batch_us = terms[kLaunch] * prices[kLaunch];
   return {.batch_us = batch_us, .own_us = Dot(terms, prices) - batch_us};
 }

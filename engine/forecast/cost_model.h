@@ -36,9 +36,11 @@ inline constexpr size_t kCostTerms = 7;
 using CostTerms = std::array<double, kCostTerms>;
 
 // The terms of a problem with these offsets ([sequences + 1] each), shared by `workers` threads:
-// stages of few tasks, or of too little work to wake anybody for, keep fewer of them busy.
+// stages of few tasks, or of too little work to wake anybody for, keep fewer of them busy. `places`
+// are Problem::places.
 CostTerms CostTermsOf(const attention::Spec& spec, std::span<const int32_t> cu_seqlens_q,
-                      std::span<const int32_t> cu_seqlens_k, int workers = 1);
+                      std::span<const int32_t> cu_seqlens_k, int workers = 1,
+                      std::span<const attention::Place> places = {});
 
 // One measured run.
 using CostSample = RelativeSample<kCostTerms>;
@@ -73,7 +75,8 @@ class CostModel {
   // How long the kernel of `spec` computes. A kernel that was not measured has the reference's
   // prices, doubled: a processor with vectors of 256 bits.
   Costs Of(const attention::Spec& spec, std::span<const int32_t> cu_seqlens_q,
-           std::span<const int32_t> cu_seqlens_k) const;
+           std::span<const int32_t> cu_seqlens_k,
+           std::span<const attention::Place> places = {}) const;
 
   // The same in microseconds; nullopt if the kernel was not measured.
   std::optional<double> Predict(const attention::Spec& spec, std::span<const int32_t> cu_seqlens_q,

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 
 #include "engine/attention/parallel.h"
 #include "engine/attention/variants_cpu.h"
@@ -25,6 +26,8 @@ constexpr double kMultiplyAdd = 0.008;
 constexpr double kBlock = 0.17;     // an output's element, read and written for a block of keys
 constexpr double kTopBlock = 0.38;  // likewise, where scores are kept for the search
 constexpr double kWeight = 0.08;    // an exponential and its sum
+constexpr double kCap = 0.27;       // a softcap of a score
+constexpr double kBias = 0.04;      // what is added to a score
 constexpr double kLaplaceWeight = 0.41;
 constexpr double kRefinedWeight = 0.69;  // of a query's own top keys
 constexpr double kHash = 0.013;          // a bit and an element of a query
@@ -86,15 +89,31 @@ void AddStage(const Stage& stage, int workers, CostTerms* terms) {
   for (size_t t = 0; t < kCostTerms; ++t) (*terms)[t] += stage.work[t] / busy * 1e-3;
 }
 
+// The keys that queries see from their place, on average, by some of them.
+double SeenKeys(const Spec& spec, const attention::Place& place, double queries, double keys,
+                double extra) {
+  constexpr int kSamples = 16;
+  const Window& window = spec.window;
+  const int64_t right = IsCausal(spec) ? 0 : window.right;
+  double seen = 0;
+  for (int n = 0; n < kSamples; ++n) {
+    const double at = static_cast<double>(place.shift) + (n + 0.5) / kSamples * queries;
+    const double begin = window.left < 0 ? 0 : at - static_cast<double>(window.left) - extra;
+    const double end = right < 0 ? keys : at + static_cast<double>(right) + extra;
+    seen += std::max(0.0, std::min(keys, end) - std::max(0.0, begin));
+  }
+  return std::min(keys, seen / kSamples + static_cast<double>(place.visible));
+}
+
 // The keys that a query sees, on average; at each end of a mask `extra` more are computed and
-// hidden. Of queries with places of their own, the most that they may see.
+// hidden.
 double SeenKeys(const Spec& spec, double queries, double keys, double extra) {
   const bool causal = IsCausal(spec);
   const Window& window = spec.window;
   if (!causal && !window.any()) return keys;
-  const double rows = spec.placed ? queries : std::min(queries, keys);  // that see a key
-  double ahead = spec.placed ? keys : (rows - 1) / 2;
-  double behind = spec.placed ? keys : keys - 1 - ahead;
+  const double rows = std::min(queries, keys);  // that see a key
+  double ahead = (rows - 1) / 2;
+  double behind = keys - 1 - ahead;
   const auto bounded = [&](double there, int64_t bound) {
     return bound < 0 ? there : std::min(there, static_cast<double>(bound) + extra);
   };
@@ -120,24 +139,37 @@ template <typename Add>
 void ForEachSequence(std::span<const int32_t> q, std::span<const int32_t> k, Add&& add) {
   for (size_t s = 0; s + 1 < q.size(); ++s) {
     if (q[s + 1] == q[s]) continue;
-    add(static_cast<double>(q[s + 1] - q[s]), static_cast<double>(k[s + 1] - k[s]));
+    const auto queries = static_cast<double>(q[s + 1] - q[s]);
+    const auto keys = static_cast<double>(k[s + 1] - k[s]);
+    if constexpr (std::invocable<Add, size_t, double, double>) {
+      add(s, queries, keys);
+    } else {
+      add(queries, keys);
+    }
   }
 }
 
 void AddVanilla(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
-                std::span<const int32_t> cu_seqlens_k, int workers, CostTerms* terms) {
+                std::span<const int32_t> cu_seqlens_k, std::span<const attention::Place> places,
+                int workers, CostTerms* terms) {
   const auto [all_heads, d, dv] = ShapeOf(spec);
+  const double weight = kWeight + (spec.softcap > 0 ? kCap : 0) +
+                        (spec.bias.any() || spec.key_bias_heads > 0 ? kBias : 0);
   const auto together = static_cast<double>(attention::HeadsTogether(spec));
   const double heads = all_heads / together;
   Stage stage;
-  ForEachSequence(cu_seqlens_q, cu_seqlens_k, [&](double tokens, double keys) {
+  ForEachSequence(cu_seqlens_q, cu_seqlens_k, [&](size_t s, double tokens, double keys) {
     const double queries = tokens * together;
     const double tiles = Units(queries, kTile);
     const double tile = queries / tiles;
+    const auto seen_keys = [&](double extra) {
+      return places.empty() ? SeenKeys(spec, queries, keys, extra)
+                            : SeenKeys(spec, places[s], queries, keys, extra);
+    };
     // Half of a panel computes in vain at each end of a mask.
-    const double seen = SeenKeys(spec, queries, keys, std::min(tile, kPanel) / 2);
-    const double loaded = spec.window.any() ? SeenKeys(spec, queries, keys, tile / 2) : keys;
-    stage.AddProducts(heads * queries, heads * tiles, seen, d, dv);
+    const double seen = seen_keys(std::min(tile, kPanel) / 2);
+    const double loaded = spec.window.any() ? seen_keys(tile / 2) : keys;
+    stage.AddProducts(heads * queries, heads * tiles, seen, d, dv, kBlock, weight);
     stage[CostTerm::kBytes] +=
         heads * (queries * (RowNs(d) + RowNs(dv)) + tiles * loaded * (RowNs(d) + RowNs(dv)));
     stage[CostTerm::kTasks] += heads * tiles * kShortTask;
@@ -297,7 +329,8 @@ void AddCast(const Spec& spec, const Cast& cast, std::span<const int32_t> cu_seq
 }  // namespace
 
 CostTerms CostTermsOf(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
-                      std::span<const int32_t> cu_seqlens_k, int workers) {
+                      std::span<const int32_t> cu_seqlens_k, int workers,
+                      std::span<const attention::Place> places) {
   CostTerms terms{};
   const bool vanilla = std::holds_alternative<Vanilla>(spec.kernel);
   At(terms, CostTerm::kLaunch) = (vanilla ? kVanillaLaunch : kOtherLaunch) * 1e-3;
@@ -308,7 +341,7 @@ CostTerms CostTermsOf(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
       k * static_cast<double>(spec.key_row() + spec.value_row());
   At(terms, CostTerm::kBytes) = static_cast<double>(SizeOf(spec.dtype)) * elements * kByte * 1e-3;
   if (vanilla) {
-    AddVanilla(spec, cu_seqlens_q, cu_seqlens_k, workers, &terms);
+    AddVanilla(spec, cu_seqlens_q, cu_seqlens_k, places, workers, &terms);
   } else if (const auto* cast = std::get_if<Cast>(&spec.kernel)) {
     AddCast(spec, *cast, cu_seqlens_q, workers, &terms);
   } else if (const Clustered* clustering = attention::ClusteringOf(spec.kernel)) {

@@ -39,8 +39,9 @@ double BytesOf(const EncodeWork& work, size_t i) {
 }  // namespace
 
 PredictedTime Forecast::Base(const attention::Spec& spec, std::span<const int32_t> cu_seqlens_q,
-                             std::span<const int32_t> cu_seqlens_k) const {
-  const Costs costs = costs_.Of(spec, cu_seqlens_q, cu_seqlens_k);
+                             std::span<const int32_t> cu_seqlens_k,
+                             std::span<const attention::Place> places) const {
+  const Costs costs = costs_.Of(spec, cu_seqlens_q, cu_seqlens_k, places);
   return {.batch_us = costs.batch_us, .own_us = costs.own_us};
 }
 
@@ -69,8 +70,9 @@ Estimate Forecast::Of(const Plan& plan, const attention::Resolved& resolved) con
   attention::Spec spec = resolved.spec;
   const std::vector<int32_t>& queries = resolved.cu_seqlens_q;
   const std::vector<int32_t>& keys = resolved.cu_seqlens_k;
-  Estimate estimate = {Corrected({0, NameOf(spec.kernel), spec.dtype}, Base(spec, queries, keys)),
-                       memory_.Of(plan, resolved)};
+  Estimate estimate = {
+      Corrected({0, NameOf(spec.kernel), spec.dtype}, Base(spec, queries, keys, resolved.places)),
+      memory_.Of(plan, resolved)};
   if (plan.probe_rows() == 0 || !attention::IsApproximate(NameOf(spec.kernel))) return estimate;
   // Some queries of each sequence attend exactly.
   spec.kernel = Vanilla{};
@@ -97,9 +99,10 @@ Forecast::Part Forecast::PartOf(const Job& job) const {
   if (const auto* work = std::get_if<AttentionWork>(&job.work)) {
     const attention::Resolved& resolved = work->resolved;
     const Kind kind = {0, NameOf(resolved.spec.kernel), resolved.spec.dtype};
-    return {.kind = kind,
-            .base = Base(resolved.spec, resolved.cu_seqlens_q, resolved.cu_seqlens_k),
-            .measured = costs_.Knows(kind.kernel, kind.dtype)};
+    return {
+        .kind = kind,
+        .base = Base(resolved.spec, resolved.cu_seqlens_q, resolved.cu_seqlens_k, resolved.places),
+        .measured = costs_.Knows(kind.kernel, kind.dtype)};
   }
   const auto& work = std::get<EncodeWork>(job.work);
   return {.kind = {work.model->number, NameOf(work.kernel), {}},

@@ -58,7 +58,8 @@ class Forecast {
 
   // Without what was learned.
   PredictedTime Base(const attention::Spec& spec, std::span<const int32_t> cu_seqlens_q,
-                     std::span<const int32_t> cu_seqlens_k) const;
+                     std::span<const int32_t> cu_seqlens_k,
+                     std::span<const attention::Place> places = {}) const;
   PredictedTime Base(const EncodeWork& work, std::span<const int32_t> cu_seqlens) const;
 
   // What is to be learned from a batch that has run. Holds nothing of its jobs.

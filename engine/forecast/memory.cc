@@ -127,7 +127,7 @@ MemoryNeed MemoryForecast::Of(const LoadedModel& model, const Kernel& kernel,
   Count shared = activations.batch() + workspace.shared;
   if (copies_) {
     // Kernels return their rows in a tensor of their own, and embeddings are copied in.
-    const attention::Spec& layer = model.encoder->attention(kernel).front().spec;
+    const attention::Spec layer = model.encoder->attention(kernel).front().spec;
     own += Count(tokens) * layer.heads * layer.value_dim * static_cast<int64_t>(SizeOf(info.dtype));
     if (const auto* given = std::get_if<EmbeddingInput>(&request.input)) {
       own += Count(tokens) * info.hidden_size * static_cast<int64_t>(SizeOf(given->values.dtype));

@@ -317,8 +317,9 @@ void AddScoreFlags(CLI::App* command, AttendFlags* flags) {
       ->transform(Number(std::numeric_limits<double>::min(), 1e30))
       ->group(group);
   command
-      ->add_option("--key-bias", flags->key_bias,
-                   "Added to each key's scores, [tokens] or [tokens, kv_heads] of <f4; -inf hides it")
+      ->add_option(
+          "--key-bias", flags->key_bias,
+          "Added to each key's scores, [tokens] or [tokens, kv_heads] of <f4; -inf hides it")
       ->type_name("FILE.npy")
       ->check(FileName())
       ->group(group);

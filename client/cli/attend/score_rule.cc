@@ -65,7 +65,8 @@ ScoreRule::Place ScoreRule::PlaceOf(const Sequence& sequence, int64_t index) con
 bool ScoreRule::Hides(int64_t distance, int64_t key_position) const {
   if (request_.vanilla().causal() && distance > 0) return true;
   if (right_ >= 0 && distance > right_) return true;
-  return left_ >= 0 && distance < -left_ && key_position >= positions_.always_visible();
+  if (left_ < 0 || distance >= -left_) return false;
+  return positions_.always_visible() == 0 || key_position >= positions_.always_visible();
 }
 
 double ScoreRule::Of(double score, const Sequence& sequence, const Place& place, int64_t i,

@@ -112,7 +112,7 @@ class OwnedProblem {
     for (float& bias : key_bias) bias = random() % 4 == 0 ? -INFINITY : 2 * normal(random);
     for (Place& place : places) {
       place.shift += static_cast<int64_t>(random() % 200) - 100;
-      place.visible = static_cast<int64_t>(random() % 8);
+      if (spec.window.always_visible > 0) place.visible = static_cast<int64_t>(random() % 8);
     }
   }
 

@@ -236,6 +236,18 @@ TEST_P(PositionsTest, AloneAndInAnyBatchGiveTheSameBytes) {
   }
 }
 
+// Of a table much longer than the sequences only what they read is looked at: the rest may be
+// anything, and takes no time.
+TEST_P(PositionsTest, TablesBeyondTheSequenceAreNotRead) {
+  constexpr int64_t kReach = 1 << 20, kNear = 400;
+  std::vector<float> table(2 * kReach + 1, NAN);
+  std::normal_distribution<float> normal;
+  for (int64_t i = kReach - kNear; i <= kReach + kNear; ++i) table[i] = normal(random_);
+  Spec spec = MakeSpec(DType::kFloat32, Vanilla{}, 1, 8, 8);
+  spec.bias = {.table = table.data(), .reach = kReach, .slopes = nullptr};
+  ExpectRight(spec, std::vector<int32_t>{1, 300, 7});
+}
+
 // Eight times the length takes about eight times the processor's time, and not 64: a count of work
 // that other processes do not change much.
 TEST_P(PositionsTest, AWindowedLayerIsLinearInItsLength) {

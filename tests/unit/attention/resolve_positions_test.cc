@@ -55,6 +55,18 @@ TEST(ResolvePositionsTest, PlacesCountFromTheFirstKey) {
   EXPECT_EQ(resolved->spec.window.left, 10);
 }
 
+TEST(ResolvePositionsTest, NoKeyIsASinkUnlessTheRequestSaysSo) {
+  AttentionRequest request = TwoSequences();
+  request.positions.query = {0, 0};
+  request.positions.key = {-100, -100};
+  request.positions.window.left = 1;
+  const auto resolved = Resolve(request);
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  ASSERT_EQ(resolved->places.size(), 2);
+  EXPECT_EQ(resolved->places[0].shift, 100);
+  EXPECT_EQ(resolved->places[0].visible, 0);
+}
+
 TEST(ResolvePositionsTest, WhatChangesNothingIsLeftOut) {
   AttentionRequest request = TwoSequences();
   request.kernel = Vanilla{};

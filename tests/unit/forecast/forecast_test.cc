@@ -145,10 +145,11 @@ TEST(ForecastTest, CausalLayersArePricedByWhatTheirTokensSee) {
 
 TEST(ForecastTest, AttentionIsPricedByTheKeysThatMasksLeave) {
   const CostModel costs = Priced();
-  const auto us = [&](const attention::Spec& spec, int32_t queries, int32_t keys) {
+  const auto us = [&](const attention::Spec& spec, int32_t queries, int32_t keys,
+                      std::vector<attention::Place> places = {}) {
     const std::vector<int32_t> q = {0, queries};
     const std::vector<int32_t> k = {0, keys};
-    return costs.Of(spec, q, k).own_us;
+    return costs.Of(spec, q, k, places).own_us;
   };
   const attention::Spec all = attention::MakeSpec(DType::kFloat32, Vanilla{}, 8, 64, 64);
   attention::Spec causal = all;
@@ -158,12 +159,22 @@ TEST(ForecastTest, AttentionIsPricedByTheKeysThatMasksLeave) {
   EXPECT_NEAR(us(causal, 1024, 4096) / us(all, 1024, 4096), 0.875, 0.02);
   // The first 3072 of 4096 see none of the keys.
   EXPECT_NEAR(us(causal, 4096, 1024) / us(all, 4096, 1024), 0.125, 0.03);
-  attention::Spec placed = causal;
-  placed.placed = true;
-  EXPECT_EQ(us(placed, 4096, 1024), us(all, 4096, 1024)) << "which may see them all";
+  EXPECT_NEAR(us(causal, 4096, 4096, {{.shift = 0}}) / us(all, 4096, 4096), 0.5, 0.03);
+  EXPECT_NEAR(us(causal, 4096, 1024, {{.shift = 1024}}) / us(all, 4096, 1024), 1, 0.03);
+  EXPECT_LT(us(causal, 4096, 4096, {{.shift = -5000}}), 0.01 * us(all, 4096, 4096)) << "all later";
+  attention::Spec capped = all;
+  capped.softcap = 30;
+  const std::vector<int32_t> offsets = {0, 4096};
+  constexpr auto kWeights = static_cast<size_t>(CostTerm::kWeights);
+  EXPECT_GT(CostTermsOf(capped, offsets, offsets)[kWeights],
+            4 * CostTermsOf(all, offsets, offsets)[kWeights]);
   attention::Spec window = causal;
   window.window.left = 256;
   EXPECT_NEAR(us(window, 16384, 16384) / us(window, 4096, 4096), 4, 0.4);
+  window.window.always_visible = 1;  // of keys that begin at -16384 all are
+  EXPECT_NEAR(
+      us(window, 16384, 16384, {{.shift = 16384, .visible = 16384}}) / us(all, 16384, 16384), 1,
+      0.03);
 }
 
 TEST(ForecastTest, SaysWhatThePricesSayAtFirst) {

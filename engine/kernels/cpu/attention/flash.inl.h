@@ -109,7 +109,10 @@ class Flash {
         LoadPanel<decltype(vectors)::N, E>(lane, queries - lane);
       });
       if (shape_.bias_reach >= 0) {
-        PositionTable<V>::Fill(head_.bias_table, shape_.bias_reach, bias_scale_, scratch_.bias);
+        const int64_t shift = head_.places.shift;
+        PositionTable<V>::Fill(head_.bias_table, shape_.bias_reach, bias_scale_,
+                               query_begin_ + shift - (range.end - 1),
+                               query_end_ - 1 + shift - range.first(), scratch_.bias);
       }
     }
     int64_t count = 0;

@@ -83,9 +83,11 @@ struct PositionTable {
 
   static Count Floats(int64_t reach) { return Count(2) * reach + 2 * kMargin; }
 
-  // `table` is [2 * reach + 1].
-  static void Fill(const float* table, int64_t reach, double factor, float* out) {
-    for (int64_t i = 0; i < 2 * (reach + kMargin); ++i) {
+  // What Add reads for first lanes at `least` to `most` beyond a key, and no more: a table may be
+  // much longer than a sequence. `table` is [2 * reach + 1].
+  static void Fill(const float* table, int64_t reach, double factor, int64_t least, int64_t most,
+                   float* out) {
+    for (int64_t i = At(reach, least); i < At(reach, most) + kMargin; ++i) {
       const int64_t distance = reach + kMargin - i;  // key - query
       const int64_t nearest = distance < -reach ? -reach : (distance > reach ? reach : distance);
       out[i] = static_cast<float>(static_cast<double>(table[nearest + reach]) * factor);
@@ -96,15 +98,21 @@ struct PositionTable {
   static void Add(const float* filled, int64_t reach, int64_t first_place, int64_t key_begin,
                   int64_t count, float* scores) {
     for (int64_t j = 0; j < count; ++j) {
-      int64_t first = first_place - (key_begin + j);  // of the first lane; beyond it all are alike
-      if (first > reach) first = reach;
-      if (first < -(reach + kMargin)) first = -(reach + kMargin);
-      const float* const bias = filled + reach + kMargin + first;
+      const float* const bias = filled + At(reach, first_place - (key_begin + j));
       for (int v = 0; v < N; ++v) {
         float* const score = scores + (j * N + v) * V::kLanes;
         V::Store(score, V::Add(V::Load(score), V::Load(bias + v * V::kLanes)));
       }
     }
+  }
+
+ private:
+  // Where the biases of lanes begin of which the first is `distance` beyond a key; further away all
+  // are alike.
+  static int64_t At(int64_t reach, int64_t distance) {
+    if (distance > reach) distance = reach;
+    if (distance < -(reach + kMargin)) distance = -(reach + kMargin);
+    return reach + kMargin + distance;
   }
 };
 
