@@ -211,7 +211,7 @@ absl::StatusOr<NpyRows> NpyRows::Create(const std::string& path) {
   absl::StatusOr<OutputFile> file = OutputFile::Create(path);
   if (!file.ok()) return file.status();
   NpyRows rows(*std::move(file));
-  // Of the same size as the header that takes its place: see FormatHeader.
+  // A placeholder of the same size as the header that replaces it: see FormatHeader.
   if (rows.rewinds_) {
     if (absl::Status s = rows.file_.Append(RowsHeader(0, 1)); !s.ok()) return s;
   }

@@ -21,7 +21,7 @@ void* Tag(Event event) { return reinterpret_cast<void*>(event); }
 // How much longer than the deadline to wait for the server to say that it has passed.
 constexpr milliseconds kGrace{1000};
 
-// Whether a request may be sent again when nobody knows if the server took it in.
+// Whether a request may be sent again when the client cannot tell if the server has received it.
 bool MayRepeat(const v1::AttendRequest& request) { return !request.has_output(); }
 bool MayRepeat(const v1::EncodeRequest&) { return true; }
 

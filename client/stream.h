@@ -39,7 +39,8 @@ class Client;
 
 struct StreamOptions {
   size_t window = 16;  // requests
-  // Of each request, from when the server has it; at most that long Next() waits. 0: the client's.
+  // Each request's deadline, counted from its arrival at the server. Next() waits no longer than
+  // this. 0: the client's.
   std::chrono::milliseconds deadline{0};
 };
 

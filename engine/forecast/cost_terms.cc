@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <concepts>
 
 #include "engine/attention/parallel.h"
 #include "engine/attention/variants_cpu.h"
@@ -134,18 +133,14 @@ Shape ShapeOf(const Spec& spec) {
           static_cast<double>(spec.value_dim)};
 }
 
-// Calls add(queries, keys) for each sequence that has queries.
+// Calls add(index, queries, keys) for each sequence that has queries.
 template <typename Add>
 void ForEachSequence(std::span<const int32_t> q, std::span<const int32_t> k, Add&& add) {
   for (size_t s = 0; s + 1 < q.size(); ++s) {
     if (q[s + 1] == q[s]) continue;
     const auto queries = static_cast<double>(q[s + 1] - q[s]);
     const auto keys = static_cast<double>(k[s + 1] - k[s]);
-    if constexpr (std::invocable<Add, size_t, double, double>) {
-      add(s, queries, keys);
-    } else {
-      add(queries, keys);
-    }
+    add(s, queries, keys);
   }
 }
 
@@ -214,7 +209,7 @@ void AddClustered(const Spec& spec, const Clustered& clustering,
   Stage hash;
   Stage cluster;
   Stage attend;
-  ForEachSequence(cu_seqlens_q, cu_seqlens_k, [&](double queries, double keys) {
+  ForEachSequence(cu_seqlens_q, cu_seqlens_k, [&](size_t, double queries, double keys) {
     const double clusters = std::min<double>(clustering.clusters, queries);
     if (clustering.clustering == Clustered::Clustering::kHash) {
       hash.tasks += Units(queries, kTile);
@@ -285,7 +280,7 @@ void AddCast(const Spec& spec, const Cast& cast, std::span<const int32_t> cu_seq
   Stage select;
   Stage inside;
   Stage combine;
-  ForEachSequence(cu_seqlens, cu_seqlens, [&](double tokens, double) {
+  ForEachSequence(cu_seqlens, cu_seqlens, [&](size_t, double tokens, double) {
     const double tiles = Units(tokens, kCastTile);
     const double pairs = tokens * clusters;
     const double asked = cast.cluster_size > 0 ? cast.cluster_size : Units(tokens, clusters);

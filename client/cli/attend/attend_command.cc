@@ -276,7 +276,8 @@ int Run(const AttendFlags& flags) {
   return kCheckFailed;
 }
 
-// What is done to scores beside their scale. Which kernel takes what, the server says.
+// The flags that change scores in addition to --scale. The server refuses those that the kernel
+// does not take.
 void AddScoreFlags(CLI::App* command, AttendFlags* flags) {
   const std::string group = "Scores";
   constexpr int64_t kFar = int64_t{1} << 40;

@@ -50,7 +50,7 @@ const v1::Tensor& ValuesOf(const v1::AttendRequest& request) {
   return request.value_is_key_prefix() ? request.key() : request.value();
 }
 
-// Of a request that fits together.
+// The elements of a head's value. Requires a request whose shapes fit together.
 int64_t ValueDim(const v1::AttendRequest& request) {
   return request.value_is_key_prefix() ? request.value_dim() : *request.value().shape().rbegin();
 }

@@ -1,5 +1,5 @@
-// What a request does to scores beside their scale: positions, windows, biases and a softcap, for
-// the reference of `castor attend --check`.
+// How a request changes scores in addition to scaling them: positions, windows, biases and a
+// softcap, for the reference of `castor attend --check`.
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,7 @@ class EncodeAnswer {
   size_t inputs() const { return forgotten_.inputs + inputs_.size(); }
   int64_t rows() const { return forgotten_.rows + kept_rows(); }
   int64_t width() const { return width_; }  // elements of a row
-  // Of the rows that are not forgotten, or of `sparse`.
+  // The values of the rows since the last Forget, or those of `sparse`.
   const std::vector<float>& values() const { return values_; }
 
   // Everything so far but the reports.
@@ -39,7 +39,7 @@ class EncodeAnswer {
   bool ShowsRows() const;
 
   std::string Table(double round_trip_us) const;
-  // Of each sequence that is not forgotten; of all together.
+  // Sequences: an entry for each sequence since the last Forget. Reports: totals over all of them.
   Json Sequences() const;
   Json Reports(double round_trip_us) const;
 

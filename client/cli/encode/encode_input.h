@@ -62,7 +62,7 @@ class InputReader {
   explicit InputReader(const InputFlags& flags);
   std::optional<Input> Next();
 
-  // Of all inputs, where that is known.
+  // The size of all inputs, where it is known.
   std::optional<int64_t> bytes() const { return lines_ ? lines_->file_bytes() : std::nullopt; }
 
  private:

@@ -37,7 +37,7 @@ class AnswerOutput {
 // A line on standard error, if that is a terminal, that is written over.
 class Progress {
  public:
-  // Of all inputs, where that is known.
+  // `bytes`: the size of all inputs, where it is known.
   explicit Progress(std::optional<int64_t> bytes);
   ~Progress() { Clear(); }
   Progress(const Progress&) = delete;
