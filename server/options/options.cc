@@ -129,6 +129,20 @@ std::pair<std::string, double> ParseWeight(const std::string& text) {
   return {text.substr(0, equals), weight};
 }
 
+// "oip,tei"; "" and "none" are none.
+std::string ReadProtocols(const std::string& text, Protocols* protocols) {
+  *protocols = {.oip = false, .tei = false};
+  if (text.empty() || text == "none") return "";
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string name = text.substr(begin, end - begin);
+    if (name != "oip" && name != "tei") return "must be a list of oip and tei, or none";
+    (name == "oip" ? protocols->oip : protocols->tei) = true;
+    begin = end + 1;
+  }
+  return "";
+}
+
 void DeclareNetwork(Declarer& declare, ServerOptions& options) {
   using std::chrono::hours;
   using std::chrono::seconds;
@@ -155,6 +169,11 @@ void DeclareNetwork(Declarer& declare, ServerOptions& options) {
                  options.health_listen = off ? "" : text;
                  return off ? "" : CheckAddress(text);
                });
+  declare.Text(
+      kNetwork, "--protocols", "LIST", "oip,tei",
+      "Protocols served beside castor.v1: oip, the Open Inference Protocol; tei, tei.v1; "
+      "'none' for neither",
+      [&options](const std::string& text) { return ReadProtocols(text, &options.protocols); });
   declare.Number(kNetwork, "--max-concurrent-streams", &options.max_concurrent_streams, 1, 65536,
                  "Concurrent calls on one connection");
   declare.Number(kNetwork, "--max-connections", &options.max_connections, 0, 1 << 20,

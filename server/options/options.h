@@ -17,11 +17,20 @@
 
 namespace castor::server {
 
+// Protocols of others that are served beside castor.v1, on the same port.
+struct Protocols {
+  bool oip = true;  // the Open Inference Protocol
+  bool tei = true;  // tei.v1
+
+  bool operator==(const Protocols&) const = default;
+};
+
 struct ServerOptions {
   // ---- network
-  std::string listen = "127.0.0.1:50051";                           // port 0: the system picks one
-  std::string metrics_listen = "127.0.0.1:9464";                    // empty: no metrics endpoint
-  std::string health_listen;                                        // empty: no health port
+  std::string listen = "127.0.0.1:50051";         // port 0: the system picks one
+  std::string metrics_listen = "127.0.0.1:9464";  // empty: no metrics endpoint
+  std::string health_listen;                      // empty: no health port
+  Protocols protocols;
   int64_t max_message_bytes = MemoryShare(int64_t{256} << 20, 16);  // one request message
   int32_t max_concurrent_streams = 256;                             // calls on one connection
   int64_t max_connections = 0;      // 0: what the limit on descriptors leaves, at most 4096

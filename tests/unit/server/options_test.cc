@@ -51,6 +51,17 @@ TEST_F(OptionsTest, SharedMemoryIsTurnedOnInEveryWay) {
   EXPECT_TRUE(ParseOrDie({}).shared_memory);
 }
 
+TEST_F(OptionsTest, ProtocolsOfOthersAreAList) {
+  EXPECT_EQ(ParseOrDie({}).protocols, (Protocols{.oip = true, .tei = true}));
+  EXPECT_EQ(ParseOrDie({"--protocols", "tei"}).protocols, (Protocols{.oip = false, .tei = true}));
+  EXPECT_EQ(ParseOrDie({"--protocols", "tei,oip"}).protocols, Protocols{});
+  EXPECT_EQ(ParseOrDie({"--protocols", "none"}).protocols, (Protocols{false, false}));
+  EXPECT_EQ(ParseOrDie({"--protocols", ""}).protocols, (Protocols{false, false}));
+  for (const char* bad : {"http", "oip,", "OIP", ",", "oip tei", "none,oip"}) {
+    EXPECT_NE(ErrorOf({"--protocols", bad}).find("--protocols"), std::string::npos) << bad;
+  }
+}
+
 TEST_F(OptionsTest, TokenizersHaveAsManyThreadsAsKernelsButAtMostTheirOwnMost) {
   EXPECT_EQ(ParseOrDie({}).engine.tokenizer_threads, 0) << "one per processor";
   EXPECT_EQ(ParseOrDie({"--cpu-threads", "3"}).engine.tokenizer_threads, 3);
