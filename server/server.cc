@@ -203,6 +203,7 @@ Server::Server(ServerOptions options, Access access, std::unique_ptr<Engine> eng
 std::vector<grpc::Service*> Server::MakeServices() {
   std::vector<MessageService*> services = {&health_service_, &attention_, &encoder_,
                                            &models_,         &info_,      &regions_};
+  if (options_.protocols.oip) services.push_back(&oip_.emplace(context_));
   if (options_.reflection) {
     std::vector<std::string> names;
     for (const MessageService* service : services) {

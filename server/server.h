@@ -28,6 +28,7 @@
 #include "server/lifecycle/watchdog.h"
 #include "server/metrics/load_report.h"
 #include "server/metrics/metrics.h"
+#include "server/oip/oip_service.h"
 #include "server/options/options.h"
 #include "server/services/call.h"
 #include "server/services/health_service.h"
@@ -143,6 +144,7 @@ class Server {
   ModelService models_;
   ServerService info_;
   SharedMemoryService regions_;
+  std::optional<oip::OipService> oip_;
   std::optional<ReflectionService> reflection_;
   std::unique_ptr<HealthEndpoint> health_endpoint_;  // null: there is none
   std::unique_ptr<Listener> listener_;

@@ -56,7 +56,32 @@ absl::Status ConvertPositions(wire::Positions from, RequestRegions& regions, Pos
                        &out->relative_bias.emplace());
 }
 
-absl::Status ConvertRequest(wire::AttendRequest from, DecodedAttend* decoded) {
+// Adds the answer's log-sum-exp, if it has one.
+std::span<TensorField> WithLogSumExp(std::optional<TensorResult> log_sum_exp,
+                                     std::vector<TensorField>* fields) {
+  if (log_sum_exp.has_value()) {
+    fields->push_back({v1::AttendResponse::kLogSumExpFieldNumber, *std::move(log_sum_exp)});
+  }
+  return *fields;
+}
+
+// The answer without its tensors.
+v1::AttendResponse Answer(std::string_view request_id, const AttentionResult& result,
+                          double total_us) {
+  v1::AttendResponse message;
+  message.set_request_id(request_id.data(), request_id.size());
+  FillReports(result.report, total_us, &message);
+  if (result.report.fidelity.has_value()) {
+    message.mutable_fidelity()->set_rows(result.report.fidelity->rows);
+    message.mutable_fidelity()->set_relative_error(result.report.fidelity->relative_error);
+    message.mutable_fidelity()->set_probe_us(result.report.fidelity->probe_us);
+  }
+  return message;
+}
+
+}  // namespace
+
+absl::Status ConvertAttendRequest(wire::AttendRequest from, DecodedAttend* decoded) {
   AttentionRequest* out = &decoded->request;
   RequestRegions& regions = decoded->regions;
   if (absl::Status s = ConvertTensor(from.query, "query", regions, &out->query); !s.ok()) return s;
@@ -97,31 +122,6 @@ absl::Status ConvertRequest(wire::AttendRequest from, DecodedAttend* decoded) {
   return from.output.has_value() ? ConvertOutput(*from.output, decoded) : absl::OkStatus();
 }
 
-// Adds the answer's log-sum-exp, if it has one.
-std::span<TensorField> WithLogSumExp(std::optional<TensorResult> log_sum_exp,
-                                     std::vector<TensorField>* fields) {
-  if (log_sum_exp.has_value()) {
-    fields->push_back({v1::AttendResponse::kLogSumExpFieldNumber, *std::move(log_sum_exp)});
-  }
-  return *fields;
-}
-
-// The answer without its tensors.
-v1::AttendResponse Answer(std::string_view request_id, const AttentionResult& result,
-                          double total_us) {
-  v1::AttendResponse message;
-  message.set_request_id(request_id.data(), request_id.size());
-  FillReports(result.report, total_us, &message);
-  if (result.report.fidelity.has_value()) {
-    message.mutable_fidelity()->set_rows(result.report.fidelity->rows);
-    message.mutable_fidelity()->set_relative_error(result.report.fidelity->relative_error);
-    message.mutable_fidelity()->set_probe_us(result.report.fidelity->probe_us);
-  }
-  return message;
-}
-
-}  // namespace
-
 absl::Status DecodeAttendRequest(const grpc::ByteBuffer& bytes, TenantRegions shared_memory,
                                  DecodedAttend* out) {
   out->request = AttentionRequest();
@@ -133,7 +133,7 @@ absl::Status DecodeAttendRequest(const grpc::ByteBuffer& bytes, TenantRegions sh
   absl::Status status = wire::Parse(&out->slices, &message);
   status.Update(ConvertRequestId(message.request_id, &out->request.call));
   if (!status.ok()) return status;
-  return ConvertRequest(std::move(message), out);
+  return ConvertAttendRequest(std::move(message), out);
 }
 
 grpc::ByteBuffer EncodeAttendResponse(std::string_view request_id, AttentionResult result,

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "engine/request.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "server/codec/messages.h"
 #include "server/codec/regions.h"
 #include "server/codec/slice_view.h"
 
@@ -33,6 +34,10 @@ struct DecodedAttend {
 // read.
 absl::Status DecodeAttendRequest(const grpc::ByteBuffer& bytes, TenantRegions shared_memory,
                                  DecodedAttend* out);
+
+// The same of a message that another codec has read, but for its request_id. `out` holds what the
+// message points into.
+absl::Status ConvertAttendRequest(wire::AttendRequest from, DecodedAttend* out);
 
 // The tensors' memory becomes part of the answer and goes back to its pool when gRPC has sent it.
 // `total_us`: from the arrival of the request's bytes to now.

@@ -52,7 +52,9 @@ absl::Status ConvertSpans(const std::optional<wire::Spans>& spans, Spans* out) {
   return ConvertEnum(kSpanUnits, spans->unit, "spans.unit", &out->unit.emplace());
 }
 
-absl::Status ConvertRequest(wire::EncodeRequest from, DecodedEncode* decoded) {
+}  // namespace
+
+absl::Status ConvertEncodeRequest(wire::EncodeRequest from, DecodedEncode* decoded) {
   EncodeRequest* out = &decoded->request;
   RequestRegions& regions = decoded->regions;
   if (absl::Status s = ConvertInput(from, regions, out); !s.ok()) return s;
@@ -84,8 +86,6 @@ absl::Status ConvertRequest(wire::EncodeRequest from, DecodedEncode* decoded) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
 absl::Status DecodeEncodeRequest(const grpc::ByteBuffer& bytes, TenantRegions shared_memory,
                                  DecodedEncode* out) {
   out->request = EncodeRequest();
@@ -96,7 +96,7 @@ absl::Status DecodeEncodeRequest(const grpc::ByteBuffer& bytes, TenantRegions sh
   absl::Status status = wire::Parse(&out->slices, &message);
   status.Update(ConvertRequestId(message.request_id, &out->request.call));
   if (!status.ok()) return status;
-  return ConvertRequest(std::move(message), out);
+  return ConvertEncodeRequest(std::move(message), out);
 }
 
 grpc::ByteBuffer EncodeEncodeResponse(std::string_view request_id, EncodeResult result,

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "engine/request.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "server/codec/messages.h"
 #include "server/codec/regions.h"
 #include "server/codec/slice_view.h"
 
@@ -27,6 +28,10 @@ struct DecodedEncode {
 // Errors are those of DecodeAttendRequest in attention_codec.h.
 absl::Status DecodeEncodeRequest(const grpc::ByteBuffer& bytes, TenantRegions shared_memory,
                                  DecodedEncode* out);
+
+// The same of a message that another codec has read, but for its request_id. `out` holds what the
+// message points into.
+absl::Status ConvertEncodeRequest(wire::EncodeRequest from, DecodedEncode* out);
 
 // As EncodeAttendResponse.
 grpc::ByteBuffer EncodeEncodeResponse(std::string_view request_id, EncodeResult result,

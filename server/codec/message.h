@@ -105,7 +105,7 @@ template <typename T>
 bool AppendValue(WireReader& reader, Repeated<T>& values) {
   T value{};
   if (!reader.CountElement() || !ReadValue(reader, value)) return false;
-  values.push_back(value);
+  values.push_back(std::move(value));
   return true;
 }
 

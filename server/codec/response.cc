@@ -61,14 +61,6 @@ void WriteTagAndLength(uint32_t field_number, size_t length, CodedOutputStream* 
   out->WriteVarint64(length);
 }
 
-// The tensor's memory as a slice that owns both the memory and its share of the engine's budgets.
-grpc::Slice SliceOf(TensorResult tensor) {
-  auto* owner = new TensorResult(std::move(tensor));
-  return grpc::Slice(
-      owner->data.data(), owner->data.size(),
-      [](void* it) { delete static_cast<TensorResult*>(it); }, owner);
-}
-
 }  // namespace
 
 void FillParameters(const Clustered& from, v1::Clustered* out) { FillClustering(from, out); }
@@ -128,6 +120,19 @@ void FillMemory(const MemoryReport& memory, v1::MemoryReport* out) {
 void FillTensor(const TensorResult& tensor, v1::Tensor* out) {
   out->set_dtype(ToWire(kDTypes, tensor.dtype));
   out->mutable_shape()->Assign(tensor.shape.begin(), tensor.shape.end());
+}
+
+grpc::Slice SliceOf(TensorResult tensor) {
+  auto* owner = new TensorResult(std::move(tensor));
+  return grpc::Slice(
+      owner->data.data(), owner->data.size(),
+      [](void* it) { delete static_cast<TensorResult*>(it); }, owner);
+}
+
+void AppendTagAndLength(int number, size_t length, std::string* out) {
+  google::protobuf::io::StringOutputStream stream(out);
+  CodedOutputStream coded(&stream);
+  WriteTagAndLength(static_cast<uint32_t>(number), length, &coded);
 }
 
 grpc::ByteBuffer WithTensors(const google::protobuf::MessageLite& message,

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 
 #include "castor/v1/kernel.pb.h"
 #include "castor/v1/report.pb.h"
@@ -32,6 +33,12 @@ void FillReports(const ExecutionReport& report, double total_us, Response* out) 
 
 // Fills in the dtype and shape of `tensor`.
 void FillTensor(const TensorResult& tensor, v1::Tensor* out);
+
+// The tensor's memory as a slice that owns both the memory and its share of the engine's budgets.
+grpc::Slice SliceOf(TensorResult tensor);
+
+// What precedes a field of bytes or of a message.
+void AppendTagAndLength(int number, size_t length, std::string* out);
 
 // A field of type Tensor.
 struct TensorField {

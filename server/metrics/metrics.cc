@@ -30,7 +30,9 @@ constexpr std::array<std::string_view, kMethods> kMethodNames = {"attend",
                                                                  "get_server_info",
                                                                  "register_shared_memory",
                                                                  "unregister_shared_memory",
-                                                                 "list_shared_memory"};
+                                                                 "list_shared_memory",
+                                                                 "model_infer",
+                                                                 "oip_small"};
 
 // The codes that a call of ours can end with (proto/README.md), and which calls can: a series is
 // made for no other. Any other code counts as UNKNOWN, which stands first.
@@ -65,6 +67,7 @@ Calls CallsOf(size_t method) {
     case Method::kAttendStream:
     case Method::kEncode:
     case Method::kEncodeStream:
+    case Method::kModelInfer:
       return kWorking;
     case Method::kRegisterSharedMemory:
       return kRegistering;

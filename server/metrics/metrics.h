@@ -30,7 +30,7 @@
 
 namespace castor::server {
 
-// The methods of castor.v1, as the label `method` names them.
+// The methods of castor.v1 and the other protocols, as the label `method` names them.
 enum class Method {
   kAttend,
   kAttendStream,  // each message like a call
@@ -44,8 +44,10 @@ enum class Method {
   kRegisterSharedMemory,
   kUnregisterSharedMemory,
   kListSharedMemory,
+  kModelInfer,  // of the Open Inference Protocol
+  kOipSmall,    // all its others
 };
-inline constexpr int kMethods = 12;
+inline constexpr int kMethods = 14;
 
 std::string_view NameOf(Method method);  // "attend", "get_server_info"
 

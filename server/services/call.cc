@@ -29,6 +29,8 @@ std::string_view FullNameOf(Method method) {
       return "castor.v1.AttentionService/AttendStream";
     case Method::kEncodeStream:
       return "castor.v1.EncoderService/EncodeStream";
+    case Method::kModelInfer:
+      return "inference.GRPCInferenceService/ModelInfer";
     default:
       return "castor.v1.EncoderService/Encode";
   }

@@ -16,13 +16,15 @@
 
 namespace castor::server {
 
-template <typename Protocol>
+// Request: EngineRequest, or another with its interface.
+template <typename Request>
 class EngineCall final : public MessageCall, private RequestShell {
  public:
-  EngineCall(const ServiceContext& services, Method method, Arrival arrival)
+  template <typename... Args>
+  EngineCall(const ServiceContext& services, Method method, Arrival arrival, const Args&... args)
       : MessageCall(services.calls, CallTable::Kind::kWork, std::move(arrival)),
         record_(services, method, TraceOf(services, method)),
-        request_({services.engine, services.shared_memory, services.metrics}, *this),
+        request_({services.engine, services.shared_memory, services.metrics}, *this, args...),
         load_reports_(services.load_reports) {}
 
  private:
@@ -71,16 +73,16 @@ class EngineCall final : public MessageCall, private RequestShell {
   }
 
   CallRecord record_;
-  EngineRequest<Protocol> request_;
+  Request request_;
   LoadReports* const load_reports_;
   TimePoint deadline_;  // written before the request starts
 };
 
-// The factory of such calls, for MessageService::AddMethod.
-template <typename Protocol>
-auto EngineMethod(const ServiceContext& services, Method method) {
-  return [&services, method](Arrival arrival) {
-    auto* call = new EngineCall<Protocol>(services, method, std::move(arrival));
+// The factory of such calls, for MessageService::AddMethod. `args` outlive them.
+template <typename Request, typename... Args>
+auto EngineMethod(const ServiceContext& services, Method method, const Args&... args) {
+  return [&services, method, &args...](Arrival arrival) {
+    auto* call = new EngineCall<Request>(services, method, std::move(arrival), args...);
     call->Begin();
     return call;
   };

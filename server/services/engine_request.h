@@ -65,15 +65,16 @@ class RequestShell {
 //   static absl::Status Decode(const grpc::ByteBuffer&, TenantRegions, Decoded*)
 //   static std::optional<KernelName> RequestedKernel(const Decoded&)
 //   static std::optional<OutputRange> TakeOutput(Decoded&)
-//   static grpc::ByteBuffer Encode(std::string_view request_id, Result,
-//                                  const std::optional<OutputRange>&, double total_us)
+//   grpc::ByteBuffer Encode(std::string_view request_id, Result,
+//                           const std::optional<OutputRange>&, double total_us), static or const
 // where Decoded has the members `request`, the engine's type, `regions` and `timeout`.
 template <typename Protocol>
 class EngineRequest {
  public:
   using Decoded = typename Protocol::Decoded;
 
-  EngineRequest(const RequestParts& parts, RequestShell& shell) : parts_(parts), shell_(shell) {}
+  EngineRequest(const RequestParts& parts, RequestShell& shell, Protocol protocol = {})
+      : parts_(parts), shell_(shell), protocol_(protocol) {}
   EngineRequest(const EngineRequest&) = delete;
   EngineRequest& operator=(const EngineRequest&) = delete;
 
@@ -82,6 +83,12 @@ class EngineRequest {
   void Start(grpc::ByteBuffer* message, RequestOrigin origin) {
     const absl::Status started = DecodeAndSubmit(*message, std::move(origin));
     message->Clear();
+    if (!started.ok()) shell_.Refuse(started);
+  }
+
+  // The same of a request that is decoded already.
+  void Start(Decoded decoded, RequestOrigin origin) {
+    const absl::Status started = Submit(std::move(decoded), std::move(origin));
     if (!started.ok()) shell_.Refuse(started);
   }
 
@@ -157,7 +164,7 @@ class EngineRequest {
     }
     const std::chrono::duration<double, std::micro> total =
         std::chrono::steady_clock::now() - received_;
-    shell_.Deliver(Protocol::Encode(request_id_, *std::move(result), output_, total.count()));
+    shell_.Deliver(protocol_.Encode(request_id_, *std::move(result), output_, total.count()));
   }
 
   absl::Status WriteOutput(const TensorResult& output) {
@@ -172,6 +179,7 @@ class EngineRequest {
 
   const RequestParts parts_;
   RequestShell& shell_;
+  const Protocol protocol_;
   Cancellation cancellation_;
 
   // Written by Start before the engine has the request, then only by Complete.

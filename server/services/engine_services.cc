@@ -8,7 +8,7 @@ namespace castor::server {
 AttentionService::AttentionService(const ServiceContext& services)
     : MessageService(services.authorizer) {
   AddMethod("/castor.v1.AttentionService/Attend",
-            EngineMethod<AttendProtocol>(services, Method::kAttend));
+            EngineMethod<EngineRequest<AttendProtocol>>(services, Method::kAttend));
   AddMethod("/castor.v1.AttentionService/AttendStream",
             EngineStreamMethod<AttendProtocol>(services, Method::kAttendStream));
 }
@@ -16,7 +16,7 @@ AttentionService::AttentionService(const ServiceContext& services)
 EncoderService::EncoderService(const ServiceContext& services)
     : MessageService(services.authorizer) {
   AddMethod("/castor.v1.EncoderService/Encode",
-            EngineMethod<EncodeProtocol>(services, Method::kEncode));
+            EngineMethod<EngineRequest<EncodeProtocol>>(services, Method::kEncode));
   AddMethod("/castor.v1.EncoderService/EncodeStream",
             EngineStreamMethod<EncodeProtocol>(services, Method::kEncodeStream));
 }

@@ -118,7 +118,8 @@ TEST_F(ReflectionTest, BothVersionsListAllServices) {
         (std::vector<std::string>{
             "castor.v1.AttentionService", "castor.v1.EncoderService", "castor.v1.ModelService",
             "castor.v1.ServerService", "castor.v1.SharedMemoryService", "grpc.health.v1.Health",
-            "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"}));
+            "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection",
+            "inference.GRPCInferenceService"}));
   }
 }
 

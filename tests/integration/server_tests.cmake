@@ -10,7 +10,7 @@ castor_test(server_test
   SOURCES server_admission_test.cc access/server_authorize_test.cc server_call_test.cc
           server_choice_test.cc
           observed/server_health_port_test.cc
-          server_hostile_test.cc server_kernels_test.cc server_lifecycle_test.cc
+          server_hostile_test.cc server_kernels_test.cc server_oip_test.cc server_lifecycle_test.cc
           observed/server_load_report_test.cc
           observed/server_metrics_test.cc server_reflection_test.cc
           server_shared_memory_faults_test.cc server_shared_memory_test.cc

@@ -1,0 +1,31 @@
+// Converts ModelInferRequest to the engine's requests, through castor.v1's own messages and checks.
+// Tensors stay views into the slices that gRPC received.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/codec/attention_codec.h"
+#include "server/codec/encoder_codec.h"
+#include "server/oip/catalogue.h"
+#include "server/oip/wire.h"
+
+namespace castor::server::oip {
+
+// How a request wants its answer.
+struct Wanted {
+  const Model* model = nullptr;
+  std::vector<std::string> outputs;  // in this order; empty: all there are
+  bool rerank = false;
+  EncodeOutput output = EncodeOutput::kPooled;  // what an encoder computes
+
+  bool Wants(std::string_view output) const;
+};
+
+// `message` points into out->slices, and must live until the engine has the request. Errors are
+// those of castor.v1's codec; INVALID_FIELD at inputs, outputs and parameters by their names.
+absl::Status DecodeAttend(wire::ModelInferRequest& message, DecodedAttend* out, Wanted* wanted);
+absl::Status DecodeEncode(wire::ModelInferRequest& message, DecodedEncode* out, Wanted* wanted);
+
+}  // namespace castor::server::oip

@@ -1,0 +1,211 @@
+// The Open Inference Protocol over a socket, beside castor.v1 on the same server.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+#include "inference/grpc_service.grpc.pb.h"
+#include "tests/integration/server_fixture.h"
+
+namespace castor::testing {
+namespace {
+
+using inference::ModelInferRequest;
+using inference::ModelInferResponse;
+
+class OipTest : public ServerTest {
+ protected:
+  void SetUp() override {
+    EngineOptions options;
+    options.device = "cpu";
+    options.cpu_threads = 1;
+    options.models = {{"tiny", CASTOR_TINY_MODEL}};
+    options.cost_model_budget = std::chrono::seconds(0);
+    auto engine = CreateEngine(options);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    StartServer(TestOptions(), *std::move(engine));
+    stub_ = inference::GRPCInferenceService::NewStub(channel_);
+  }
+
+  grpc::Status Infer(const ModelInferRequest& request, ModelInferResponse* response) {
+    grpc::ClientContext context;
+    return stub_->ModelInfer(&context, request, response);
+  }
+
+  // Three equal tensors of tokens x 2 x 8.
+  static ModelInferRequest Attention(int tokens) {
+    ModelInferRequest request;
+    request.set_model_name("castor_attention");
+    request.set_id("mine");
+    for (const char* name : {"query", "key", "value"}) {
+      auto* const input = request.add_inputs();
+      input->set_name(name);
+      input->set_datatype("FP32");
+      for (const int64_t size : {tokens, 2, 8}) input->add_shape(size);
+      std::vector<float> values(static_cast<size_t>(tokens) * 16);
+      for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i));
+      request.add_raw_input_contents(values.data(), values.size() * sizeof(float));
+    }
+    return request;
+  }
+
+  std::unique_ptr<inference::GRPCInferenceService::Stub> stub_;
+};
+
+TEST_F(OipTest, RawAndTypedContentsGiveTheSameAnswer) {
+  const ModelInferRequest raw = Attention(5);
+  ModelInferRequest typed = raw;
+  typed.clear_raw_input_contents();
+  for (int i = 0; i < 3; ++i) {
+    const std::string& bytes = raw.raw_input_contents(i);
+    const auto* const values = reinterpret_cast<const float*>(bytes.data());
+    typed.mutable_inputs(i)->mutable_contents()->mutable_fp32_contents()->Add(
+        values, values + bytes.size() / sizeof(float));
+  }
+  ModelInferResponse from_raw;
+  ModelInferResponse from_typed;
+  ASSERT_TRUE(Infer(raw, &from_raw).ok());
+  ASSERT_TRUE(Infer(typed, &from_typed).ok());
+  EXPECT_EQ(from_raw.id(), "mine");
+  ASSERT_EQ(from_raw.outputs_size(), 1);
+  EXPECT_EQ(from_raw.outputs(0).name(), "output");
+  ASSERT_EQ(from_raw.raw_output_contents_size(), 1);
+  EXPECT_EQ(from_raw.raw_output_contents(0).size(), raw.raw_input_contents(0).size());
+  EXPECT_EQ(from_raw.raw_output_contents(0), from_typed.raw_output_contents(0));
+}
+
+TEST_F(OipTest, OutputsComeInTheOrderAskedFor) {
+  ModelInferRequest request = Attention(4);
+  request.add_outputs()->set_name("log_sum_exp");
+  request.add_outputs()->set_name("output");
+  ModelInferResponse response;
+  ASSERT_TRUE(Infer(request, &response).ok());
+  ASSERT_EQ(response.outputs_size(), 2);
+  EXPECT_EQ(response.outputs(0).name(), "log_sum_exp");
+  EXPECT_EQ(response.raw_output_contents(0).size(), 4u * 2 * sizeof(float));
+}
+
+TEST_F(OipTest, ParametersAreThoseOfTheKernel) {
+  ModelInferRequest request = Attention(8);
+  auto& parameters = *request.mutable_parameters();
+  parameters["attention"].set_string_param("clustered");
+  parameters["clusters"].set_string_param("3");
+  parameters["seed"].set_uint64_param(7);
+  parameters["softmax_scale"].set_string_param("0.5");
+  parameters["priority"].set_uint64_param(1);
+  parameters["timeout"].set_int64_param(5'000'000);
+  ModelInferResponse response;
+  const grpc::Status status = Infer(request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(response.parameters().at("attention").string_param(), "clustered");
+}
+
+TEST_F(OipTest, WhatDoesNotFitIsRefusedByName) {
+  struct Case {
+    std::string named;
+    std::function<void(ModelInferRequest*)> spoil;
+  };
+  const std::vector<Case> cases = {
+      {"query", [](auto* r) { r->mutable_inputs(0)->set_shape(0, 6); }},
+      {"query", [](auto* r) { r->mutable_inputs(0)->set_shape(0, int64_t{1} << 62); }},
+      {"query", [](auto* r) { r->mutable_inputs(0)->set_shape(0, -1); }},
+      {"key", [](auto* r) { r->mutable_inputs(1)->set_datatype("FP8"); }},
+      {"key", [](auto* r) { r->mutable_inputs(1)->mutable_contents()->add_fp32_contents(1); }},
+      {"value", [](auto* r) { r->mutable_raw_input_contents()->RemoveLast(); }},
+      {"raw_input_contents", [](auto* r) { r->add_raw_input_contents("more"); }},
+      {"strange", [](auto* r) { r->mutable_inputs(2)->set_name("strange"); }},
+      {"strange", [](auto* r) { r->add_outputs()->set_name("strange"); }},
+      {"strange", [](auto* r) { (*r->mutable_parameters())["strange"].set_bool_param(true); }},
+      {"attention", [](auto* r) { (*r->mutable_parameters())["attention"].set_int64_param(1); }},
+      {"timeout", [](auto* r) { (*r->mutable_parameters())["timeout"].set_int64_param(-1); }},
+      {"model_version", [](auto* r) { r->set_model_version("2"); }},
+  };
+  for (const Case& bad : cases) {
+    ModelInferRequest request = Attention(5);
+    bad.spoil(&request);
+    ModelInferResponse response;
+    const grpc::Status status = Infer(request, &response);
+    EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT) << bad.named;
+    EXPECT_NE(status.error_message().find(bad.named), std::string::npos)
+        << status.error_message();
+  }
+  ModelInferRequest request = Attention(5);
+  request.set_model_name("strange");
+  ModelInferResponse response;
+  EXPECT_EQ(Infer(request, &response).error_code(), grpc::NOT_FOUND);
+}
+
+TEST_F(OipTest, ConfigurationAndMetadataAgreeForEveryModel) {
+  grpc::ClientContext index_context;
+  inference::RepositoryIndexResponse index;
+  ASSERT_TRUE(stub_->RepositoryIndex(&index_context, {}, &index).ok());
+  ASSERT_GT(index.models_size(), 0);
+  for (const auto& model : index.models()) {
+    grpc::ClientContext contexts[2];
+    inference::ModelMetadataRequest about;
+    about.set_name(model.name());
+    inference::ModelMetadataResponse metadata;
+    ASSERT_TRUE(stub_->ModelMetadata(&contexts[0], about, &metadata).ok());
+    inference::ModelConfigRequest asked;
+    asked.set_name(model.name());
+    inference::ModelConfigResponse config;
+    ASSERT_TRUE(stub_->ModelConfig(&contexts[1], asked, &config).ok());
+    ASSERT_EQ(config.config().input_size(), metadata.inputs_size());
+    for (int i = 0; i < metadata.inputs_size(); ++i) {
+      EXPECT_EQ(config.config().input(i).name(), metadata.inputs(i).name());
+      EXPECT_NE(config.config().input(i).data_type(), inference::TYPE_INVALID);
+    }
+    EXPECT_EQ(config.config().output_size(), metadata.outputs_size());
+  }
+}
+
+TEST_F(OipTest, TextsAreLengthPrefixedBytes) {
+  ModelInferRequest request;
+  request.set_model_name("tiny");
+  auto* const text = request.add_inputs();
+  text->set_name("text");
+  text->set_datatype("BYTES");
+  for (const int64_t size : {2, 1}) text->add_shape(size);
+  const std::string element("\3\0\0\0cat", 7);
+  request.add_raw_input_contents(element + element);
+  ModelInferResponse response;
+  const grpc::Status status = Infer(request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(response.outputs(0).shape(0), 2);
+  for (const std::string& bytes : {element, element + element.substr(0, 6), element + "abc",
+                                   element + std::string("\3\0\0\0\xff\xff\xff", 7)}) {
+    request.set_raw_input_contents(0, bytes);
+    const grpc::Status bad = Infer(request, &response);
+    EXPECT_EQ(bad.error_code(), grpc::INVALID_ARGUMENT);
+    EXPECT_EQ(DetailsOf(bad).bad_request.field_violations(0).field(), "text");
+  }
+}
+
+TEST_F(OipTest, StatisticsCountWhatWasAnsweredAndWhatWasNot) {
+  ModelInferResponse response;
+  ASSERT_TRUE(Infer(Attention(3), &response).ok());
+  ModelInferRequest bad = Attention(3);
+  bad.mutable_inputs(0)->set_datatype("FP8");
+  EXPECT_FALSE(Infer(bad, &response).ok());
+  grpc::ClientContext context;
+  inference::ModelStatisticsRequest request;
+  request.set_name("castor_attention");
+  inference::ModelStatisticsResponse answer;
+  ASSERT_TRUE(stub_->ModelStatistics(&context, request, &answer).ok());
+  ASSERT_EQ(answer.model_stats_size(), 1);
+  const inference::ModelStatistics& stats = answer.model_stats(0);
+  EXPECT_EQ(stats.inference_count(), 1u);
+  EXPECT_EQ(stats.execution_count(), 1u);
+  EXPECT_EQ(stats.inference_stats().success().count(), 1u);
+  EXPECT_EQ(stats.inference_stats().fail().count(), 1u);
+  EXPECT_EQ(stats.inference_stats().queue().count(), 1u);
+  EXPECT_EQ(stats.inference_stats().compute_input().count(), 1u);
+}
+
+}  // namespace
+}  // namespace castor::testing
