@@ -17,6 +17,9 @@ size_t SizeOf(v1::DataType dtype) {
       return 2;
     case v1::INT64:
       return 8;
+    case v1::INT8:
+    case v1::UINT8:
+      return 1;
     default:
       return 0;
   }

@@ -151,6 +151,7 @@ struct Prompt {
 struct Prompts {
   std::vector<Prompt> all;   // in order of name
   std::string default_name;  // empty: none
+  bool pooled = true;        // a prompt's tokens, with the text's
 };
 
 struct ModelInfo {

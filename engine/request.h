@@ -181,6 +181,10 @@ inline constexpr Pooling kAllPoolings[] = {Pooling::kMean,         Pooling::kCls
                                            Pooling::kWeightedMean, Pooling::kMeanSqrtLength};
 enum class Side { kLeft, kRight };
 
+// What rows of kPooled and kTokenEmbeddings are given as. Those of bits are eight dimensions to a
+// byte.
+enum class OutputType { kFloat32, kFloat16, kBFloat16, kInt8, kUInt8, kBinary, kUBinary };
+
 // Ranges of the request's sequences that are pooled each by itself.
 struct Spans {
   enum class Unit { kCharacters, kBytes, kTokens };
@@ -201,15 +205,19 @@ struct EncodeRequest {
   std::variant<TextInput, TokenInput, EmbeddingInput> input;
   std::optional<Kernel> kernel;        // unset: the model's own
   std::optional<EncodeOutput> output;  // unset: the model's own, the first it lists
-  std::optional<Pooling> pooling;      // unset: the model's own
-  std::optional<bool> normalize;       // unset: the model's own
-  int64_t dimensions = 0;              // 0: all
+  std::vector<EncodeOutput> outputs;   // of one pass, instead; no two alike
+  OutputType output_type = OutputType::kFloat32;
+  std::optional<TensorInput> ranges;  // [2, dimensions]: of kInt8 and kUInt8; unset: the rows' own
+  std::optional<Pooling> pooling;     // unset: the model's own
+  std::optional<bool> normalize;      // unset: the model's own
+  int64_t dimensions = 0;             // 0: all
   bool truncate = true;
   std::optional<Side> truncation_side;  // where longer sequences are cut; unset: the model's own
   int64_t max_tokens = 0;               // of a sequence, at most the model's; 0: the model's
   bool check_finite = true;
   Spans spans;
   std::optional<std::string> prompt_name;  // unset: the model's default; empty: no prompt
+  std::optional<std::string> prompt;       // a free text, instead
 };
 
 // ---- results ---------------------------------------------------------------------------------
@@ -300,13 +308,22 @@ struct SparseRows {
   }
 };
 
+// One of several outputs.
+struct OutputRows {
+  EncodeOutput output = EncodeOutput::kPooled;
+  TensorResult values;               // empty where `sparse` is set
+  std::optional<SparseRows> sparse;  // kSparse
+  std::vector<int64_t> lengths;      // rows per sequence
+};
+
 struct EncodeResult {
   std::string model;
-  std::string prompt_name;            // put before the texts; empty: none
-  TensorResult output;                // float32; empty where `sparse` is set
+  std::string prompt_name;            // put before the texts; empty: none, or a free text
+  TensorResult output;                // empty where `sparse` or `outputs` is set
   std::optional<SparseRows> sparse;   // kSparse
+  std::vector<OutputRows> outputs;    // in the order of the request's
   std::vector<std::string> labels;    // of the columns, with kLogits and kScores
-  std::vector<int64_t> lengths;       // rows of `output` per sequence
+  std::vector<int64_t> lengths;       // rows of `output` or `sparse` per sequence
   std::vector<int64_t> token_counts;  // tokens computed per sequence
   std::vector<bool> truncated;
   std::vector<PooledSpan> spans;  // one per range

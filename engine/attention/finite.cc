@@ -48,6 +48,8 @@ std::optional<size_t> FindNonFinite(DType dtype, std::span<const std::byte> data
       return Find<uint16_t>(data, 0x7f80u);
     case DType::kInt32:
     case DType::kInt64:
+    case DType::kInt8:
+    case DType::kUInt8:
       return std::nullopt;
   }
   return std::nullopt;

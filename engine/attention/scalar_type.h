@@ -19,6 +19,10 @@ constexpr at::ScalarType ScalarTypeOf(DType dtype) {
       return at::kInt;
     case DType::kInt64:
       return at::kLong;
+    case DType::kInt8:
+      return at::kChar;
+    case DType::kUInt8:
+      return at::kByte;
   }
   return at::kFloat;
 }

@@ -11,7 +11,7 @@
 
 namespace castor {
 
-enum class DType : uint8_t { kFloat32, kFloat16, kBFloat16, kInt32, kInt64 };
+enum class DType : uint8_t { kFloat32, kFloat16, kBFloat16, kInt32, kInt64, kInt8, kUInt8 };
 
 // What there is to know of a dtype.
 struct DTypeTraits {
@@ -23,7 +23,8 @@ struct DTypeTraits {
 inline constexpr DTypeTraits kDTypes[] = {
     {DType::kFloat32, 4, "FLOAT32", true},   {DType::kFloat16, 2, "FLOAT16", true},
     {DType::kBFloat16, 2, "BFLOAT16", true}, {DType::kInt32, 4, "INT32", false},
-    {DType::kInt64, 8, "INT64", false},
+    {DType::kInt64, 8, "INT64", false},      {DType::kInt8, 1, "INT8", false},
+    {DType::kUInt8, 1, "UINT8", false},
 };
 
 // What attention is computed in.
@@ -40,7 +41,7 @@ static_assert([] {
     if (kDTypes[i].dtype != static_cast<DType>(i)) return false;
     floating += kDTypes[i].floating;
   }
-  return kDTypes[std::size(kDTypes) - 1].dtype == DType::kInt64 &&
+  return kDTypes[std::size(kDTypes) - 1].dtype == DType::kUInt8 &&
          floating == std::size(kFloatingDTypes);
 }());
 

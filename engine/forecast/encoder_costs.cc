@@ -82,10 +82,11 @@ double ReadOutUs(const EncodeRequest& request, const ModelInfo& info,
     rows += RowsRead(pooling, std::min(in_tokens ? units : units / kCharacters,
                                        static_cast<double>(cu_seqlens[s + 1] - cu_seqlens[s])));
   }
-  const double elements =
-      rows * static_cast<double>(info.hidden_size) +
-      WideElements(encoder::OutputOf(request, info), info,
-                   static_cast<double>(cu_seqlens.size() - 1), cu_seqlens.back());
+  double elements = rows * static_cast<double>(info.hidden_size);
+  for (const EncodeOutput output : encoder::OutputsOf(request, info)) {
+    elements +=
+        WideElements(output, info, static_cast<double>(cu_seqlens.size() - 1), cu_seqlens.back());
+  }
   return elements / (workers > 0 ? kOfOneCore * workers : kOfAccelerator);
 }
 

@@ -5,6 +5,7 @@
 
 #include "engine/automatic/candidates.h"
 #include "engine/encoder/model.h"
+#include "engine/encoder/text/prompts.h"
 #include "engine/kernel_table.h"
 
 namespace castor {
@@ -32,7 +33,7 @@ PredictedTime Times(const PredictedTime& time, double factor) {
 double BytesOf(const EncodeWork& work, size_t i) {
   const auto& input = std::get<TextInput>(work.request.input);
   const size_t pair = i < input.pairs.size() ? input.pairs[i].size() : 0;
-  const size_t prompt = work.prompt == nullptr ? 0 : work.prompt->text.size();
+  const size_t prompt = encoder::PromptTextOf(work.request, work.model->info.prompts).size();
   return static_cast<double>(prompt + input.texts[i].size() + pair);
 }
 

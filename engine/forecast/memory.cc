@@ -117,12 +117,12 @@ MemoryNeed MemoryForecast::Of(const LoadedModel& model, const Kernel& kernel,
   const MemoryNeed workspace = LayersOf(model, kernel, cu_seqlens);
   const encoder::Activations activations = model.encoder->activations();
   // A prompt that is not pooled makes a span of each sequence.
-  const Prompt* const prompt = encoder::PromptOf(request, info.prompts);
   const auto ranges = static_cast<int64_t>(request.spans.ranges.size());
-  const bool leaves_out = prompt != nullptr && prompt->left_out > 0 && ranges == 0;
-  const EncodeOutput output = encoder::OutputOf(request, info);
-  const int64_t spans = output != EncodeOutput::kPooled ? 0 : leaves_out ? sequences : ranges;
-  const Count rows = activations.Of(tokens, sequences, output, spans);
+  const bool leaves_out =
+      !info.prompts.pooled && ranges == 0 && !encoder::PromptTextOf(request, info.prompts).empty();
+  const std::span<const EncodeOutput> outputs = encoder::OutputsOf(request, info);
+  const int64_t spans = !encoder::Pools(outputs) ? 0 : leaves_out ? sequences : ranges;
+  const Count rows = activations.Of(tokens, sequences, outputs, spans);
   Count own = rows + workspace.own;
   Count shared = activations.batch() + workspace.shared;
   if (copies_) {

@@ -43,7 +43,7 @@ absl::StatusOr<double> RunAlone(Device& device, const AttentionWork& work) {
 }
 
 absl::StatusOr<double> RunAlone(Device& device, const EncodeWork& work) {
-  return RunBatch(device, encoder::Batch{work.model->encoder, work.kernel, {work.item}});
+  return RunBatch(device, encoder::Batch{work.model->encoder, work.kernel, work.items()});
 }
 
 // All trials read the same numbers: generating them takes longer than some trials.

@@ -8,6 +8,8 @@
 #include <variant>
 
 #include "engine/base/error.h"
+#include "engine/encoder/text/output_shape.h"
+#include "engine/encoder/text/output_types.h"
 
 namespace castor {
 namespace {
@@ -70,36 +72,65 @@ SparseRows WithoutZeros(std::span<const float> values, int64_t width) {
   return sparse;
 }
 
-// SparseRows hold what is above zero, and NaN is not. The row is of one sequence of this request:
-// others in the batch are not concerned.
-absl::Status NotFinite(const encoder::BatchItem& item, size_t row) {
-  const std::string problem =
-      "weights of row " + std::to_string(row) + " come out as NaN or Inf, which SPARSE cannot hold";
+// SparseRows hold what is above zero, and NaN is not; nor has it a place in a range. The row is of
+// one sequence of this request: others in the batch are not concerned.
+absl::Status CheckFinite(const encoder::BatchItem& item, std::span<const float> rows) {
+  const auto wrong =
+      std::find_if_not(rows.begin(), rows.end(), [](float value) { return std::isfinite(value); });
+  if (wrong == rows.end()) return absl::OkStatus();
+  const std::string problem = "row " + std::to_string((wrong - rows.begin()) / item.dimensions) +
+                              " of " + std::string(encoder::OutputName(item.output_kind)) +
+                              " comes out with NaN or Inf, which this kind of answer cannot hold";
   if (item.embeddings == nullptr) return MakeError(Reason::kInternal, problem);
   return InvalidField(Reason::kNonFiniteInput, "embeddings.values", problem);
 }
 
+// What the device gave, as the answer has it.
+absl::StatusOr<OutputRows> TakeOutput(const EncodeWork& work, OutputWork& output) {
+  const encoder::BatchItem& item = output.item;
+  const OutputType type = encoder::TypeOf(work.request, item.output_kind);
+  const std::span<const float> rows(item.output,
+                                    static_cast<size_t>(item.output_rows() * item.dimensions));
+  const bool sparse = item.output_kind == EncodeOutput::kSparse;
+  if (sparse || encoder::NeedsRanges(type)) {
+    if (absl::Status status = CheckFinite(item, rows); !status.ok()) return status;
+  }
+  OutputRows result;
+  result.output = item.output_kind;
+  result.lengths = std::move(output.lengths);
+  if (sparse) {
+    result.sparse = WithoutZeros(rows, item.dimensions);
+  } else {
+    result.values.dtype = encoder::DTypeOf(type);
+    result.values.shape = {item.output_rows(), encoder::TypedWidth(type, item.dimensions)};
+    if (encoder::NeedsRanges(type) && work.ranges.empty()) {
+      encoder::FindRanges(rows, output.ranges);
+    }
+    if (type != OutputType::kFloat32) {
+      encoder::ConvertRows(type, rows, item.dimensions, output.ranges, output.typed.data());
+    }
+    result.values.data = std::move(type == OutputType::kFloat32 ? output.values : output.typed);
+  }
+  output.values = HostBuffer();
+  return result;
+}
+
 absl::StatusOr<EncodeResult> TakeResult(const Job& job, EncodeWork& work) {
-  const encoder::BatchItem& item = work.item;
   EncodeResult result;
   result.model = work.model->info.name;
-  result.output.dtype = DType::kFloat32;
-  if (item.output_kind == EncodeOutput::kSparse) {
-    const auto elements = static_cast<size_t>(item.output_rows() * item.dimensions);
-    const std::span<const float> rows(work.output.as<float>(), elements);
-    const auto wrong = std::find_if_not(rows.begin(), rows.end(),
-                                        [](float weight) { return std::isfinite(weight); });
-    if (wrong != rows.end()) {
-      return NotFinite(item, static_cast<size_t>((wrong - rows.begin()) / item.dimensions));
-    }
-    result.sparse = WithoutZeros(rows, item.dimensions);
-    work.output = HostBuffer();
-  } else {
-    result.output.shape = {item.output_rows(), item.dimensions};
-    result.output.data = std::move(work.output);
+  for (OutputWork& output : work.outputs) {
+    absl::StatusOr<OutputRows> rows = TakeOutput(work, output);
+    if (!rows.ok()) return rows.status();
+    result.outputs.push_back(*std::move(rows));
+    if (output.item.labels()) result.labels = work.model->info.labels;
   }
-  if (item.labels()) result.labels = work.model->info.labels;
-  result.lengths = std::move(work.lengths);
+  if (work.request.outputs.empty()) {
+    OutputRows& only = result.outputs.front();
+    result.output = std::move(only.values);
+    result.sparse = std::move(only.sparse);
+    result.lengths = std::move(only.lengths);
+    result.outputs.clear();
+  }
   result.token_counts = std::move(work.token_counts);
   result.truncated = std::move(work.prepared.truncated);
   result.spans = std::move(work.prepared.spans);
@@ -113,9 +144,14 @@ int64_t SizeOfAnswer(const AttentionResult& result) {
   return static_cast<int64_t>(result.output.data.size() + log_sum_exp);
 }
 
+int64_t SizeOfRows(const TensorResult& rows, const std::optional<SparseRows>& sparse) {
+  return sparse.has_value() ? sparse->size_bytes() : static_cast<int64_t>(rows.data.size());
+}
+
 int64_t SizeOfAnswer(const EncodeResult& result) {
-  if (result.sparse.has_value()) return result.sparse->size_bytes();
-  return static_cast<int64_t>(result.output.data.size());
+  int64_t bytes = SizeOfRows(result.output, result.sparse);
+  for (const OutputRows& rows : result.outputs) bytes += SizeOfRows(rows.values, rows.sparse);
+  return bytes;
 }
 
 template <typename Work, typename Done>
@@ -139,6 +175,8 @@ void DeliverAs(Answer answer) {
   share->KeepOnly(SizeOfAnswer(*result));
   if constexpr (std::is_same_v<Work, AttentionWork>) {
     if (result->log_sum_exp) result->log_sum_exp->share = share;
+  } else {
+    for (OutputRows& rows : result->outputs) rows.values.share = share;
   }
   result->output.share = std::move(share);
   std::move(done)(std::move(result));

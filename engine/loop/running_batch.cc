@@ -18,7 +18,11 @@ RunningBatch::RunningBatch(JobList jobs) noexcept : jobs_(std::move(jobs)) {
     encode_.model = first.model->encoder;
     encode_.kernel = first.kernel;
     encode_.items.reserve(jobs_.size());
-    for (const auto& job : jobs_) encode_.items.push_back(std::get<EncodeWork>(job->work).item);
+    for (const auto& job : jobs_) {
+      for (const OutputWork& output : std::get<EncodeWork>(job->work).outputs) {
+        encode_.items.push_back(output.item);
+      }
+    }
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "engine/attention/parameters.h"
 #include "engine/base/error.h"
+#include "engine/encoder/text/output_types.h"
 #include "engine/requests/staging.h"
 
 namespace castor {
@@ -84,7 +85,11 @@ absl::StatusOr<EncodeWork> ResolveEncode(EncodeRequest request, const ModelSet& 
   if (!kernel.ok()) return kernel.status();
   status = encoder::CheckOption(encoder, *kernel, variants);
   if (!status.ok()) return status;
-  return OpenEncode(std::move(request), *std::move(model), *std::move(kernel));
+  auto ranges = encoder::ReadRanges(request, (*model)->info);
+  if (!ranges.ok()) return ranges.status();
+  EncodeWork work = OpenEncode(std::move(request), *std::move(model), *std::move(kernel));
+  work.ranges = *std::move(ranges);
+  return work;
 }
 
 }  // namespace castor

@@ -20,7 +20,8 @@ namespace castor {
 // INVALID_FIELD and KERNEL_NOT_AVAILABLE name the field.
 absl::StatusOr<Kernel> ChooseEncodeKernel(const EncodeRequest& request, const ModelInfo& info);
 
-// Everything that can be checked before the request is admitted. Copies nothing of what it brings.
+// Everything that can be checked before the request is admitted. Of what it brings only the ranges
+// are copied.
 // Errors as of ModelSet::FindEncoder, encoder::Model::CheckInput, ChooseEncodeKernel and
 // encoder::CheckOption.
 absl::StatusOr<EncodeWork> ResolveEncode(EncodeRequest request, const ModelSet& models,

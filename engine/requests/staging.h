@@ -1,7 +1,6 @@
 // Staging: a request's tensors in the engine's own memory, where the device reads them.
 //
-// One buffer per request holds all inputs, each at a multiple of 64 bytes; a second one the output,
-// a third one its log-sum-exp if that is wanted.
+// One buffer per request holds all inputs, each at a multiple of 64 bytes; others the outputs.
 // The caller's bytes are copied exactly once, on the caller's thread, under no lock.
 #pragma once
 

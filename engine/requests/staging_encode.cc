@@ -4,7 +4,9 @@
 
 #include "engine/attention/count.h"
 #include "engine/attention/finite.h"
+#include "engine/base/error.h"
 #include "engine/encoder/text/output_shape.h"
+#include "engine/encoder/text/output_types.h"
 #include "engine/encoder/text/prompts.h"
 #include "engine/requests/staging.h"
 
@@ -51,24 +53,27 @@ absl::Status StageEmbeddings(const EmbeddingInput& input, bool check_finite, int
   work->input = *std::move(staged);
   absl::Status copied = encoder::CopyEmbeddings(input, work->prepared, work->input.data());
   if (!copied.ok()) return copied;
-  work->item.embeddings = work->input.data();
-  work->item.embeddings_dtype = dtype;
   if (!check_finite) return absl::OkStatus();
   return attention::CheckFinite(dtype, work->input.bytes(), "embeddings.values");
 }
 
 // What the answer reports of each sequence.
-void CountSequences(EncodeWork* work) {
-  const std::vector<Spans::Range>& ranges = work->request.spans.ranges;
-  const bool per_token = encoder::PerToken(work->model->info, work->item.output_kind);
-  const int64_t each = ranges.empty() ? 1 : 0;
+void CountTokens(EncodeWork* work) {
   const std::vector<int32_t>& offsets = work->prepared.cu_seqlens;
   for (size_t i = 0; i + 1 < offsets.size(); ++i) {
-    const int64_t tokens = offsets[i + 1] - offsets[i];
-    work->token_counts.push_back(tokens);
-    work->lengths.push_back(per_token ? tokens : each);
+    work->token_counts.push_back(offsets[i + 1] - offsets[i]);
   }
-  for (const Spans::Range& range : ranges) ++work->lengths[static_cast<size_t>(range.sequence)];
+}
+
+// How many rows of this output each sequence has.
+std::vector<int64_t> RowsPerSequence(const EncodeWork& work, EncodeOutput output) {
+  if (encoder::PerToken(work.model->info, output)) return work.token_counts;
+  const std::vector<Spans::Range>& ranges = work.request.spans.ranges;
+  const bool in_spans = output == EncodeOutput::kPooled && !ranges.empty();
+  std::vector<int64_t> lengths(work.token_counts.size(), in_spans ? 0 : 1);
+  if (!in_spans) return lengths;
+  for (const Spans::Range& range : ranges) ++lengths[static_cast<size_t>(range.sequence)];
+  return lengths;
 }
 
 // What the request has pooled: its spans; or of each sequence what the prompt does not take; or
@@ -84,14 +89,57 @@ std::vector<encoder::RowRange> PooledRows(const EncodeWork& work) {
                        ? encoder::RowRange{}
                        : encoder::RowRange{first + span.begin, first + span.end});
   }
-  const bool pools = work.item.output_kind == EncodeOutput::kPooled;
-  if (!rows.empty() || !pools || work.prompt == nullptr || work.prompt->left_out == 0) return rows;
+  const bool pools = encoder::Pools(encoder::OutputsOf(work.request, work.model->info));
+  if (!rows.empty() || !pools || work.prepared.left_out == 0) return rows;
   for (size_t i = 0; i + 1 < offsets.size(); ++i) {
-    const int32_t first = std::min(offsets[i + 1], offsets[i] + work.prompt->left_out);
+    const int32_t first = std::min(offsets[i + 1], offsets[i] + work.prepared.left_out);
     rows.push_back(first == offsets[i + 1] ? encoder::RowRange{}
                                            : encoder::RowRange{first, offsets[i + 1]});
   }
   return rows;
+}
+
+// How the request wants this output, and where it goes.
+absl::Status StageOutput(EncodeOutput kind, HostPool& pool, EncodeWork* work) {
+  const EncodeRequest& request = work->request;
+  const ModelInfo& info = work->model->info;
+  OutputWork& output = work->outputs.emplace_back();
+  encoder::BatchItem& item = output.item;
+  item.repeats = work->outputs.size() > 1;
+  item.cu_seqlens = work->prepared.cu_seqlens;
+  item.ids = work->prepared.ids;
+  item.type_ids = work->prepared.type_ids;
+  if (const auto* embeddings = std::get_if<EmbeddingInput>(&request.input)) {
+    item.embeddings = work->input.data();
+    item.embeddings_dtype = embeddings->values.dtype;
+  }
+  item.output_kind = kind;
+  item.token_labels = info.token_labels;
+  item.pooling = request.pooling.value_or(info.pooling);
+  item.normalize = request.normalize.value_or(info.normalize);
+  item.dimensions = encoder::DimensionsOf(request, info, kind);
+  item.cut_last = request.dimensions == 0;
+  item.spans = work->pooled;
+  output.lengths = RowsPerSequence(*work, kind);
+
+  const int64_t rows = item.output_rows();
+  const OutputType type = encoder::TypeOf(request, kind);
+  if (rows < 2 && encoder::NeedsRanges(type) && work->ranges.empty()) {
+    return InvalidField("ranges", "must be given: one row alone has none of its own");
+  }
+  if (encoder::NeedsRanges(type)) {
+    output.ranges = work->ranges;
+    output.ranges.resize(static_cast<size_t>(2 * item.dimensions));
+  }
+  auto values = pool.Allocate(static_cast<size_t>(rows * item.dimensions) * sizeof(float));
+  if (!values.ok()) return values.status();
+  output.values = *std::move(values);
+  item.output = output.values.as<float>();
+  auto typed =
+      pool.Allocate(static_cast<size_t>(rows * encoder::TypedRowBytes(type, item.dimensions)));
+  if (!typed.ok()) return typed.status();
+  output.typed = *std::move(typed);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -102,18 +150,22 @@ Cost EstimateEncodeCost(const EncodeWork& work) {
   const int64_t tokens = work.model->encoder->EstimateTokens(request);
   attention::Count bytes = attention::Count(tokens) * kBytesPerToken;
   if (const auto* texts = std::get_if<TextInput>(&request.input)) {
-    bytes += TextBytes(*texts);
+    bytes +=
+        TextBytes(*texts) + (request.prompt ? static_cast<int64_t>(request.prompt->size()) : 0);
   } else if (const auto* embeddings = std::get_if<EmbeddingInput>(&request.input)) {
     bytes += embeddings->values.size_bytes();
   }
-  const EncodeOutput output = encoder::OutputOf(request, info);
   const auto spans = static_cast<int64_t>(request.spans.ranges.size());
-  const attention::Count rows = spans > 0                         ? spans
-                                : encoder::PerToken(info, output) ? tokens
-                                                                  : Sequences(request);
-  const int64_t row_bytes =
-      encoder::DimensionsOf(request, info) * static_cast<int64_t>(sizeof(float));
-  bytes += rows * (attention::Count(row_bytes) + SparseBytes(output, row_bytes));
+  for (const EncodeOutput output : encoder::OutputsOf(request, info)) {
+    const bool in_spans = spans > 0 && output == EncodeOutput::kPooled;
+    const attention::Count rows = in_spans                          ? spans
+                                  : encoder::PerToken(info, output) ? tokens
+                                                                    : Sequences(request);
+    const int64_t dimensions = encoder::DimensionsOf(request, info, output);
+    const int64_t row_bytes = dimensions * static_cast<int64_t>(sizeof(float));
+    bytes += rows * (attention::Count(row_bytes) + SparseBytes(output, row_bytes) +
+                     encoder::TypedRowBytes(encoder::TypeOf(request, output), dimensions));
+  }
   bytes += attention::Count(spans) * kBytesPerSpan;
   return {.tokens = tokens, .bytes = bytes.value()};
 }
@@ -147,37 +199,25 @@ absl::StatusOr<bool> PrepareEncode(const encoder::Slice& slice, EncodeWork* work
 absl::StatusOr<Cost> StageEncode(HostPool& pool, EncodeWork* work) {
   const EncodeRequest& request = work->request;
   const ModelInfo& info = work->model->info;
-  encoder::BatchItem& item = work->item;
-  item.cu_seqlens = work->prepared.cu_seqlens;
-  item.ids = work->prepared.ids;
-  item.type_ids = work->prepared.type_ids;
-  item.output_kind = encoder::OutputOf(request, info);
-  item.token_labels = info.token_labels;
-  item.pooling = request.pooling.value_or(info.pooling);
-  item.normalize = request.normalize.value_or(info.normalize);
-  item.dimensions = encoder::DimensionsOf(request, info);
-  item.cut_last = request.dimensions == 0;
-  CountSequences(work);
+  CountTokens(work);
   work->pooled = PooledRows(*work);
-  item.spans = work->pooled;
   if (const auto* embeddings = std::get_if<EmbeddingInput>(&request.input)) {
     auto status = StageEmbeddings(*embeddings, request.check_finite, info.hidden_size, pool, work);
     if (!status.ok()) return status;
   }
-
-  auto output =
-      pool.Allocate(static_cast<size_t>(item.output_rows() * item.dimensions) * sizeof(float));
-  if (!output.ok()) return output.status();
-  work->output = *std::move(output);
-  item.output = work->output.as<float>();
+  for (const EncodeOutput output : encoder::OutputsOf(request, info)) {
+    absl::Status status = StageOutput(output, pool, work);
+    if (!status.ok()) return status;
+  }
 
   const int64_t tokens = work->prepared.tokens();
-  const Cost cost{
-      .tokens = tokens,
-      .bytes = tokens * kBytesPerToken +
-               static_cast<int64_t>(request.spans.ranges.size()) * kBytesPerSpan +
-               static_cast<int64_t>(work->input.size() + work->output.size()) +
-               SparseBytes(item.output_kind, static_cast<int64_t>(work->output.size()))};
+  Cost cost{.tokens = tokens,
+            .bytes = tokens * kBytesPerToken +
+                     static_cast<int64_t>(request.spans.ranges.size()) * kBytesPerSpan +
+                     static_cast<int64_t>(work->input.size()) + work->output_bytes()};
+  for (const OutputWork& output : work->outputs) {
+    cost.bytes += SparseBytes(output.item.output_kind, static_cast<int64_t>(output.values.size()));
+  }
   // The input is no longer needed, and the caller's memory must not be read again.
   work->request.input = TextInput{};
   work->text = std::string();

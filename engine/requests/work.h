@@ -35,6 +35,15 @@ struct AttentionWork {
   int64_t output_bytes() const { return static_cast<int64_t>(output.size() + log_sum_exp.size()); }
 };
 
+// One of a request's outputs.
+struct OutputWork {
+  encoder::BatchItem item;       // points into the EncodeWork, and to `values`
+  HostBuffer values;             // float32, as the device gives them
+  HostBuffer typed;              // what the caller gets, where that is of another type
+  std::vector<float> ranges;     // [2, dimensions], where the type needs them
+  std::vector<int64_t> lengths;  // rows per sequence
+};
+
 struct EncodeWork {
   EncodeRequest request;  // texts point into `text`; the input is empty once it is staged
   std::string text;       // the copies of the request's texts
@@ -44,15 +53,23 @@ struct EncodeWork {
   encoder::Prepared prepared;      // filled by a tokenizer thread when the request brings texts
   double tokenize_us = 0;          // time spent tokenizing, without the waits between slices
   HostBuffer input;                // embeddings [tokens, hidden], if the request brings them
-  HostBuffer output;
-  encoder::BatchItem item;  // points into `prepared`, `input` and `output`
-  // Part of the answer, one entry per sequence. Allocated early, where OUT_OF_MEMORY can be
-  // answered.
-  std::vector<int64_t> lengths;
-  std::vector<int64_t> token_counts;
+  std::vector<float> ranges;       // [2, dimensions], if the request brings them
+  // All that the answer has is allocated early, where OUT_OF_MEMORY can be answered.
+  std::vector<OutputWork> outputs;
+  std::vector<int64_t> token_counts;      // per sequence
   std::vector<encoder::RowRange> pooled;  // what is pooled, where that is not all of each sequence
 
-  int64_t output_bytes() const { return static_cast<int64_t>(output.size()); }
+  std::vector<encoder::BatchItem> items() const {
+    std::vector<encoder::BatchItem> all;
+    for (const OutputWork& output : outputs) all.push_back(output.item);
+    return all;
+  }
+
+  int64_t output_bytes() const {
+    size_t bytes = 0;
+    for (const OutputWork& output : outputs) bytes += output.values.size() + output.typed.size();
+    return static_cast<int64_t>(bytes);
+  }
 };
 
 }  // namespace castor

@@ -1,6 +1,9 @@
 #include "server/codec/encoder_codec.h"
 
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "castor/v1/encoder.pb.h"
 #include "engine/base/error.h"
@@ -36,6 +39,18 @@ absl::Status ConvertOutput(int32_t output, std::optional<EncodeOutput>* out) {
   return ConvertEnum(kEncodeOutputs, output, "output", &out->emplace());
 }
 
+absl::Status ConvertOutputs(const std::vector<int32_t>& outputs, std::vector<EncodeOutput>* out) {
+  // A value for each of the table, and none twice: no more are worth a look.
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (i > std::size(kEncodeOutputs)) return InvalidField("outputs", "has too many entries");
+    const std::string field = FieldAt("outputs", i);
+    if (outputs[i] == v1::ENCODE_OUTPUT_DEFAULT) return InvalidField(field, "must name an output");
+    absl::Status status = ConvertEnum(kEncodeOutputs, outputs[i], field, &out->emplace_back());
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ConvertPooling(int32_t pooling, std::optional<Pooling>* out) {
   if (pooling == v1::POOLING_DEFAULT) return absl::OkStatus();
   return ConvertEnum(kPoolings, pooling, "pooling", &out->emplace());
@@ -67,6 +82,16 @@ absl::Status ConvertEncodeRequest(wire::EncodeRequest from, DecodedEncode* decod
     return InvalidField("automatic.max_relative_error", "is for attention, not for encoders");
   }
   if (absl::Status s = ConvertOutput(from.output, &out->output); !s.ok()) return s;
+  if (absl::Status s = ConvertOutputs(from.outputs, &out->outputs); !s.ok()) return s;
+  if (absl::Status s =
+          ConvertEnum(kOutputTypes, from.output_type, "output_type", &out->output_type);
+      !s.ok()) {
+    return s;
+  }
+  if (from.ranges.has_value()) {
+    absl::Status s = ConvertTensor(from.ranges, "ranges", regions, &out->ranges.emplace());
+    if (!s.ok()) return s;
+  }
   if (absl::Status s = ConvertPooling(from.pooling, &out->pooling); !s.ok()) return s;
   if (from.truncation_side != v1::TRUNCATION_SIDE_DEFAULT) {
     absl::Status s = ConvertEnum(kTruncationSides, from.truncation_side, "truncation_side",
@@ -77,6 +102,7 @@ absl::Status ConvertEncodeRequest(wire::EncodeRequest from, DecodedEncode* decod
   if (absl::Status s = ConvertTimeout(from.timeout_ms, &decoded->timeout); !s.ok()) return s;
   if (absl::Status s = ConvertSpans(from.spans, &out->spans); !s.ok()) return s;
   if (from.prompt_name.has_value()) out->prompt_name.emplace(*from.prompt_name);
+  if (from.prompt.has_value()) out->prompt.emplace(*from.prompt);
   out->model = from.model;
   out->normalize = from.normalize;
   out->dimensions = from.dimensions;
@@ -85,6 +111,27 @@ absl::Status ConvertEncodeRequest(wire::EncodeRequest from, DecodedEncode* decod
   out->check_finite = from.check_finite.value_or(out->check_finite);
   return absl::OkStatus();
 }
+
+namespace {
+
+void FillSparse(const SparseRows& from, v1::SparseRows* out) {
+  out->mutable_indices()->Assign(from.indices.begin(), from.indices.end());
+  out->mutable_values()->Assign(from.values.begin(), from.values.end());
+  out->mutable_lengths()->Assign(from.lengths.begin(), from.lengths.end());
+}
+
+TensorField FieldOf(OutputRows rows) {
+  v1::OutputRows others;
+  others.set_output(ToWire(kEncodeOutputs, rows.output));
+  others.mutable_lengths()->Assign(rows.lengths.begin(), rows.lengths.end());
+  if (rows.sparse.has_value()) FillSparse(*rows.sparse, others.mutable_sparse());
+  return {.number = v1::OutputRows::kValuesFieldNumber,
+          .tensor = std::move(rows.values),
+          .message = v1::EncodeResponse::kOutputsFieldNumber,
+          .others = others.SerializeAsString()};
+}
+
+}  // namespace
 
 absl::Status DecodeEncodeRequest(const grpc::ByteBuffer& bytes, TenantRegions shared_memory,
                                  DecodedEncode* out) {
@@ -117,16 +164,16 @@ grpc::ByteBuffer EncodeEncodeResponse(std::string_view request_id, EncodeResult 
   message.set_prompt_name(std::move(result.prompt_name));
   for (std::string& label : result.labels) message.add_labels(std::move(label));
   FillReports(result.report, total_us, &message);
-  if (!result.sparse.has_value()) {
-    TensorField output = {v1::EncodeResponse::kOutputFieldNumber, std::move(result.output)};
-    return WithTensors(message, {&output, 1});
+  std::vector<TensorField> fields;
+  std::shared_ptr<const void> share = result.output.share;
+  for (OutputRows& rows : result.outputs) fields.push_back(FieldOf(std::move(rows)));
+  if (result.sparse.has_value()) {
+    FillSparse(*result.sparse, message.mutable_sparse());
+    result.sparse.reset();
+  } else if (fields.empty()) {
+    fields.push_back({v1::EncodeResponse::kOutputFieldNumber, std::move(result.output)});
   }
-  v1::SparseRows* const sparse = message.mutable_sparse();
-  sparse->mutable_indices()->Assign(result.sparse->indices.begin(), result.sparse->indices.end());
-  sparse->mutable_values()->Assign(result.sparse->values.begin(), result.sparse->values.end());
-  sparse->mutable_lengths()->Assign(result.sparse->lengths.begin(), result.sparse->lengths.end());
-  result.sparse.reset();
-  return WithShare(message, std::move(result.output.share));
+  return WithTensors(message, fields, std::move(share));
 }
 
 }  // namespace castor::server

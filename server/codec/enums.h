@@ -22,7 +22,8 @@ struct EnumRow {
 inline constexpr EnumRow<v1::DataType, DType> kDTypes[] = {
     {v1::FLOAT32, DType::kFloat32},   {v1::FLOAT16, DType::kFloat16},
     {v1::BFLOAT16, DType::kBFloat16}, {v1::INT32, DType::kInt32},
-    {v1::INT64, DType::kInt64},
+    {v1::INT64, DType::kInt64},       {v1::INT8, DType::kInt8},
+    {v1::UINT8, DType::kUInt8},
 };
 
 // The wire numbers kernels in the order of the engine's table, from 1.
@@ -89,6 +90,16 @@ inline constexpr EnumRow<v1::EncodeOutput, EncodeOutput> kEncodeOutputs[] = {
     {v1::LOGITS, EncodeOutput::kLogits},
     {v1::SCORES, EncodeOutput::kScores},
     {v1::SPARSE, EncodeOutput::kSparse},
+};
+
+inline constexpr EnumRow<v1::EncodeRequest_OutputType, OutputType> kOutputTypes[] = {
+    {v1::EncodeRequest::FLOAT32, OutputType::kFloat32},
+    {v1::EncodeRequest::FLOAT16, OutputType::kFloat16},
+    {v1::EncodeRequest::BFLOAT16, OutputType::kBFloat16},
+    {v1::EncodeRequest::INT8, OutputType::kInt8},
+    {v1::EncodeRequest::UINT8, OutputType::kUInt8},
+    {v1::EncodeRequest::BINARY, OutputType::kBinary},
+    {v1::EncodeRequest::UBINARY, OutputType::kUBinary},
 };
 
 inline constexpr EnumRow<v1::Pooling, Pooling> kPoolings[] = {

@@ -235,6 +235,10 @@ struct EncodeRequest {
   int32_t truncation_side = 0;
   int32_t max_tokens = 0;
   int32_t timeout_ms = 0;
+  Repeated<int32_t> outputs;
+  int32_t output_type = 0;
+  std::optional<Tensor> ranges;
+  std::optional<Text> prompt;
 
   using Fields = FieldList<
       Field<"request_id", 1, &EncodeRequest::request_id>, Field<"model", 2, &EncodeRequest::model>,
@@ -251,7 +255,10 @@ struct EncodeRequest {
       Field<"prompt_name", 19, &EncodeRequest::prompt_name>,
       Field<"truncation_side", 20, &EncodeRequest::truncation_side>,
       Field<"max_tokens", 21, &EncodeRequest::max_tokens>,
-      Field<"timeout_ms", 22, &EncodeRequest::timeout_ms>>;
+      Field<"timeout_ms", 22, &EncodeRequest::timeout_ms>,
+      Field<"outputs", 23, &EncodeRequest::outputs>,
+      Field<"output_type", 24, &EncodeRequest::output_type>,
+      Field<"ranges", 25, &EncodeRequest::ranges>, Field<"prompt", 26, &EncodeRequest::prompt>>;
 };
 
 }  // namespace castor::server::wire

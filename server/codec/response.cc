@@ -61,6 +61,21 @@ void WriteTagAndLength(uint32_t field_number, size_t length, CodedOutputStream* 
   out->WriteVarint64(length);
 }
 
+grpc::Slice SliceOf(std::string bytes, std::shared_ptr<const void> share) {
+  if (share == nullptr) return grpc::Slice(bytes);
+  struct Owner {
+    std::string bytes;
+    std::shared_ptr<const void> share;
+  };
+  auto* owner = new Owner{std::move(bytes), std::move(share)};
+  return grpc::Slice(
+      owner->bytes.data(), owner->bytes.size(), [](void* it) { delete static_cast<Owner*>(it); },
+      owner);
+}
+
+// Of a field with a tag of one byte.
+size_t SizeWithTag(size_t length) { return 1 + CodedOutputStream::VarintSize64(length) + length; }
+
 }  // namespace
 
 void FillParameters(const Clustered& from, v1::Clustered* out) { FillClustering(from, out); }
@@ -136,18 +151,25 @@ void AppendTagAndLength(int number, size_t length, std::string* out) {
 }
 
 grpc::ByteBuffer WithTensors(const google::protobuf::MessageLite& message,
-                             std::span<TensorField> fields) {
+                             std::span<TensorField> fields, std::shared_ptr<const void> share) {
   std::vector<grpc::Slice> slices;
   std::string small = message.SerializeAsString();
   for (TensorField& field : fields) {
+    const size_t raw_size = field.tensor.data.size();
     v1::Tensor header;
     FillTensor(field.tensor, &header);
-    const size_t raw_size = field.tensor.data.size();
-    const size_t raw_field_size = 1 + CodedOutputStream::VarintSize64(raw_size) + raw_size;
+    const size_t size = header.ByteSizeLong() + SizeWithTag(raw_size);
+    const bool has_tensor = !field.tensor.shape.empty();
     {
       google::protobuf::io::StringOutputStream stream(&small);
       CodedOutputStream out(&stream);
-      WriteTagAndLength(field.number, header.ByteSizeLong() + raw_field_size, &out);
+      if (field.message != 0) {
+        const size_t tensor_size = has_tensor ? SizeWithTag(size) : 0;
+        WriteTagAndLength(field.message, field.others.size() + tensor_size, &out);
+        out.WriteString(field.others);
+      }
+      if (!has_tensor) continue;
+      WriteTagAndLength(field.number, size, &out);
       header.SerializeToCodedStream(&out);
       WriteTagAndLength(v1::Tensor::kRawFieldNumber, raw_size, &out);
     }
@@ -155,21 +177,8 @@ grpc::ByteBuffer WithTensors(const google::protobuf::MessageLite& message,
     slices.emplace_back(std::exchange(small, {}));
     slices.push_back(SliceOf(std::move(field.tensor)));
   }
-  if (!small.empty()) slices.emplace_back(small);
+  if (!small.empty()) slices.push_back(SliceOf(std::move(small), std::move(share)));
   return grpc::ByteBuffer(slices.data(), slices.size());
-}
-
-grpc::ByteBuffer WithShare(const google::protobuf::MessageLite& message,
-                           std::shared_ptr<const void> share) {
-  struct Answer {
-    std::string bytes;
-    std::shared_ptr<const void> share;
-  };
-  auto* owner = new Answer{.bytes = message.SerializeAsString(), .share = std::move(share)};
-  const grpc::Slice slice(
-      owner->bytes.data(), owner->bytes.size(), [](void* it) { delete static_cast<Answer*>(it); },
-      owner);
-  return grpc::ByteBuffer(&slice, 1);
 }
 
 }  // namespace castor::server

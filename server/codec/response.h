@@ -40,19 +40,20 @@ grpc::Slice SliceOf(TensorResult tensor);
 // What precedes a field of bytes or of a message.
 void AppendTagAndLength(int number, size_t length, std::string* out);
 
-// A field of type Tensor.
+// A field of type Tensor; or of a message in which there are a tensor, if it has a shape, and
+// others.
 struct TensorField {
-  int number;
+  int number;  // of the tensor
   TensorResult tensor;
+  int message = 0;          // of the message; 0: the tensor is a field by itself
+  std::string others = {};  // the message's other fields
 };
 
 // The bytes of `message`, followed by the fields, which are moved from. Each tensor's own memory is
-// a slice, and so are the small fields before it.
+// a slice, and so are the small fields before it. What follows the last one keeps `share`, of the
+// engine's budgets, until it is taken.
 grpc::ByteBuffer WithTensors(const google::protobuf::MessageLite& message,
-                             std::span<TensorField> fields);
-
-// The bytes of `message`, which keep `share`, of the engine's budgets, until they are taken.
-grpc::ByteBuffer WithShare(const google::protobuf::MessageLite& message,
-                           std::shared_ptr<const void> share);
+                             std::span<TensorField> fields,
+                             std::shared_ptr<const void> share = nullptr);
 
 }  // namespace castor::server

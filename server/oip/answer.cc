@@ -27,6 +27,10 @@ std::string_view DatatypeOf(DType dtype) {
       return "INT32";
     case DType::kInt64:
       return "INT64";
+    case DType::kInt8:
+      return "INT8";
+    case DType::kUInt8:
+      return "UINT8";
   }
   return "";
 }

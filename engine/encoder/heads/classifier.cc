@@ -178,6 +178,7 @@ at::Tensor ClassifierHead::RowsOfSequences(const HeadInputs& in) const {
   std::vector<int64_t> which;
   for (size_t i = 0; i < in.batch.items.size(); ++i) {
     const BatchItem& item = in.batch.items[i];
+    if (item.repeats) continue;
     for (int64_t s = 0; s < item.sequences(); ++s) {
       const int32_t begin = item.cu_seqlens[s];
       int32_t last = item.cu_seqlens[s + 1] - 1;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 
 #include "engine/attention/count.h"
 #include "engine/request.h"
@@ -74,12 +75,16 @@ struct Activations {
 
   // Of a request's rows, and so many spans of pooled ones. In a batch this adds up to no less than
   // the batch takes; batch() is there once.
-  attention::Count Of(int64_t tokens, int64_t sequences, EncodeOutput output,
+  attention::Count Of(int64_t tokens, int64_t sequences, std::span<const EncodeOutput> outputs,
                       int64_t spans = 0) const {
-    const RowBytes& read_out = spans > 0 ? head.spans : head.Of(output);
     const auto of = [&](const RowBytes& bytes) { return bytes.Of(tokens, sequences, spans); };
+    attention::Count read_out = 0;
+    for (const EncodeOutput output : outputs) {
+      const bool in_spans = spans > 0 && output == EncodeOutput::kPooled;
+      read_out += of(in_spans ? head.spans : head.Of(output));
+    }
     const attention::Count layers = of(body.layers) + body.qkv.Of(tokens);
-    return of(indices) + of(body.rows) + std::max(layers, of(read_out));
+    return of(indices) + of(body.rows) + std::max(layers, read_out);
   }
 
   attention::Count batch() const { return std::max(body.batch, head.batch); }

@@ -19,9 +19,12 @@ struct RowRange {
   int32_t end = 0;  // exclusive; equal: there are none, and the result is zeros
 };
 
-// One request's sequences. Host memory, alive until the execution is done.
+// One request's sequences, and one output of them. Host memory, alive until the execution is done.
 struct BatchItem {
   std::span<const int32_t> cu_seqlens;  // [sequences + 1], from 0
+
+  // Another output of the item before it, whose sequences are the same: they are computed once.
+  bool repeats = false;
 
   // Either ids, or embeddings.
   std::span<const int64_t> ids = {};       // [tokens]

@@ -26,6 +26,12 @@ Packing Pack(const Batch& batch) {
   Packing packing;
   packing.cu_seqlens.push_back(0);
   for (const BatchItem& item : batch.items) {
+    if (item.repeats) {
+      packing.first_token.push_back(packing.first_token.back());
+      packing.first_sequence.push_back(packing.first_sequence.back());
+      packing.first_span.push_back(packing.first_span.back());
+      continue;
+    }
     const int32_t first = packing.cu_seqlens.back();
     packing.first_token.push_back(first);
     packing.first_sequence.push_back(packing.sequences());
@@ -48,6 +54,7 @@ void WriteIndices(const Batch& batch, const Packing& packing, const InputRules& 
   std::fill_n(ids, 2 * tokens, 0);
   for (size_t i = 0; i < batch.items.size(); ++i) {
     const BatchItem& item = batch.items[i];
+    if (item.repeats) continue;
     std::copy(item.ids.begin(), item.ids.end(), ids + packing.first_token[i]);
     std::copy(item.type_ids.begin(), item.type_ids.end(), type_ids + packing.first_token[i]);
     for (size_t s = 0; s + 1 < item.cu_seqlens.size(); ++s) {

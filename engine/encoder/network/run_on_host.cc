@@ -21,7 +21,7 @@ absl::Status RunOnHost(const Batch& batch, RunControl& control) {
   };
   for (size_t i = 0; i < batch.items.size(); ++i) {
     const BatchItem& item = batch.items[i];
-    if (item.embeddings == nullptr) continue;
+    if (item.embeddings == nullptr || item.repeats) continue;
     // Only read; from_blob takes no const pointer.
     inputs.embeddings[i] = at::from_blob(const_cast<std::byte*>(item.embeddings),
                                          {item.tokens(), batch.model->info().hidden_size},

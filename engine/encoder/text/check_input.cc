@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -72,17 +73,35 @@ absl::Status CheckCount(std::string_view field, size_t count, int64_t max_sequen
   return absl::OkStatus();
 }
 
+// Empty: there is none.
+std::string ProblemOf(std::string_view text, int64_t max_text_bytes) {
+  if (text.size() > static_cast<size_t>(max_text_bytes)) {
+    return absl::StrCat("has ", text.size(), " bytes; at most ", max_text_bytes,
+                        " are allowed (--max-text-bytes)");
+  }
+  return IsValidUtf8(text) ? "" : "is not valid UTF-8";
+}
+
 absl::Status CheckTexts(const std::vector<std::string_view>& texts, std::string_view field,
                         int64_t max_text_bytes) {
   for (size_t i = 0; i < texts.size(); ++i) {
-    if (texts[i].size() > static_cast<size_t>(max_text_bytes)) {
-      return InvalidField(FieldAt(field, i),
-                          absl::StrCat("has ", texts[i].size(), " bytes; at most ", max_text_bytes,
-                                       " are allowed (--max-text-bytes)"));
-    }
-    if (!IsValidUtf8(texts[i])) return InvalidField(FieldAt(field, i), "is not valid UTF-8");
+    const std::string problem = ProblemOf(texts[i], max_text_bytes);
+    if (!problem.empty()) return InvalidField(FieldAt(field, i), problem);
   }
   return absl::OkStatus();
+}
+
+// A free prompt is sent once and read before every text.
+absl::Status CheckPromptText(const EncodeRequest& request, int64_t max_text_bytes) {
+  constexpr size_t kMostBytes = size_t{64} << 20;
+  const auto* input = std::get_if<TextInput>(&request.input);
+  if (!request.prompt.has_value() || input == nullptr) return absl::OkStatus();
+  const std::string problem = ProblemOf(*request.prompt, max_text_bytes);
+  if (!problem.empty()) return InvalidField("prompt", problem);
+  if (request.prompt->size() * input->texts.size() <= kMostBytes) return absl::OkStatus();
+  return InvalidField(
+      "prompt", absl::StrCat("has ", request.prompt->size(), " bytes before ", input->texts.size(),
+                             " texts; at most ", kMostBytes, " are allowed together"));
 }
 
 absl::Status CheckText(const TextInput& input, int64_t max_sequences, int64_t max_text_bytes) {
@@ -173,20 +192,36 @@ absl::Status CheckEmbeddings(const EmbeddingInput& input, const ModelInfo& info,
                       "embeddings.lengths", max_sequences);
 }
 
-absl::Status CheckOutput(const EncodeRequest& request, const ModelInfo& info) {
-  const EncodeOutput output = OutputOf(request, info);
-  if (std::find(info.outputs.begin(), info.outputs.end(), output) == info.outputs.end()) {
-    return InvalidField(
-        "output", absl::StrCat("model \"", info.name, "\" has no ", std::string(OutputName(output)),
-                               "; it has ", NamesOfOutputs(info)));
+// Each of the model's, and none twice.
+absl::Status CheckNames(const EncodeRequest& request, const ModelInfo& info,
+                        std::span<const EncodeOutput> outputs) {
+  if (request.output.has_value() && !request.outputs.empty()) {
+    return InvalidField("output", "must be left out: there are `outputs`");
   }
-  const std::string problem = absl::StrCat("has no meaning for ", std::string(OutputName(output)));
-  if (request.pooling.has_value() && output != EncodeOutput::kPooled) {
-    return InvalidField("pooling", problem);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const std::string field = request.outputs.empty() ? "output" : FieldAt("outputs", i);
+    const std::string name(OutputName(outputs[i]));
+    if (std::find(info.outputs.begin(), info.outputs.end(), outputs[i]) == info.outputs.end()) {
+      return InvalidField(field, absl::StrCat("model \"", info.name, "\" has no ", name,
+                                              "; it has ", NamesOfOutputs(info)));
+    }
+    if (std::ranges::count(outputs.first(i), outputs[i]) > 0) {
+      return InvalidField(field, absl::StrCat(name, " is there twice"));
+    }
   }
-  if (!HasVectors(output)) {
+  return absl::OkStatus();
+}
+
+absl::Status CheckOutputs(const EncodeRequest& request, const ModelInfo& info,
+                          std::span<const EncodeOutput> outputs) {
+  if (absl::Status s = CheckNames(request, info, outputs); !s.ok()) return s;
+  const std::string problem =
+      absl::StrCat("has no meaning for ", std::string(OutputName(outputs.front())));
+  if (request.pooling.has_value() && !Pools(outputs)) return InvalidField("pooling", problem);
+  if (std::none_of(outputs.begin(), outputs.end(), HasVectors)) {
     if (request.dimensions != 0) return InvalidField("dimensions", problem);
     if (request.normalize.has_value()) return InvalidField("normalize", problem);
+    if (request.output_type != OutputType::kFloat32) return InvalidField("output_type", problem);
     return absl::OkStatus();
   }
   if (request.pooling.has_value() && *request.pooling != info.pooling &&
@@ -196,7 +231,10 @@ absl::Status CheckOutput(const EncodeRequest& request, const ModelInfo& info) {
                                          "several poolings side by side"
                                        : "SEVERAL is not this model's own");
   }
-  const int64_t width = WidthOf(info, output);
+  int64_t width = INT64_MAX;
+  for (const EncodeOutput output : outputs) {
+    if (HasVectors(output)) width = std::min(width, WidthOf(info, output));
+  }
   if (request.dimensions < 0 || request.dimensions > width) {
     return InvalidField("dimensions", absl::StrCat("must be within 0..", width, " for this model"));
   }
@@ -207,7 +245,8 @@ absl::Status CheckOutput(const EncodeRequest& request, const ModelInfo& info) {
 
 absl::Status CheckInput(const EncodeRequest& request, const ModelInfo& info, int64_t max_sequences,
                         int64_t max_text_bytes) {
-  if (absl::Status s = CheckOutput(request, info); !s.ok()) return s;
+  const std::span<const EncodeOutput> outputs = OutputsOf(request, info);
+  if (absl::Status s = CheckOutputs(request, info, outputs); !s.ok()) return s;
   if (request.max_tokens < 0 || request.max_tokens > info.max_tokens) {
     return InvalidField("max_tokens",
                         absl::StrCat("must be within 0..", info.max_tokens, " for this model"));
@@ -221,7 +260,8 @@ absl::Status CheckInput(const EncodeRequest& request, const ModelInfo& info, int
     status = CheckEmbeddings(std::get<EmbeddingInput>(request.input), info, max_sequences);
   }
   if (status.ok()) status = CheckPrompt(request, info.prompts);
-  return status.ok() ? CheckSpans(request, OutputOf(request, info)) : status;
+  if (status.ok()) status = CheckPromptText(request, max_text_bytes);
+  return status.ok() ? CheckSpans(request, Pools(outputs)) : status;
 }
 
 }  // namespace castor::encoder

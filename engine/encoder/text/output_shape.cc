@@ -4,9 +4,11 @@
 
 namespace castor::encoder {
 
-EncodeOutput OutputOf(const EncodeRequest& request, const ModelInfo& info) {
-  if (request.output.has_value()) return *request.output;
-  return info.outputs.empty() ? EncodeOutput::kPooled : info.outputs.front();
+std::span<const EncodeOutput> OutputsOf(const EncodeRequest& request, const ModelInfo& info) {
+  if (!request.outputs.empty()) return request.outputs;
+  if (request.output.has_value()) return {&*request.output, 1};
+  static constexpr EncodeOutput kUsual = EncodeOutput::kPooled;
+  return {info.outputs.empty() ? &kUsual : info.outputs.data(), 1};
 }
 
 int64_t WidthOf(const ModelInfo& info, EncodeOutput output) {
@@ -24,10 +26,10 @@ int64_t WidthOf(const ModelInfo& info, EncodeOutput output) {
   return 0;
 }
 
-int64_t DimensionsOf(const EncodeRequest& request, const ModelInfo& info) {
-  if (request.dimensions > 0) return request.dimensions;
-  const EncodeOutput output = OutputOf(request, info);
+int64_t DimensionsOf(const EncodeRequest& request, const ModelInfo& info, EncodeOutput output) {
   const int64_t width = WidthOf(info, output);
+  if (!HasVectors(output)) return width;
+  if (request.dimensions > 0) return request.dimensions;
   if (output != EncodeOutput::kPooled || info.dimensions == 0) return width;
   return std::min(info.dimensions, width);
 }
@@ -35,6 +37,10 @@ int64_t DimensionsOf(const EncodeRequest& request, const ModelInfo& info) {
 bool PerToken(const ModelInfo& info, EncodeOutput output) {
   const bool labels = output == EncodeOutput::kLogits || output == EncodeOutput::kScores;
   return output == EncodeOutput::kTokenEmbeddings || (labels && info.token_labels);
+}
+
+bool Pools(std::span<const EncodeOutput> outputs) {
+  return std::ranges::find(outputs, EncodeOutput::kPooled) != outputs.end();
 }
 
 bool HasVectors(EncodeOutput output) {

@@ -58,15 +58,23 @@ absl::Status CutLengths(const std::vector<int64_t>& lengths, std::string_view fi
 }
 
 absl::StatusOr<bool> PrepareTexts(const EncodeRequest& request, const InputRules& rules,
-                                  const Prompt* named, const hf::Tokenizer& tokenizer,
+                                  const Prompts& prompts, const hf::Tokenizer& tokenizer,
                                   const Slice& slice, Prepared* prepared) {
   const TextInput& input = std::get<TextInput>(request.input);
-  const std::string_view prompt = named == nullptr ? std::string_view() : named->text;
+  const Prompt* const named = PromptOf(request, prompts);
+  const std::string_view prompt = PromptTextOf(request, prompts);
   const int64_t max_tokens = MaxTokens(request, rules, named);
   const int64_t added = tokenizer.added_tokens(!input.pairs.empty());
   if (max_tokens <= added) {
     return InvalidField("max_tokens",
                         absl::StrCat("leaves no room for text beside ", added, " special tokens"));
+  }
+  if (named != nullptr) {
+    prepared->left_out = named->left_out;
+  } else if (!prompts.pooled && !prompt.empty() && prepared->sequences() == 0) {
+    const auto left_out = CountLeftOut(tokenizer, *request.prompt, max_tokens);
+    if (!left_out.ok()) return InvalidField("prompt", std::string(left_out.status().message()));
+    prepared->left_out = *left_out;
   }
   const hf::EncodeOptions options{.max_tokens = max_tokens,
                                   .cut_left = CutsLeft(request, rules),
@@ -155,8 +163,7 @@ int64_t EstimateTokens(const EncodeRequest& request, const InputRules& rules,
   if (const auto* texts = std::get_if<TextInput>(&request.input)) {
     // A token covers at least one code point of normalised text. A byte gives at most 1.5 of these
     // (U+0390, two bytes, decomposes into three); 8 covers the special tokens of any pair.
-    const Prompt* const prompt = PromptOf(request, prompts);
-    const int64_t prefix = prompt == nullptr ? 0 : static_cast<int64_t>(prompt->text.size());
+    const auto prefix = static_cast<int64_t>(PromptTextOf(request, prompts).size());
     int64_t total = 0;
     for (size_t i = 0; i < texts->texts.size(); ++i) {
       total += std::min(max_tokens, 2 * (prefix + BytesOf(*texts, i)) + 8);
@@ -182,8 +189,7 @@ absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const InputRules&
   BeginSpans(request.spans, prepared);
   absl::Status status;
   if (std::holds_alternative<TextInput>(request.input)) {
-    const Prompt* const prompt = PromptOf(request, prompts);
-    const auto done = PrepareTexts(request, rules, prompt, tokenizer, slice, prepared);
+    const auto done = PrepareTexts(request, rules, prompts, tokenizer, slice, prepared);
     if (!done.ok() || !*done) return done;
     status = EndSpans(prepared);
     if (!status.ok()) return status;

@@ -27,6 +27,7 @@ struct Prepared {
   std::vector<int32_t> cu_seqlens = {0};  // [sequences + 1], from 0
   std::vector<bool> truncated;            // per sequence: was it cut
   bool cut_left = false;                  // where; of token ids and embeddings
+  int32_t left_out = 0;                   // a prompt's tokens that are not pooled
   std::vector<PooledSpan> spans;          // one per range of the request's spans
   std::vector<uint32_t> span_order;  // their indices in order of sequence, while it is prepared
 

@@ -22,6 +22,9 @@ const Prompt* FindPrompt(std::string_view name, const Prompts& prompts) {
 // sentence-transformers has these in every model, empty unless a file says more.
 constexpr std::string_view kAlwaysThere[] = {"query", "document"};
 
+constexpr std::string_view kBeforeTexts =
+    "prompts go before texts, not before token ids or embeddings";
+
 bool IsKnown(std::string_view name, const Prompts& prompts) {
   return FindPrompt(name, prompts) != nullptr ||
          std::find(std::begin(kAlwaysThere), std::end(kAlwaysThere), name) !=
@@ -55,9 +58,8 @@ absl::StatusOr<std::vector<int64_t>> TokensOf(const hf::Tokenizer& tokenizer,
 absl::Status FinishPrompt(const hf::Tokenizer& tokenizer, int64_t max_tokens, bool include,
                           Prompt* prompt) {
   if (prompt->text.empty()) return absl::OkStatus();
-  hf::TokenOffsets offsets;
   const hf::EncodeOptions plain{.max_tokens = max_tokens};
-  const auto ids = TokensOf(tokenizer, prompt->text, plain, &offsets);
+  const auto ids = TokensOf(tokenizer, prompt->text, plain, nullptr);
   if (!ids.ok()) return ids.status();
   // Such markers would act only where a request lets them act in its own texts, too.
   const hf::EncodeOptions special{.max_tokens = max_tokens, .allow_special_tokens = true};
@@ -67,11 +69,9 @@ absl::Status FinishPrompt(const hf::Tokenizer& tokenizer, int64_t max_tokens, bo
     return absl::InvalidArgumentError("holds a special token of the tokenizer: not supported");
   }
   if (include) return absl::OkStatus();
-  // As sentence-transformers counts them: all tokens of the prompt by itself, but for one special
-  // token at the end.
-  const bool ends_special = offsets.texts[0].end < ids->size();
-  prompt->left_out = static_cast<int32_t>(ids->size()) - (ends_special ? 1 : 0);
-  return absl::OkStatus();
+  const absl::StatusOr<int32_t> left_out = CountLeftOut(tokenizer, prompt->text, max_tokens);
+  if (left_out.ok()) prompt->left_out = *left_out;
+  return left_out.status();
 }
 
 }  // namespace
@@ -113,6 +113,7 @@ void LimitPrompt(const std::string& name, std::optional<int64_t> max_tokens, Pro
 
 absl::Status FinishPrompts(const hf::Tokenizer& tokenizer, int64_t max_tokens, bool include,
                            Prompts* prompts) {
+  prompts->pooled = include;
   for (Prompt& prompt : prompts->all) {
     const absl::Status status = FinishPrompt(tokenizer, max_tokens, include, &prompt);
     if (!status.ok()) {
@@ -123,11 +124,26 @@ absl::Status FinishPrompts(const hf::Tokenizer& tokenizer, int64_t max_tokens, b
   return absl::OkStatus();
 }
 
+absl::StatusOr<int32_t> CountLeftOut(const hf::Tokenizer& tokenizer, const std::string& prompt,
+                                     int64_t max_tokens) {
+  hf::TokenOffsets offsets;
+  const auto ids = TokensOf(tokenizer, prompt, {.max_tokens = max_tokens}, &offsets);
+  if (!ids.ok()) return ids.status();
+  const bool ends_special = offsets.texts[0].end < ids->size();
+  return static_cast<int32_t>(ids->size()) - (ends_special ? 1 : 0);
+}
+
 absl::Status CheckPrompt(const EncodeRequest& request, const Prompts& prompts) {
+  if (request.prompt.has_value()) {
+    if (request.prompt_name.has_value()) {
+      return InvalidField("prompt_name", "must be left out: there is a `prompt`");
+    }
+    if (std::holds_alternative<TextInput>(request.input)) return absl::OkStatus();
+    return InvalidField("prompt", std::string(kBeforeTexts));
+  }
   if (!request.prompt_name.has_value() || request.prompt_name->empty()) return absl::OkStatus();
   if (!std::holds_alternative<TextInput>(request.input)) {
-    return InvalidField("prompt_name",
-                        "prompts go before texts, not before token ids or embeddings");
+    return InvalidField("prompt_name", std::string(kBeforeTexts));
   }
   if (!IsKnown(*request.prompt_name, prompts)) {
     return InvalidField("prompt_name", absl::StrCat("is no prompt of this model; ",  //
@@ -137,8 +153,16 @@ absl::Status CheckPrompt(const EncodeRequest& request, const Prompts& prompts) {
 }
 
 const Prompt* PromptOf(const EncodeRequest& request, const Prompts& prompts) {
-  if (!std::holds_alternative<TextInput>(request.input)) return nullptr;
+  if (!std::holds_alternative<TextInput>(request.input) || request.prompt.has_value()) {
+    return nullptr;
+  }
   return FindPrompt(request.prompt_name.value_or(prompts.default_name), prompts);
+}
+
+std::string_view PromptTextOf(const EncodeRequest& request, const Prompts& prompts) {
+  if (request.prompt.has_value()) return *request.prompt;
+  const Prompt* const prompt = PromptOf(request, prompts);
+  return prompt == nullptr ? std::string_view() : prompt->text;
 }
 
 }  // namespace castor::encoder

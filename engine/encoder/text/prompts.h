@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -27,10 +28,19 @@ void LimitPrompt(const std::string& name, std::optional<int64_t> max_tokens, Pro
 absl::Status FinishPrompts(const hf::Tokenizer& tokenizer, int64_t max_tokens, bool include,
                            Prompts* prompts);
 
+// The tokens of a prompt that pooling leaves out, as sentence-transformers counts them: all of it
+// by itself, but for one special token at the end. An error if it leaves no room for text.
+absl::StatusOr<int32_t> CountLeftOut(const hf::Tokenizer& tokenizer, const std::string& prompt,
+                                     int64_t max_tokens);
+
 // INVALID_FIELD if the request names a prompt that is not there, or cannot have one.
 absl::Status CheckPrompt(const EncodeRequest& request, const Prompts& prompts);
 
-// The prompt that goes before the request's texts; null: none. Requires that it was checked.
+// The model's prompt that goes before the request's texts; null: none, or a free one. Requires that
+// it was checked.
 const Prompt* PromptOf(const EncodeRequest& request, const Prompts& prompts);
+
+// The text that goes before the request's texts, likewise.
+std::string_view PromptTextOf(const EncodeRequest& request, const Prompts& prompts);
 
 }  // namespace castor::encoder

@@ -188,10 +188,10 @@ Spans::Unit UnitOf(const EncodeRequest& request) {
                                          : Spans::Unit::kTokens);
 }
 
-absl::Status CheckSpans(const EncodeRequest& request, EncodeOutput output) {
+absl::Status CheckSpans(const EncodeRequest& request, bool pools) {
   const std::vector<Spans::Range>& ranges = request.spans.ranges;
   if (ranges.empty()) return absl::OkStatus();
-  if (output != EncodeOutput::kPooled) {
+  if (!pools) {
     return InvalidField("spans", "are pooled: they go with the output POOLED only");
   }
   if (ranges.size() > static_cast<size_t>(kMostSpans)) {

@@ -20,9 +20,9 @@ namespace castor::encoder {
 inline constexpr int64_t kMostSpans = int64_t{1} << 16;
 inline constexpr int64_t kMostSpanRows = 64;
 
-// Everything that can be checked without tokenizing, of a request with this output. Requires that
-// the input was checked. Allocates nothing.
-absl::Status CheckSpans(const EncodeRequest& request, EncodeOutput output);
+// Everything that can be checked without tokenizing, of a request. `pools`: POOLED is
+// among its outputs. Requires that the input was checked. Allocates nothing.
+absl::Status CheckSpans(const EncodeRequest& request, bool pools);
 
 // What the request gives its ranges in.
 Spans::Unit UnitOf(const EncodeRequest& request);

@@ -236,7 +236,7 @@ class Bench {
     const double us = Median(runs);
     Note(name, index, base, predicted, runs);
     if (options_.details) {
-      const auto& done = std::get<EncodeWork>(jobs.front()->work).item;
+      const auto& done = std::get<EncodeWork>(jobs.front()->work).outputs.front().item;
       std::printf("encode S=%lld tokens=%lld base %.0f predicted %.0f measured %.0f\n",
                   static_cast<long long>(done.sequences()), static_cast<long long>(done.tokens()),
                   base.alone_us(), predicted.alone_us(), us);

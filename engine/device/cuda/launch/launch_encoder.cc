@@ -62,7 +62,7 @@ absl::Status CudaDevice::LaunchEncoder(const encoder::Batch& batch, CudaExecutio
     inputs.embeddings.resize(batch.items.size());
     for (size_t i = 0; i < batch.items.size(); ++i) {
       const encoder::BatchItem& item = batch.items[i];
-      if (item.embeddings == nullptr) continue;
+      if (item.embeddings == nullptr || item.repeats) continue;
       at::Tensor& rows = inputs.embeddings[i];
       rows = at::empty({item.tokens(), batch.model->info().hidden_size},
                        options.dtype(attention::ScalarTypeOf(item.embeddings_dtype)));

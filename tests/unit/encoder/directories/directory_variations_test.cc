@@ -86,7 +86,7 @@ absl::StatusOr<std::vector<float>> Rows(const std::shared_ptr<Model>& model, con
   item.output_kind = output;
   item.pooling = info.pooling;
   item.normalize = info.normalize;
-  item.dimensions = DimensionsOf(request, info);
+  item.dimensions = DimensionsOf(request, info, output);
   item.cut_last = true;
   item.token_labels = info.token_labels;
   // What a prompt takes is not pooled where the model says so.

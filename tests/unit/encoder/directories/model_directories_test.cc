@@ -62,7 +62,7 @@ std::vector<float> Rows(const TinyModel& files, EncodeRequest request, EncodeOut
   item.output_kind = output;
   item.pooling = model->info().pooling;
   item.normalize = model->info().normalize;
-  item.dimensions = DimensionsOf(request, model->info());
+  item.dimensions = DimensionsOf(request, model->info(), output);
   item.cut_last = true;
   std::vector<float> rows(static_cast<size_t>(item.output_rows() * item.dimensions), NAN);
   item.output = rows.data();

@@ -52,10 +52,10 @@ std::vector<float> Embed(const ModelPtr& model, EncodeRequest request) {
   EXPECT_TRUE(prepared.ok() && *prepared) << prepared.status();
   EXPECT_TRUE(StageEncode(*pool, &work).ok());
   const absl::Status status =
-      RunOnHost({.model = model->encoder, .kernel = Vanilla{}, .items = {work.item}}, RunToEnd());
+      RunOnHost({.model = model->encoder, .kernel = Vanilla{}, .items = work.items()}, RunToEnd());
   EXPECT_TRUE(status.ok()) << status;
-  const float* const rows = work.item.output;
-  return {rows, rows + work.item.output_rows() * work.item.dimensions};
+  const BatchItem& item = work.outputs.front().item;
+  return {item.output, item.output + item.output_rows() * item.dimensions};
 }
 
 TEST(PromptsTest, MatchSentenceTransformers) {

@@ -141,7 +141,7 @@ TEST(DecodeAttendTest, RefusesWhatOnlyTheWireCanExpress) {
   EXPECT_EQ(refusal([](M& m) { m.clear_key(); }), "INVALID_FIELD key");
   EXPECT_EQ(refusal([](M& m) { m.clear_value(); }), "INVALID_FIELD value");
   EXPECT_EQ(refusal([](M& m) { m.mutable_key()->clear_dtype(); }), "INVALID_FIELD key.dtype");
-  EXPECT_EQ(refusal([](M& m) { m.mutable_key()->set_dtype(static_cast<v1::DataType>(6)); }),
+  EXPECT_EQ(refusal([](M& m) { m.mutable_key()->set_dtype(static_cast<v1::DataType>(8)); }),
             "INVALID_FIELD key.dtype");
   EXPECT_EQ(refusal([](M& m) { m.mutable_value()->clear_raw(); }), "INVALID_FIELD value.raw");
   EXPECT_EQ(refusal([](M& m) { m.set_priority(static_cast<v1::Priority>(-1)); }),

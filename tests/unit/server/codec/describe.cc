@@ -165,6 +165,10 @@ std::string Describe(const EncodeRequest& request) {
   }
   out.Field("kernel", request.kernel)
       .Field("output", request.output)
+      .Field("outputs", request.outputs)
+      .Field("output_type", request.output_type)
+      .Field("ranges", request.ranges)
+      .Field("prompt", request.prompt)
       .Field("pooling", request.pooling)
       .Field("truncation_side", request.truncation_side)
       .Field("max_tokens", request.max_tokens)

@@ -59,6 +59,12 @@ absl::StatusOr<TensorInput> ToEngine(const v1::Tensor& tensor, const std::string
     case v1::INT32:
       out.dtype = DType::kInt32;
       break;
+    case v1::INT8:
+      out.dtype = DType::kInt8;
+      break;
+    case v1::UINT8:
+      out.dtype = DType::kUInt8;
+      break;
     case v1::INT64:
       out.dtype = DType::kInt64;
       break;
@@ -312,6 +318,23 @@ absl::StatusOr<Attend> ToEngine(const v1::AttendRequest& message) {
   return attend;
 }
 
+absl::StatusOr<EncodeOutput> OutputOf(int number, const std::string& field) {
+  switch (number) {
+    case v1::POOLED:
+      return EncodeOutput::kPooled;
+    case v1::TOKEN_EMBEDDINGS:
+      return EncodeOutput::kTokenEmbeddings;
+    case v1::LOGITS:
+      return EncodeOutput::kLogits;
+    case v1::SCORES:
+      return EncodeOutput::kScores;
+    case v1::SPARSE:
+      return EncodeOutput::kSparse;
+    default:
+      return InvalidField(field, "no such output");
+  }
+}
+
 absl::StatusOr<Encode> ToEngine(const v1::EncodeRequest& message) {
   Encode encode;
   EncodeRequest& out = encode.request;
@@ -356,26 +379,27 @@ absl::StatusOr<Encode> ToEngine(const v1::EncodeRequest& message) {
     return InvalidField("automatic.max_relative_error", "of an encoder");
   }
 
-  switch (message.output()) {
-    case v1::ENCODE_OUTPUT_DEFAULT:
-      break;
-    case v1::POOLED:
-      out.output = EncodeOutput::kPooled;
-      break;
-    case v1::TOKEN_EMBEDDINGS:
-      out.output = EncodeOutput::kTokenEmbeddings;
-      break;
-    case v1::LOGITS:
-      out.output = EncodeOutput::kLogits;
-      break;
-    case v1::SCORES:
-      out.output = EncodeOutput::kScores;
-      break;
-    case v1::SPARSE:
-      out.output = EncodeOutput::kSparse;
-      break;
-    default:
-      return InvalidField("output", "no such output");
+  if (message.output() != 0) {
+    auto output = OutputOf(message.output(), "output");
+    if (!output.ok()) return output.status();
+    out.output = *output;
+  }
+  for (int i = 0; i < message.outputs_size(); ++i) {
+    if (i > 5) return InvalidField("outputs", "too many");
+    auto output = OutputOf(message.outputs(i), "outputs[" + std::to_string(i) + "]");
+    if (!output.ok()) return output.status();
+    out.outputs.push_back(*output);
+  }
+  if (message.output_type() < 0 || message.output_type() > 7) {
+    return InvalidField("output_type", "no such type");
+  }
+  if (message.output_type() != 0) {
+    out.output_type = static_cast<OutputType>(message.output_type() - 1);
+  }
+  if (message.has_ranges()) {
+    auto ranges = ToEngine(message.ranges(), "ranges");
+    if (!ranges.ok()) return ranges.status();
+    out.ranges = *ranges;
   }
   switch (message.pooling()) {
     case v1::POOLING_DEFAULT:
@@ -442,6 +466,7 @@ absl::StatusOr<Encode> ToEngine(const v1::EncodeRequest& message) {
         return InvalidField("spans.unit", "no such unit");
     }
   }
+  if (message.has_prompt()) out.prompt = message.prompt();
   if (message.has_prompt_name()) out.prompt_name = message.prompt_name();
   if (message.has_normalize()) out.normalize = message.normalize();
   out.dimensions = message.dimensions();
