@@ -181,6 +181,7 @@ struct ModelInfo {
   std::vector<EncodeOutput> outputs;  // the first is its own
   std::vector<std::string> labels;    // of a classifier
   bool token_labels = false;          // it has logits for each token, not for each sequence
+  bool lexical = false;               // its kSparse weighs the tokens' own ids
   Prompts prompts;
   int64_t parameters = 0;
   int64_t weight_bytes = 0;

@@ -29,7 +29,25 @@ struct StoredTensor {
   std::string_view file;            // where it came from, for messages
 };
 
-class Safetensors {
+// Tensors by name, from files of whatever format.
+class StoredTensors {
+ public:
+  virtual ~StoredTensors() = default;
+  StoredTensors(const StoredTensors&) = delete;
+  StoredTensors& operator=(const StoredTensors&) = delete;
+
+  const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
+
+  // nullptr if there is no tensor of that name.
+  const StoredTensor* Find(std::string_view name) const;
+
+ protected:
+  StoredTensors() = default;
+
+  std::map<std::string, StoredTensor, std::less<>> tensors_;
+};
+
+class Safetensors final : public StoredTensors {
  public:
   // Opens `directory`/model.safetensors, or the shards of `directory`/model.safetensors.index.json.
   // Errors name the file.
@@ -37,14 +55,6 @@ class Safetensors {
 
   // Opens one file.
   static absl::StatusOr<std::unique_ptr<Safetensors>> OpenFile(const std::string& path);
-
-  Safetensors(const Safetensors&) = delete;
-  Safetensors& operator=(const Safetensors&) = delete;
-
-  const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
-
-  // nullptr if there is no tensor of that name.
-  const StoredTensor* Find(std::string_view name) const;
 
  private:
   struct Close {
@@ -60,7 +70,6 @@ class Safetensors {
   absl::Status AddShards(const std::string& directory, const std::string& index);
 
   std::vector<std::unique_ptr<const File>> files_;
-  std::map<std::string, StoredTensor, std::less<>> tensors_;
 };
 
 }  // namespace castor::hf

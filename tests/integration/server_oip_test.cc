@@ -131,8 +131,7 @@ TEST_F(OipTest, WhatDoesNotFitIsRefusedByName) {
     ModelInferResponse response;
     const grpc::Status status = Infer(request, &response);
     EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT) << bad.named;
-    EXPECT_NE(status.error_message().find(bad.named), std::string::npos)
-        << status.error_message();
+    EXPECT_NE(status.error_message().find(bad.named), std::string::npos) << status.error_message();
   }
   ModelInferRequest request = Attention(5);
   request.set_model_name("strange");

@@ -21,7 +21,7 @@ class ServerOutputsTest : public ServerTest {
     EngineOptions options;
     options.device = "cpu";
     options.cpu_threads = 2;
-    for (const char* name : {"splade_bert", "bert_sequences"}) {
+    for (const char* name : {"splade_bert", "bert_sequences", "bge_m3"}) {
       options.models.push_back(
           {.name = name, .directory = std::string(CASTOR_GOLDEN_ENCODER "/heads/") + name});
     }
@@ -60,33 +60,37 @@ std::string BytesOf(const Message& message) {
 // What `outputs` hold is what a request for each alone gets, byte for byte.
 TEST_F(ServerOutputsTest, SeveralOutputsEqualEachAlone) {
   const std::vector<std::string> texts = {"the cat sat", "a dog", "", "the mat on the mat"};
-  for (const bool in_spans : {false, true}) {
+  for (const char* model : {"splade_bert", "bge_m3"}) {
     v1::EncodeRequest request = RequestOf(texts);
-    if (in_spans) {
-      for (const int32_t sequence : {3, 0, 3}) {
-        v1::Spans::Range* range = request.mutable_spans()->add_ranges();
-        range->set_sequence(sequence);
-        range->set_end(7);
+    request.set_model(model);
+    for (const bool in_spans : {false, true}) {
+      if (in_spans) {
+        for (const int32_t sequence : {3, 0, 3}) {
+          v1::Spans::Range* range = request.mutable_spans()->add_ranges();
+          range->set_sequence(sequence);
+          range->set_end(7);
+        }
       }
-    }
-    for (const v1::EncodeOutput output : kAll) request.add_outputs(output);
-    const v1::EncodeResponse all = Ask(request);
-    EXPECT_FALSE(all.has_output() || all.has_sparse());
-    EXPECT_EQ(all.lengths_size(), 0);
-    ASSERT_EQ(all.outputs_size(), 3);
-    request.clear_outputs();
-    for (int i = 0; i < 3; ++i) {
-      const v1::OutputRows& rows = all.outputs(i);
-      EXPECT_EQ(rows.output(), kAll[i]);
-      request.set_output(kAll[i]);
-      v1::EncodeRequest single = request;
-      if (kAll[i] != v1::POOLED) single.clear_spans();
-      const v1::EncodeResponse alone = Ask(single);
-      EXPECT_EQ(BytesOf(rows.values()), BytesOf(alone.output()));
-      EXPECT_EQ(BytesOf(rows.sparse()), BytesOf(alone.sparse()));
-      EXPECT_EQ((std::vector<int64_t>(rows.lengths().begin(), rows.lengths().end())),
-                (std::vector<int64_t>(alone.lengths().begin(), alone.lengths().end())));
-      EXPECT_EQ(all.token_counts(0), alone.token_counts(0));
+      for (const v1::EncodeOutput output : kAll) request.add_outputs(output);
+      const v1::EncodeResponse all = Ask(request);
+      EXPECT_FALSE(all.has_output() || all.has_sparse());
+      EXPECT_EQ(all.lengths_size(), 0);
+      ASSERT_EQ(all.outputs_size(), 3);
+      request.clear_outputs();
+      for (int i = 0; i < 3; ++i) {
+        const v1::OutputRows& rows = all.outputs(i);
+        EXPECT_EQ(rows.output(), kAll[i]);
+        request.set_output(kAll[i]);
+        v1::EncodeRequest single = request;
+        if (kAll[i] != v1::POOLED) single.clear_spans();
+        const v1::EncodeResponse alone = Ask(single);
+        EXPECT_EQ(BytesOf(rows.values()), BytesOf(alone.output()));
+        EXPECT_EQ(BytesOf(rows.sparse()), BytesOf(alone.sparse()));
+        EXPECT_EQ((std::vector<int64_t>(rows.lengths().begin(), rows.lengths().end())),
+                  (std::vector<int64_t>(alone.lengths().begin(), alone.lengths().end())));
+        EXPECT_EQ(all.token_counts(0), alone.token_counts(0));
+      }
+      request.clear_output();
     }
   }
   EXPECT_TRUE(AwaitNoBytes());

@@ -163,6 +163,7 @@ ModelInfo Describe(const Network& network) {
   info.outputs = head.outputs;
   info.labels = head.labels;
   info.token_labels = head.token_labels;
+  info.lexical = head.lexical;
   return info;
 }
 

@@ -27,11 +27,13 @@ struct HeadInfo {
   int64_t token_size = 0;
   std::vector<std::string> labels = {};  // of a classifier
   bool token_labels = false;             // its logits are of tokens, not of sequences
+  bool lexical = false;                  // kSparse weighs the tokens' own ids
 };
 
 // A batch's rows on the device, as a head reads them.
 struct HeadInputs {
   at::Tensor rows;        // [tokens, hidden], in the weights' dtype
+  at::Tensor ids = {};    // int64 [tokens]; 0 of those that come as embeddings
   at::Tensor offsets;     // int64 [sequences + 1]
   at::Tensor spans = {};  // int64 [2, spans]: first rows and lengths, see Packing
   const Batch& batch;

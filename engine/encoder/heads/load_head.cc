@@ -6,8 +6,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "engine/base/regular_file.h"
 #include "engine/encoder/directory/config_keys.h"
+#include "engine/encoder/directory/torch_file.h"
 #include "engine/encoder/heads/classifier.h"
+#include "engine/encoder/heads/lexical.h"
 #include "engine/encoder/heads/pooling.h"
 #include "engine/encoder/heads/splade.h"
 #include "engine/encoder/heads/token_projection.h"
@@ -163,6 +167,81 @@ Pooling UsualPooling(const Sources& from) {
   return generates && from.config.Bool("is_causal", true) ? Pooling::kLastToken : Pooling::kMean;
 }
 
+// BGE-M3's layers are in files beside the transformer.
+constexpr std::string_view kLexicalLayer = "sparse_linear", kTokenLayer = "colbert_linear";
+
+// The file of such a layer; empty: there is none.
+std::string FileOf(const Sources& from, std::string_view layer) {
+  for (const char* ending : {".safetensors", ".pt"}) {
+    std::string file = absl::StrCat(from.directory.transformer, "/", std::string(layer), ending);
+    if (NameExists(file)) return file;
+  }
+  return "";
+}
+
+// `out` 0: as many as there are.
+absl::StatusOr<LoadedDense> LoadLayer(const Sources& from, std::string_view layer, int64_t out) {
+  const std::string file = FileOf(from, layer);
+  if (file.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(from.directory.transformer, ": lacks ",
+                                                   std::string(layer),
+                                                   ".safetensors or .pt: BGE-M3 has both layers"));
+  }
+  std::unique_ptr<hf::StoredTensors> tensors;
+  if (file.ends_with(".pt")) {
+    auto opened = TorchFile::Open(file);
+    if (!opened.ok()) return opened.status();
+    tensors = *std::move(opened);
+  } else {
+    auto opened = hf::Safetensors::OpenFile(file);
+    if (!opened.ok()) return opened.status();
+    tensors = *std::move(opened);
+  }
+  if (tensors->tensors().size() != 2) {
+    return absl::InvalidArgumentError(file + ": must hold \"weight\" and \"bias\", and no more");
+  }
+  const hf::StoredTensor* stored = tensors->Find("weight");
+  if (out == 0 && stored != nullptr && !stored->shape.empty()) out = stored->shape[0];
+  WeightReader weights(*tensors, file, at::kFloat, from.device);
+  at::Tensor weight = weights.Take("weight", {out, from.hidden()});
+  at::Tensor bias = weights.Take("bias", {out});
+  if (!weights.status().ok()) return weights.status();
+  std::vector<DenseLayer> layers;
+  layers.push_back({Linear(std::move(weight), std::move(bias)), {}});
+  return LoadedDense{DenseStack(std::move(layers)), weights.parameters(), weights.bytes()};
+}
+
+bool IsBgeM3(const Sources& from) {
+  return !FileOf(from, kLexicalLayer).empty() || !FileOf(from, kTokenLayer).empty();
+}
+
+absl::StatusOr<LoadedHead> LoadBgeM3(const Sources& from) {
+  const Directory& directory = from.directory;
+  const bool plain = !directory.has_modules || (directory.pools && directory.dense.empty());
+  if (!plain || directory.task != Task::kFeatures || directory.poolings.size() > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(directory.transformer,
+                     ": has BGE-M3's sparse_linear or colbert_linear, which go with a transformer "
+                     "that is pooled, and no other modules"));
+  }
+  if (from.config.String("model_type", "") != "xlm-roberta" ||
+      from.model.rules.vocabulary <= kUnweighedIds) {
+    from.config.Fail("model_type", "must be xlm-roberta: sparse_linear is of BGE-M3");
+    return from.config.status();
+  }
+  auto weights = LoadLayer(from, kLexicalLayer, /*out=*/1);
+  if (!weights.ok()) return weights.status();
+  auto of_tokens = LoadLayer(from, kTokenLayer, /*out=*/0);
+  if (!of_tokens.ok()) return of_tokens.status();
+  const Pooling pooling = directory.poolings.empty() ? Pooling::kCls : directory.poolings.front();
+  // As FlagEmbedding does where there are no modules.
+  const bool normalize = directory.normalize || !directory.has_modules;
+  return LoadedHead{
+      std::make_unique<LexicalHead>(pooling, normalize, std::move(of_tokens->stack),
+                                    std::move(weights->stack), from.model.rules.vocabulary),
+      weights->parameters + of_tokens->parameters, weights->weight_bytes + of_tokens->weight_bytes};
+}
+
 // What modules.json says.
 absl::StatusOr<LoadedHead> LoadPipeline(const Sources& from) {
   const Directory& directory = from.directory;
@@ -190,6 +269,7 @@ absl::StatusOr<LoadedHead> LoadHead(const Directory& directory, ConfigReader& co
                                     const std::string& prefix, at::ScalarType dtype,
                                     at::Device device) {
   const Sources from{directory, config, files, model, prefix, dtype, device};
+  if (IsBgeM3(from)) return LoadBgeM3(from);
   if (directory.task == Task::kSequenceClassification) return LoadClassifier(from, false);
   if (directory.task == Task::kTextGeneration) return LoadLogitScore(from);
   if (directory.has_modules) return LoadPipeline(from);

@@ -12,6 +12,7 @@
 #include <map>
 #include <utility>
 
+#include "engine/encoder/heads/head_steps.h"
 #include "engine/encoder/heads/span_pooling.h"
 #include "engine/encoder/text/spans.h"
 
@@ -92,13 +93,14 @@ at::Tensor Normalized(const at::Tensor& x) {
 }
 
 PoolingHead::PoolingHead(std::vector<Pooling> poolings, int64_t hidden, bool normalize,
-                         DenseStack dense)
-    : poolings_(std::move(poolings)), dense_(std::move(dense)) {
+                         DenseStack dense, DenseStack of_tokens)
+    : poolings_(std::move(poolings)), dense_(std::move(dense)), of_tokens_(std::move(of_tokens)) {
   const bool one = poolings_.size() == 1;
   info_ = {.outputs = {EncodeOutput::kPooled, EncodeOutput::kTokenEmbeddings},
            .pooling = one ? poolings_.front() : Pooling::kSeveral,
            .normalize = normalize,
-           .pooled_size = dense_.out()};
+           .pooled_size = dense_.out(),
+           .token_size = of_tokens_.out()};
   if (!one && info_.pooled_size == 0) {
     info_.pooled_size = static_cast<int64_t>(poolings_.size()) * hidden;
   }
@@ -126,6 +128,12 @@ HeadActivations PoolingHead::activations(int64_t hidden, DType dtype) const {
   // A group's rows are copied, converted, and scaled, when nothing is reduced.
   bytes.tokens = {.token = row + in_float + (converts ? in_float : 0) + kIndices,
                   .sequence = bytes.pooled.sequence};
+  if (!of_tokens_.empty()) {
+    // Projected, of a group copied, and scaled.
+    bytes.tokens.token += of_tokens_.row_bytes() + 3 * attention::Count(of_tokens_.out()) *
+                                                       static_cast<int64_t>(sizeof(float));
+    bytes.batch = kMostHeadRows * in_float;
+  }
   return bytes;
 }
 
@@ -165,6 +173,7 @@ absl::StatusOr<std::vector<at::Tensor>> PoolingHead::ReadOut(const HeadInputs& i
 
   // Each pooling once, over all sequences, and over all spans.
   std::map<std::pair<bool, Pooling>, at::Tensor> pooled;
+  at::Tensor projected;
   std::vector<at::Tensor> outputs(batch.items.size());
   for (const auto& [wish, items] : groups) {
     const bool pools = wish.output == EncodeOutput::kPooled;
@@ -177,6 +186,13 @@ absl::StatusOr<std::vector<at::Tensor>> PoolingHead::ReadOut(const HeadInputs& i
         all = *std::move(made);
       }
       source = all;
+    } else if (!of_tokens_.empty()) {
+      if (!projected.defined()) {
+        absl::StatusOr<at::Tensor> made = of_tokens_(in.rows, in.control);
+        if (!made.ok()) return made.status();
+        projected = *std::move(made);
+      }
+      source = projected;
     }
     const std::vector<int64_t>& firsts = wish.spans ? in.packing.first_span
                                          : pools    ? in.packing.first_sequence

@@ -1,6 +1,6 @@
 // The head of an embedding model: pools the last layer's rows, sends them through the dense layers
-// that follow if there are any, cuts and normalises them as requests ask for. Other heads have one
-// for requests that want the body's rows.
+// that follow if there are any, cuts and normalises them as requests ask for; those of tokens too.
+// Other heads have one for requests that want the body's rows.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,8 +22,9 @@ at::Tensor Normalized(const at::Tensor& x);
 class PoolingHead final : public Head {
  public:
   // The defaults for requests that do not say. `poolings` of rows of `hidden` elements stand side
-  // by side; `dense` is of pooled rows.
-  PoolingHead(std::vector<Pooling> poolings, int64_t hidden, bool normalize, DenseStack dense = {});
+  // by side; `dense` is of pooled rows, `of_tokens` of those of tokens.
+  PoolingHead(std::vector<Pooling> poolings, int64_t hidden, bool normalize, DenseStack dense = {},
+              DenseStack of_tokens = {});
   explicit PoolingHead(Pooling pooling, bool normalize) : PoolingHead({pooling}, 0, normalize) {}
 
   const HeadInfo& info() const override { return info_; }
@@ -40,6 +41,7 @@ class PoolingHead final : public Head {
   const std::vector<Pooling> poolings_;
   HeadInfo info_;  // constant once built
   const DenseStack dense_;
+  const DenseStack of_tokens_;
 };
 
 }  // namespace castor::encoder

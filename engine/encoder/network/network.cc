@@ -47,6 +47,7 @@ absl::StatusOr<std::vector<at::Tensor>> Network::Forward(const Batch& batch, con
   const int64_t first_offset = 3 * tokens, offsets = packing.sequences() + 1;
   return head_->ReadOut(
       {.rows = *rows,
+       .ids = in.ids,
        .offsets = inputs.indices.narrow(0, first_offset, offsets),
        .spans = inputs.indices.narrow(0, first_offset + offsets, 2 * packing.spans)
                     .view({2, packing.spans}),

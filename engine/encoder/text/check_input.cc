@@ -259,6 +259,10 @@ absl::Status CheckInput(const EncodeRequest& request, const ModelInfo& info, int
   } else {
     status = CheckEmbeddings(std::get<EmbeddingInput>(request.input), info, max_sequences);
   }
+  if (info.lexical && std::holds_alternative<EmbeddingInput>(request.input) &&
+      std::ranges::count(outputs, EncodeOutput::kSparse) > 0) {
+    return InvalidField("embeddings", "have no ids, which this model's SPARSE is of");
+  }
   if (status.ok()) status = CheckPrompt(request, info.prompts);
   if (status.ok()) status = CheckPromptText(request, max_text_bytes);
   return status.ok() ? CheckSpans(request, Pools(outputs)) : status;
