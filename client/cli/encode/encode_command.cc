@@ -29,6 +29,7 @@ struct EncodeFlags {
   bool no_normalize = false;
   std::string output_kind;  // empty: the model's own
   std::optional<std::string> prompt;
+  std::optional<std::string> prompt_text;
   bool no_prompt = false;
   int32_t dimensions = 0;
   bool no_truncate = false;
@@ -64,6 +65,7 @@ void ApplyOptions(const EncodeFlags& flags, v1::EncodeRequest* request) {
     request->set_truncation_side(kSides.at(flags.truncation_side));
   request->set_max_tokens(flags.max_tokens);
   if (flags.prompt.has_value()) request->set_prompt_name(*flags.prompt);
+  if (flags.prompt_text.has_value()) request->set_prompt(*flags.prompt_text);
   if (flags.no_prompt) request->set_prompt_name("");
   ApplyKernel(flags.kernel, request);
 }
@@ -157,8 +159,15 @@ Runner AddEncodeCommand(CLI::App* command) {
           ->type_name("NAME")
           ->check(Utf8())
           ->group(group);
+  CLI::Option* prompt_text =
+      command->add_option("--prompt-text", flags->prompt_text, "Put this before every text instead")
+          ->type_name("TEXT")
+          ->check(Utf8())
+          ->excludes(prompt)
+          ->group(group);
   command->add_flag("--no-prompt", flags->no_prompt, "Put no prompt before the texts")
       ->excludes(prompt)
+      ->excludes(prompt_text)
       ->group(group);
   command
       ->add_option("--dimensions", flags->dimensions,

@@ -440,6 +440,9 @@ TEST_F(CliEncodeTest, SpansAndTheLinesOfADocumentArePooledByThemselves) {
   ErrorOf(1, {"encode", "a cat", "--spans", "0:5", "--output-kind", "token-embeddings"});
   EXPECT_THAT(ErrorOf(1, {"encode", "a cat", "--prompt", "summary"}), HasSubstr("has none"));
   OutputOf({"encode", "a cat", "--no-prompt"});
+  const json prompted =
+      json::parse(OutputOf({"encode", "cat", "--prompt-text", "the ", "-o", "json"}));
+  EXPECT_EQ(prompted["sequences"][0]["tokens"], 4);
 }
 
 TEST_F(CliEncodeTest, ModelsAreListedAndUnknownOnesNotFound) {
