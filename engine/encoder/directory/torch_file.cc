@@ -110,11 +110,10 @@ absl::StatusOr<std::unique_ptr<TorchFile>> TorchFile::Open(const std::string& pa
       if (!end || *end > static_cast<int64_t>(record.size())) {
         return problem(name + ": its storage is too small");
       }
-      file->tensors_[name] = {
-          .dtype = type->dtype,
-          .shape = tensor.shape,
-          .data = std::as_bytes(std::span(record)).subspan(*begin, *length),
-          .file = file->path_};
+      file->tensors_[name] = {.dtype = type->dtype,
+                              .shape = tensor.shape,
+                              .data = std::as_bytes(std::span(record)).subspan(*begin, *length),
+                              .file = file->path_};
     }
   } catch (const c10::Error& error) {
     return problem("is not what torch.save writes: " + std::string(error.msg()));

@@ -11,8 +11,8 @@
 
 namespace castor::encoder {
 
-LexicalHead::LexicalHead(Pooling pooling, bool normalize, DenseStack of_tokens,
-                         DenseStack weights, int64_t vocabulary)
+LexicalHead::LexicalHead(Pooling pooling, bool normalize, DenseStack of_tokens, DenseStack weights,
+                         int64_t vocabulary)
     : rows_({pooling}, /*hidden=*/0, normalize, /*dense=*/{}, std::move(of_tokens)),
       weights_(std::move(weights)),
       vocabulary_(vocabulary),

@@ -40,11 +40,11 @@ TEST(TorchFileTest, ReadsWhatTorchSaves) {
 
 TEST(TorchFileTest, RunsNothing) {
   EXPECT_THAT(PickleProblem("\x80\x02"
-                      "cos\nsystem\nX\x04\0\0\0true\x85R."),
+                            "cos\nsystem\nX\x04\0\0\0true\x85R."),
               HasSubstr("ends too early"));  // at the literal's first zero
   using namespace std::string_literals;
   EXPECT_THAT(PickleProblem("\x80\x02"
-                      "cos\nsystem\nX\x04\0\0\0true\x85R."s),
+                            "cos\nsystem\nX\x04\0\0\0true\x85R."s),
               HasSubstr("calls os.system"));
   EXPECT_THAT(PickleProblem("c__builtin__\neval\n)\x81."), HasSubstr("instruction 129"));
   EXPECT_THAT(PickleProblem("ccollections\nOrderedDict\n)"), HasSubstr("ends too early"));
