@@ -315,7 +315,9 @@ def save(out, tokenizer, length):
     """Writes the tokenizer, and makes it cut texts to `length` tokens."""
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    tokenizer.save(str(out / "tokenizer.json"))
+    path = out / "tokenizer.json"
+    path.unlink(missing_ok=True)  # a link, once share_tokenizers.py has run
+    tokenizer.save(str(path))
     tokenizer.encode_special_tokens = True
     tokenizer.enable_truncation(length)
 
