@@ -42,6 +42,17 @@ CostTerms CostTermsOf(const attention::Spec& spec, std::span<const int32_t> cu_s
                       std::span<const int32_t> cu_seqlens_k, int workers = 1,
                       std::span<const attention::Place> places = {});
 
+// Up to whole vectors of the CPU's kernels.
+double InLanes(double n);
+
+// How many queries share a loaded key: half of them compute in vain at each end of a mask.
+inline constexpr double kPanel = 48;
+
+// The keys that a query sees, on average over `queries` from a place on (null: Problem::places is
+// empty), and those that are computed beside them: `extra` at each end of a mask.
+double SeenKeys(const attention::Spec& spec, const attention::Place* place, double queries,
+                double keys, double extra);
+
 // One measured run.
 using CostSample = RelativeSample<kCostTerms>;
 

@@ -40,7 +40,6 @@ constexpr double kMember = 4;        // a token as a candidate for one of CAST's
 
 // How kernels cut their work.
 constexpr double kLanes = 16;    // of a vector
-constexpr double kPanel = 48;    // queries that share a loaded key
 constexpr double kTile = 192;    // rows of a task
 constexpr double kKeys = 128;    // keys between two updates of an output
 constexpr double kFewest = 32;   // centroids of a task
@@ -53,7 +52,6 @@ constexpr double kCastPart = 256;  // queries of a cluster
 double& At(CostTerms& terms, CostTerm term) { return terms[static_cast<size_t>(term)]; }
 
 double Units(double n, double unit) { return std::ceil(n / unit); }
-double InLanes(double n) { return kLanes * Units(n, kLanes); }
 
 // A row of `dim` elements that is moved.
 double RowNs(double dim) { return kRow + kElement * InLanes(dim) + kTail * std::fmod(dim, kLanes); }
@@ -86,40 +84,6 @@ void AddStage(const Stage& stage, int workers, CostTerms* terms) {
     At(*terms, CostTerm::kLaunch) += kWake * stage.passes * 1e-3;
   }
   for (size_t t = 0; t < kCostTerms; ++t) (*terms)[t] += stage.work[t] / busy * 1e-3;
-}
-
-// The keys that queries see from their place, on average, by some of them.
-double SeenKeys(const Spec& spec, const attention::Place& place, double queries, double keys,
-                double extra) {
-  constexpr int kSamples = 16;
-  const Window& window = spec.window;
-  const int64_t right = IsCausal(spec) ? 0 : window.right;
-  double seen = 0;
-  for (int n = 0; n < kSamples; ++n) {
-    const double at = static_cast<double>(place.shift) + (n + 0.5) / kSamples * queries;
-    const double begin = window.left < 0 ? 0 : at - static_cast<double>(window.left) - extra;
-    const double end = right < 0 ? keys : at + static_cast<double>(right) + extra;
-    seen += std::max(0.0, std::min(keys, end) - std::max(0.0, begin));
-  }
-  return std::min(keys, seen / kSamples + static_cast<double>(place.visible));
-}
-
-// The keys that a query sees, on average; at each end of a mask `extra` more are computed and
-// hidden.
-double SeenKeys(const Spec& spec, double queries, double keys, double extra) {
-  const bool causal = IsCausal(spec);
-  const Window& window = spec.window;
-  if (!causal && !window.any()) return keys;
-  const double rows = std::min(queries, keys);  // that see a key
-  double ahead = (rows - 1) / 2;
-  double behind = keys - 1 - ahead;
-  const auto bounded = [&](double there, int64_t bound) {
-    return bound < 0 ? there : std::min(there, static_cast<double>(bound) + extra);
-  };
-  behind = bounded(behind, window.left);
-  ahead = causal ? extra : bounded(ahead, window.right);
-  const double seen = (behind + ahead + 1) * rows / queries;
-  return std::min(keys, seen + static_cast<double>(window.always_visible));
 }
 
 // What all sequences of a problem share.
@@ -158,10 +122,8 @@ void AddVanilla(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
     const double tiles = Units(queries, kTile);
     const double tile = queries / tiles;
     const auto seen_keys = [&](double extra) {
-      return places.empty() ? SeenKeys(spec, queries, keys, extra)
-                            : SeenKeys(spec, places[s], queries, keys, extra);
+      return SeenKeys(spec, places.empty() ? nullptr : &places[s], queries, keys, extra);
     };
-    // Half of a panel computes in vain at each end of a mask.
     const double seen = seen_keys(std::min(tile, kPanel) / 2);
     const double loaded = spec.window.any() ? seen_keys(tile / 2) : keys;
     stage.AddProducts(heads * queries, heads * tiles, seen, d, dv, kBlock, weight);
@@ -321,7 +283,33 @@ void AddCast(const Spec& spec, const Cast& cast, std::span<const int32_t> cu_seq
   }
 }
 
+// The mean of a number that goes evenly from `from` to `to`, cut to 0..most.
+double MeanWithin(double from, double to, double most) {
+  const auto integral = [most](double x) {
+    const double within = std::clamp(x, 0.0, most);
+    return within * within / 2 + most * std::max(0.0, x - most);
+  };
+  return (integral(to) - integral(from)) / (to - from);
+}
+
 }  // namespace
+
+double InLanes(double n) { return kLanes * Units(n, kLanes); }
+
+double SeenKeys(const Spec& spec, const attention::Place* place, double queries, double keys,
+                double extra) {
+  const Window& window = spec.window;
+  const int64_t right = IsCausal(spec) ? 0 : window.right;
+  const double first = place != nullptr ? static_cast<double>(place->shift) : keys - queries;
+  const auto mean = [&](double offset) {
+    return MeanWithin(first + offset, first + offset + queries, keys);
+  };
+  const double end = right < 0 ? keys : mean(static_cast<double>(right) + extra + 0.5);
+  if (window.left < 0) return end;
+  const int64_t visible = place != nullptr ? place->visible : window.always_visible;
+  const double begin = mean(-static_cast<double>(window.left) - extra - 0.5);
+  return std::min(keys, end - begin + static_cast<double>(visible));
+}
 
 CostTerms CostTermsOf(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
                       std::span<const int32_t> cu_seqlens_k, int workers,

@@ -32,23 +32,14 @@ double SeenTokensOfCast(const attention::Spec& spec, double tokens) {
 
 // How many tokens a query of a sequence of `tokens` computes with, on average over the layers.
 double SeenTokens(std::span<const encoder::AttentionLayers> layers, double tokens) {
-  constexpr double kPanel = 48;  // queries that share the keys of their windows
   double all = 0;
   double seen = 0;
-  for (const encoder::AttentionLayers& alike : layers) {
-    const auto count = static_cast<double>(alike.layers);
-    const Window& window = alike.spec.window;
+  for (const auto& [spec, layers_alike] : layers) {
+    const auto count = static_cast<double>(layers_alike);
+    const bool cast = std::holds_alternative<Cast>(spec.kernel);
     all += count;
-    if (std::holds_alternative<Cast>(alike.spec.kernel)) {
-      seen += count * SeenTokensOfCast(alike.spec, tokens);
-      continue;
-    }
-    const auto* const vanilla = std::get_if<Vanilla>(&alike.spec.kernel);
-    const bool causal = vanilla != nullptr && vanilla->causal;
-    const double whole = causal ? std::min(tokens, (tokens + kPanel) / 2) : tokens;
-    const double near =
-        static_cast<double>(window.left) + (causal ? 0 : static_cast<double>(window.right));
-    seen += count * (window.any() ? std::min(whole, near + kPanel) : whole);
+    seen += count * (cast ? SeenTokensOfCast(spec, tokens)
+                          : SeenKeys(spec, nullptr, tokens, tokens, kPanel / 2));
   }
   return all > 0 ? seen / all : tokens;
 }
@@ -92,7 +83,6 @@ double ReadOutUs(const EncodeRequest& request, const ModelInfo& info,
 
 EncoderTerms EncoderTermsOf(std::span<const int32_t> cu_seqlens,
                             std::span<const encoder::AttentionLayers> layers) {
-  constexpr double kLanes = 16;  // queries that kernels compute together
   constexpr double kThousand = 1e3;
   EncoderTerms terms{};
   At(terms, EncoderTerm::kLaunch) = 1;
@@ -100,8 +90,7 @@ EncoderTerms EncoderTermsOf(std::span<const int32_t> cu_seqlens,
   At(terms, EncoderTerm::kTokens) = cu_seqlens.back();
   for (size_t s = 0; s + 1 < cu_seqlens.size(); ++s) {
     const double tokens = cu_seqlens[s + 1] - cu_seqlens[s];
-    At(terms, EncoderTerm::kPairs) +=
-        kLanes * std::ceil(tokens / kLanes) * SeenTokens(layers, tokens) / kThousand;
+    At(terms, EncoderTerm::kPairs) += InLanes(tokens) * SeenTokens(layers, tokens) / kThousand;
   }
   return terms;
 }
