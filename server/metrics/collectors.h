@@ -9,12 +9,10 @@
 
 namespace castor::server {
 
-// The engine's own counters and histograms. `engine` must outlive the collector.
+// The engine's own counters and histograms; and which memory is whose: models' weights, what
+// running batches hold, what the allocators keep, and the bound on it all. `engine` must outlive
+// the collector.
 std::shared_ptr<prometheus::Collectable> MakeEngineCollector(const Engine& engine);
-
-// Which memory is whose: models' weights, what running batches hold, what the allocators keep, and
-// the bound on it all. `engine` must outlive the collector.
-std::shared_ptr<prometheus::Collectable> MakeMemoryCollector(const Engine& engine);
 
 // The process_* metrics that every Prometheus client library offers, read from /proc/self;
 // prometheus-cpp has none. What /proc does not provide (on other systems) is left out. Also the

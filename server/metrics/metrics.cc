@@ -256,7 +256,6 @@ std::vector<std::optional<Exemplar>> Metrics::Children::ExemplarsOf(
 Metrics::Metrics(const Engine& engine)
     : registry_(std::make_shared<prometheus::Registry>()),
       engine_(MakeEngineCollector(engine)),
-      memory_(MakeMemoryCollector(engine)),
       process_(MakeProcessCollector()),
       children_(std::make_unique<Children>(*registry_, engine)),
       access_(*registry_),
@@ -356,7 +355,7 @@ absl::StatusOr<int> Metrics::StartEndpoint(const std::string& listen, MetricsAcc
 std::string Metrics::Page(PageFormat format) const {
   std::vector<prometheus::MetricFamily> families;
   for (const auto& source :
-       {std::static_pointer_cast<prometheus::Collectable>(registry_), engine_, memory_, process_}) {
+       {std::static_pointer_cast<prometheus::Collectable>(registry_), engine_, process_}) {
     for (prometheus::MetricFamily& family : source->Collect()) {
       families.push_back(std::move(family));
     }

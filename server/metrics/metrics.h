@@ -120,7 +120,6 @@ class Metrics {
 
   const std::shared_ptr<prometheus::Registry> registry_;
   const std::shared_ptr<prometheus::Collectable> engine_;   // samples Engine::stats()
-  const std::shared_ptr<prometheus::Collectable> memory_;   // the engine's, and the heap's
   const std::shared_ptr<prometheus::Collectable> process_;  // samples /proc/self
   const std::unique_ptr<Children> children_;                // of the registry's families
   AccessMetrics access_;

@@ -1,242 +1,213 @@
-#include <prometheus/metric_family.h>
+#include <malloc.h>
 
-#include <limits>
 #include <string>
-#include <string_view>
 #include <utility>
-#include <vector>
 
+#include "engine/base/machine.h"
 #include "engine/kernel_table.h"
 #include "server/metrics/collectors.h"
+#include "server/metrics/samples.h"
 
 namespace castor::server {
 namespace {
-
-using prometheus::ClientMetric;
-using prometheus::MetricFamily;
-using prometheus::MetricType;
-using Labels = std::vector<ClientMetric::Label>;
 
 constexpr size_t kSecondsStep = 2;  // every second bound: steps of about 2.5
 constexpr size_t kTokensStep = 2;   // of 4
 constexpr size_t kWaitStep = 4;     // of 6
 
-MetricFamily Family(const char* name, const char* help, MetricType type) {
-  return {name, help, type, {}};
-}
-
-// Adds one series to a family of counters or gauges.
-void Add(MetricFamily& family, double value, Labels labels = {}) {
-  ClientMetric metric;
-  metric.label = std::move(labels);
-  (family.type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
-  family.metric.push_back(std::move(metric));
-}
-
-// Adds one histogram to a family of them, with every `step`-th of its bounds: the engine's are
-// finer than a time series each is worth. Prometheus wants cumulative counts, so no observation is
-// lost.
-void Add(MetricFamily& family, const HistogramSnapshot& snapshot, Labels labels = {},
-         size_t step = 1) {
-  ClientMetric metric;
-  metric.label = std::move(labels);
-  uint64_t cumulative = 0;
-  for (size_t i = 0; i < snapshot.bounds.size(); ++i) {
-    cumulative += snapshot.counts[i];
-    if (i % step == 0) metric.histogram.bucket.push_back({cumulative, snapshot.bounds[i]});
-  }
-  if (!snapshot.counts.empty()) cumulative += snapshot.counts.back();
-  metric.histogram.bucket.push_back({cumulative, std::numeric_limits<double>::infinity()});
-  metric.histogram.sample_count = cumulative;
-  metric.histogram.sample_sum = snapshot.sum;
-  family.metric.push_back(std::move(metric));
-}
-
-void CollectWork(const EngineStats& stats, std::vector<MetricFamily>& out) {
-  auto answered = Family("castor_engine_requests_total", "Requests that the engine answered OK.",
-                         MetricType::Counter);
-  auto batches = Family("castor_batches_total", "Batches executed.", MetricType::Counter);
-  auto tokens = Family("castor_tokens_total", "Tokens computed.", MetricType::Counter);
-  auto padded = Family("castor_padded_tokens_total", "Tokens computed that no request asked for.",
-                       MetricType::Counter);
-  auto queue = Family("castor_queue_duration_seconds",
-                      "Time a request waits for its batch to start.", MetricType::Histogram);
-  auto stage = Family("castor_stage_duration_seconds",
-                      "Time of each stage: tokenize per request; copy_in, compute and copy_out per "
-                      "batch.",
-                      MetricType::Histogram);
-  auto batch_requests =
-      Family("castor_batch_requests", "Requests in a batch.", MetricType::Histogram);
-  auto batch_tokens = Family("castor_batch_tokens", "Tokens in a batch.", MetricType::Histogram);
-  auto ratio = Family("castor_prediction_ratio",
-                      "Measured time of a batch on the device divided by the predicted time.",
-                      MetricType::Histogram);
-  auto automatic = Family("castor_automatic_requests_total",
-                          "Requests for the automatic kernel, by the kernel that answered them.",
-                          MetricType::Counter);
-  auto rejected = Family("castor_automatic_rejected_total",
-                         "Runs of a kernel for the automatic kernel whose estimated error exceeded "
-                         "the request's limit.",
-                         MetricType::Counter);
-  auto error = Family("castor_attention_relative_error",
-                      "Estimated relative L2 error of an approximate kernel, per request that was "
-                      "probed.",
-                      MetricType::Histogram);
-
-  for (const WorkStats& work : stats.work) {
-    const Labels labels = {{"kernel", work.kernel}, {"operation", work.operation}};
-    auto with_phase = [&](const char* phase) {
-      Labels all = labels;
-      all.push_back({"phase", phase});
-      return all;
-    };
-    Add(answered, static_cast<double>(work.requests), labels);
-    Add(batches, static_cast<double>(work.batches), labels);
-    Add(tokens, static_cast<double>(work.tokens), labels);
-    Add(padded, static_cast<double>(work.padded_tokens), labels);
-    Add(queue, work.queue_seconds, labels, kSecondsStep);
-    Add(stage, work.copy_in_seconds, with_phase("copy_in"), kSecondsStep);
-    Add(stage, work.compute_seconds, with_phase("compute"), kSecondsStep);
-    Add(stage, work.copy_out_seconds, with_phase("copy_out"), kSecondsStep);
-    Add(batch_requests, work.batch_requests, labels);
-    Add(batch_tokens, work.batch_tokens, labels, kTokensStep);
-    Add(ratio, work.prediction_ratio, labels);
-    const KernelRow* const row = FindKernel(work.kernel);
-    if (row == nullptr || row->kind == KernelKind::kOther || work.operation == "encode") continue;
-    const Labels kernel = {{"kernel", work.kernel}};
-    Add(automatic, static_cast<double>(work.automatic_requests), kernel);
-    if (work.relative_error.bounds.empty()) continue;
-    Add(rejected, static_cast<double>(work.automatic_rejected), kernel);
-    Add(error, work.relative_error, kernel);
-  }
-  Add(stage, stats.tokenize_seconds,
-      {{"kernel", "none"}, {"operation", "encode"}, {"phase", "tokenize"}}, kSecondsStep);
-  auto probe = Family("castor_fidelity_probe_duration_seconds",
-                      "Time to measure the errors of a batch's requests, exact rows included.",
-                      MetricType::Histogram);
-  Add(probe, stats.fidelity_seconds, {}, kSecondsStep);
-  for (MetricFamily* family :
-       {&answered, &batches, &tokens, &padded, &queue, &stage, &batch_requests, &batch_tokens,
-        &ratio, &automatic, &rejected, &error, &probe}) {
-    // A kernel that is not there leaves a family without series.
-    if (!family->metric.empty()) out.push_back(std::move(*family));
-  }
-}
-
-void CollectLoad(const EngineStats& stats, std::vector<MetricFamily>& out) {
-  auto gauge = [&](const char* name, const char* help, int64_t value) {
-    Add(out.emplace_back(Family(name, help, MetricType::Gauge)), static_cast<double>(value));
+void CollectWork(const EngineStats& stats, Samples& out) {
+  const auto each = [&](auto&& add) {
+    for (const WorkStats& work : stats.work) {
+      add(work, Samples::Labels{{"kernel", work.kernel}, {"operation", work.operation}});
+    }
   };
+  const auto count = [&](const char* name, const char* help, uint64_t WorkStats::*of) {
+    each([&](const WorkStats& work, Samples::Labels labels) {
+      out.Counter(name, help, work.*of, std::move(labels));
+    });
+  };
+  const auto observe = [&](const char* name, const char* help, HistogramSnapshot WorkStats::*of,
+                           size_t step) {
+    each([&](const WorkStats& work, Samples::Labels labels) {
+      out.Histogram(name, help, work.*of, step, std::move(labels));
+    });
+  };
+  count("castor_engine_requests_total", "Requests that the engine answered OK.",
+        &WorkStats::requests);
+  count("castor_batches_total", "Batches executed.", &WorkStats::batches);
+  count("castor_tokens_total", "Tokens computed.", &WorkStats::tokens);
+  count("castor_padded_tokens_total", "Tokens computed that no request asked for.",
+        &WorkStats::padded_tokens);
+  observe("castor_queue_duration_seconds", "Time a request waits for its batch to start.",
+          &WorkStats::queue_seconds, kSecondsStep);
+
+  const auto stage = [&](const HistogramSnapshot& seconds, const char* phase,
+                         Samples::Labels labels) {
+    labels.push_back({"phase", phase});
+    out.Histogram("castor_stage_duration_seconds",
+                  "Time of each stage: tokenize per request; copy_in, compute and copy_out per "
+                  "batch.",
+                  seconds, kSecondsStep, std::move(labels));
+  };
+  each([&](const WorkStats& work, const Samples::Labels& labels) {
+    stage(work.copy_in_seconds, "copy_in", labels);
+    stage(work.compute_seconds, "compute", labels);
+    stage(work.copy_out_seconds, "copy_out", labels);
+  });
+  stage(stats.tokenize_seconds, "tokenize", {{"kernel", "none"}, {"operation", "encode"}});
+
+  observe("castor_batch_requests", "Requests in a batch.", &WorkStats::batch_requests, 1);
+  observe("castor_batch_tokens", "Tokens in a batch.", &WorkStats::batch_tokens, kTokensStep);
+  observe("castor_prediction_ratio",
+          "Measured time of a batch on the device divided by the predicted time.",
+          &WorkStats::prediction_ratio, 1);
+
+  const auto each_attend = [&](auto&& add) {
+    for (const WorkStats& work : stats.work) {
+      const KernelRow* const row = FindKernel(work.kernel);
+      if (row == nullptr || row->kind == KernelKind::kOther || work.operation == "encode") continue;
+      add(work, Samples::Labels{{"kernel", work.kernel}});
+    }
+  };
+  each_attend([&](const WorkStats& work, Samples::Labels kernel) {
+    out.Counter("castor_automatic_requests_total",
+                "Requests for the automatic kernel, by the kernel that answered them.",
+                work.automatic_requests, std::move(kernel));
+  });
+  each_attend([&](const WorkStats& work, Samples::Labels kernel) {
+    if (work.relative_error.bounds.empty()) return;
+    out.Counter("castor_automatic_rejected_total",
+                "Runs of a kernel for the automatic kernel whose estimated error exceeded the "
+                "request's limit.",
+                work.automatic_rejected, std::move(kernel));
+  });
+  each_attend([&](const WorkStats& work, Samples::Labels kernel) {
+    if (work.relative_error.bounds.empty()) return;
+    out.Histogram("castor_attention_relative_error",
+                  "Estimated relative L2 error of an approximate kernel, per request that was "
+                  "probed.",
+                  work.relative_error, 1, std::move(kernel));
+  });
+  out.Histogram("castor_fidelity_probe_duration_seconds",
+                "Time to measure the errors of a batch's requests, exact rows included.",
+                stats.fidelity_seconds, kSecondsStep);
+}
+
+void CollectLoad(const EngineStats& stats, Samples& out) {
   const LoadStats& load = stats.load;
-  gauge("castor_queue_depth", "Requests waiting for a batch.", load.queued_requests);
-  gauge("castor_inflight_requests", "Requests admitted and not answered.", load.inflight_requests);
-  gauge("castor_inflight_tokens", "Their tokens.", load.inflight_tokens);
-  gauge("castor_inflight_bytes", "Their inputs and outputs in staging memory.",
-        load.inflight_bytes);
-  auto limit =
-      Family("castor_queue_limit", "Budgets of requests in flight, by unit.", MetricType::Gauge);
-  Add(limit, static_cast<double>(load.max_requests), {{"unit", "requests"}});
-  Add(limit, static_cast<double>(load.max_tokens), {{"unit", "tokens"}});
-  Add(limit, static_cast<double>(load.max_bytes), {{"unit", "bytes"}});
-  out.push_back(std::move(limit));
-
-  auto measure = [&](const char* name, const char* help, double value, MetricType type) {
-    Add(out.emplace_back(Family(name, help, type)), value);
-  };
-  measure("castor_queued_seconds", "Predicted device time of waiting requests.",
-          load.queued_seconds, MetricType::Gauge);
-  measure("castor_queued_seconds_limit", "Longest predicted wait at which requests are admitted.",
-          load.max_queued_seconds, MetricType::Gauge);
-  measure("castor_oldest_request_seconds", "Age of the oldest unanswered request.",
-          load.oldest_seconds, MetricType::Gauge);
-  measure("castor_saturation_ratio", "Share of the scarcest budget in use, 0 to 1.",
-          load.saturation, MetricType::Gauge);
-  measure("castor_deadline_misses_total", "Admitted requests not answered by their deadline.",
-          static_cast<double>(stats.deadline_misses), MetricType::Counter);
-  measure("castor_preemptions_total", "Batches that preempted a running one.",
-          static_cast<double>(stats.preemptions), MetricType::Counter);
-  measure("castor_wasted_compute_seconds_total",
-          "Device time spent on requests that were not answered, or answered too late.",
-          stats.wasted_seconds, MetricType::Counter);
-
-  auto wait =
-      Family("castor_wait_duration_seconds",
-             "Time a request waits for its batch to start, by priority.", MetricType::Histogram);
+  out.Gauge("castor_queue_depth", "Requests waiting for a batch.", load.queued_requests);
+  out.Gauge("castor_inflight_requests", "Requests admitted and not answered.",
+            load.inflight_requests);
+  out.Gauge("castor_inflight_tokens", "Their tokens.", load.inflight_tokens);
+  out.Gauge("castor_inflight_bytes", "Their inputs and outputs in staging memory.",
+            load.inflight_bytes);
+  for (const auto& [unit, most] : {std::pair("requests", load.max_requests),
+                                   {"tokens", load.max_tokens},
+                                   {"bytes", load.max_bytes}}) {
+    out.Gauge("castor_queue_limit", "Budgets of requests in flight, by unit.", most,
+              {{"unit", unit}});
+  }
+  out.Gauge("castor_queued_seconds", "Predicted device time of waiting requests.",
+            load.queued_seconds);
+  out.Gauge("castor_queued_seconds_limit", "Longest predicted wait at which requests are admitted.",
+            load.max_queued_seconds);
+  out.Gauge("castor_oldest_request_seconds", "Age of the oldest unanswered request.",
+            load.oldest_seconds);
+  out.Gauge("castor_saturation_ratio", "Share of the scarcest budget in use, 0 to 1.",
+            load.saturation);
+  out.Counter("castor_deadline_misses_total", "Admitted requests not answered by their deadline.",
+              stats.deadline_misses);
+  out.Counter("castor_preemptions_total", "Batches that preempted a running one.",
+              stats.preemptions);
+  out.Counter("castor_wasted_compute_seconds_total",
+              "Device time spent on requests that were not answered, or answered too late.",
+              stats.wasted_seconds);
   constexpr const char* kPriorities[] = {"low", "normal", "high"};
   for (size_t level = 0; level < stats.wait_seconds.size(); ++level) {
-    Add(wait, stats.wait_seconds[level], {{"priority", kPriorities[level]}}, kWaitStep);
+    out.Histogram("castor_wait_duration_seconds",
+                  "Time a request waits for its batch to start, by priority.",
+                  stats.wait_seconds[level], kWaitStep, {{"priority", kPriorities[level]}});
   }
-  out.push_back(std::move(wait));
-
-  auto tenants = Family("castor_tenant_compute_seconds_total",
-                        "Device time by tenant; where there are many, most share the name other.",
-                        MetricType::Counter);
   for (const auto& [tenant, seconds] : stats.tenant_seconds) {
-    Add(tenants, seconds, {{"tenant", tenant}});
+    out.Counter("castor_tenant_compute_seconds_total",
+                "Device time by tenant; where there are many, most share the name other.", seconds,
+                {{"tenant", tenant}});
   }
-  if (!tenants.metric.empty()) out.push_back(std::move(tenants));
-
-  auto rejected = Family("castor_rejected_total", "Requests that the engine refused, by reason.",
-                         MetricType::Counter);
   for (const RefusalStats& refusal : stats.refusals) {
-    Add(rejected, static_cast<double>(refusal.count),
-        {{"reason", std::string(NameOf(refusal.reason))}});
+    out.Counter("castor_rejected_total", "Requests that the engine refused, by reason.",
+                refusal.count, {{"reason", std::string(NameOf(refusal.reason))}});
   }
-  out.push_back(std::move(rejected));
-
-  auto cancelled = Family("castor_cancelled_total", "Requests cancelled or expired, by stage.",
-                          MetricType::Counter);
-  Add(cancelled, static_cast<double>(stats.cancelled_queued), {{"stage", "queued"}});
-  Add(cancelled, static_cast<double>(stats.cancelled_running), {{"stage", "running"}});
-  out.push_back(std::move(cancelled));
+  for (const auto& [at, count] :
+       {std::pair("queued", stats.cancelled_queued), {"running", stats.cancelled_running}}) {
+    out.Counter("castor_cancelled_total", "Requests cancelled or expired, by stage.", count,
+                {{"stage", at}});
+  }
 }
 
-void CollectDevice(const EngineStats& stats, std::vector<MetricFamily>& out) {
-  const LoadStats& load = stats.load;
+void CollectMemory(const EngineStats& stats, const EngineInfo& info, Samples& out) {
   const MemoryStats& memory = stats.memory;
-  auto gauge = [&](const char* name, const char* help, int64_t value) {
-    Add(out.emplace_back(Family(name, help, MetricType::Gauge)), static_cast<double>(value));
+  out.Gauge("castor_device_memory_allocated_bytes", "Device memory in tensors.",
+            memory.device_allocated_bytes);
+  out.Gauge("castor_device_memory_reserved_bytes",
+            "Device memory that the caching allocator holds, tensors included.",
+            memory.device_reserved_bytes);
+  out.Gauge("castor_device_memory_split_bytes",
+            "Fragments: unused parts of the caching allocator's blocks in use. 0 on a CPU.",
+            memory.device_split_bytes);
+  out.Gauge("castor_device_memory_peak_bytes", "Peak device memory in tensors.",
+            memory.device_peak_bytes);
+  out.Gauge("castor_device_memory_predicted_bytes",
+            "Device memory of the models' weights, plus the prediction for running batches.",
+            stats.load.device_bytes);
+  out.Gauge("castor_device_memory_limit_bytes", "Limit of castor_device_memory_predicted_bytes.",
+            stats.load.max_device_bytes);
+  for (const ModelInfo& model : info.models) {
+    // CAST layers, which encode nothing, stay in the host's memory.
+    const bool on_host = model.outputs.empty();
+    out.Gauge("castor_model_weights_bytes", "Weights of a model, by device.", model.weight_bytes,
+              {{"model", model.name}, {"device", on_host ? "cpu" : info.device.name}});
+  }
+  const auto runs = [&](const char* name, const char* help, const RunMemory& of) {
+    out.Gauge(name, help, of.activations, {{"kind", "activations"}});
+    out.Gauge(name, help, of.workspace, {{"kind", "workspace"}});
   };
-  gauge("castor_device_memory_allocated_bytes", "Device memory in tensors.",
-        memory.device_allocated_bytes);
-  gauge("castor_device_memory_reserved_bytes",
-        "Device memory that the caching allocator holds, tensors included.",
-        memory.device_reserved_bytes);
-  gauge("castor_device_memory_peak_bytes", "Peak device memory in tensors.",
-        memory.device_peak_bytes);
-  gauge("castor_device_memory_predicted_bytes",
-        "Device memory of the models' weights, plus the prediction for running batches.",
-        load.device_bytes);
-  gauge("castor_device_memory_limit_bytes", "Limit of castor_device_memory_predicted_bytes.",
-        load.max_device_bytes);
-  auto host = Family("castor_staging_memory_bytes",
-                     "Staging memory on the host: in use by requests, or cached for the next.",
-                     MetricType::Gauge);
-  Add(host, static_cast<double>(memory.host_in_use_bytes), {{"state", "in_use"}});
-  Add(host, static_cast<double>(memory.host_cached_bytes), {{"state", "cached"}});
-  out.push_back(std::move(host));
-  gauge("castor_staging_memory_peak_bytes", "Peak staging memory in use.", memory.host_peak_bytes);
-
-  Add(out.emplace_back(
-          Family("castor_engine_faults_total", "Errors of the device.", MetricType::Counter)),
-      static_cast<double>(stats.device_faults));
-  Add(out.emplace_back(Family("castor_device_healthy",
-                              "0 after a device fault that is not recoverable, else 1.",
-                              MetricType::Gauge)),
-      stats.device_healthy ? 1 : 0);
+  runs("castor_run_memory_bytes", "Predicted device memory of running batches.", memory.runs);
+  runs("castor_run_memory_peak_bytes",
+       "Peak of the predicted device memory of running batches, by kind.", memory.runs_peak);
+  for (const auto& [state, bytes] :
+       {std::pair("in_use", memory.host_in_use_bytes), {"cached", memory.host_cached_bytes}}) {
+    out.Gauge("castor_staging_memory_bytes",
+              "Staging memory on the host: in use by requests, or cached for the next.", bytes,
+              {{"state", state}});
+  }
+  out.Gauge("castor_staging_memory_peak_bytes", "Peak staging memory in use.",
+            memory.host_peak_bytes);
+  const struct mallinfo2 heap = mallinfo2();
+  out.Gauge("castor_heap_used_bytes",
+            "Heap blocks in use, without free memory kept for the next messages.",
+            heap.uordblks + heap.hblkhd);
+  out.Gauge("castor_heap_free_bytes",
+            "Free heap blocks, kept for the next messages or returned page by page.",
+            heap.fordblks);
+  out.Gauge("castor_memory_limit_bytes",
+            "Memory limit of the process: the least of the machine's memory and all limits.",
+            MemoryLimitBytes());
 }
 
 class EngineCollector : public prometheus::Collectable {
  public:
   explicit EngineCollector(const Engine& engine) : engine_(engine) {}
 
-  std::vector<MetricFamily> Collect() const override {
+  std::vector<prometheus::MetricFamily> Collect() const override {
     const EngineStats stats = engine_.stats();
-    std::vector<MetricFamily> families;
-    CollectWork(stats, families);
-    CollectLoad(stats, families);
-    CollectDevice(stats, families);
-    return families;
+    Samples out;
+    CollectWork(stats, out);
+    CollectLoad(stats, out);
+    CollectMemory(stats, engine_.info(), out);
+    out.Counter("castor_engine_faults_total", "Errors of the device.", stats.device_faults);
+    out.Gauge("castor_device_healthy", "0 after a device fault that is not recoverable, else 1.",
+              stats.device_healthy ? 1 : 0);
+    return out.Take();
   }
 
  private:

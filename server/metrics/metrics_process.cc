@@ -1,5 +1,4 @@
 #include <dirent.h>
-#include <prometheus/metric_family.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -11,12 +10,10 @@
 
 #include "server/logging.h"
 #include "server/metrics/collectors.h"
+#include "server/metrics/samples.h"
 
 namespace castor::server {
 namespace {
-
-using prometheus::MetricFamily;
-using prometheus::MetricType;
 
 // Seconds since the epoch at which the machine booted; 0 when unknown.
 double BootTime() {
@@ -39,14 +36,8 @@ int CountOpenFiles() {
 
 class ProcessCollector : public prometheus::Collectable {
  public:
-  std::vector<MetricFamily> Collect() const override {
-    std::vector<MetricFamily> families;
-    auto add = [&](const char* name, const char* help, MetricType type, double value) {
-      prometheus::ClientMetric metric;
-      (type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
-      families.push_back({name, help, type, {std::move(metric)}});
-    };
-
+  std::vector<prometheus::MetricFamily> Collect() const override {
+    Samples out;
     // /proc/self/stat: the command in parentheses may hold anything; fields count from its end.
     std::ifstream file("/proc/self/stat");
     const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -60,30 +51,28 @@ class ProcessCollector : public prometheus::Collectable {
         auto number = [&](size_t field) { return std::strtod(fields[field].c_str(), nullptr); };
         const double ticks = static_cast<double>(sysconf(_SC_CLK_TCK));
         const double page = static_cast<double>(sysconf(_SC_PAGESIZE));
-        add("process_cpu_seconds_total", "User and system CPU time spent.", MetricType::Counter,
-            (number(kUserTicks) + number(kSystemTicks)) / ticks);
-        add("process_threads", "Threads of the process.", MetricType::Gauge, number(kThreads));
-        add("process_virtual_memory_bytes", "Virtual memory size.", MetricType::Gauge,
-            number(kVirtualBytes));
-        add("process_resident_memory_bytes", "Resident memory size.", MetricType::Gauge,
-            number(kResidentPages) * page);
+        out.Counter("process_cpu_seconds_total", "User and system CPU time spent.",
+                    (number(kUserTicks) + number(kSystemTicks)) / ticks);
+        out.Gauge("process_threads", "Threads of the process.", number(kThreads));
+        out.Gauge("process_virtual_memory_bytes", "Virtual memory size.", number(kVirtualBytes));
+        out.Gauge("process_resident_memory_bytes", "Resident memory size.",
+                  number(kResidentPages) * page);
         if (boot_time_ > 0) {
-          add("process_start_time_seconds", "Start of the process since the epoch.",
-              MetricType::Gauge, boot_time_ + number(kStartTicks) / ticks);
+          out.Gauge("process_start_time_seconds", "Start of the process since the epoch.",
+                    boot_time_ + number(kStartTicks) / ticks);
         }
       }
     }
     if (const int open = CountOpenFiles(); open >= 0) {
-      add("process_open_fds", "Open file descriptors.", MetricType::Gauge, open);
+      out.Gauge("process_open_fds", "Open file descriptors.", open);
     }
     rlimit limit{};
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-      add("process_max_fds", "Maximum number of open file descriptors.", MetricType::Gauge,
-          static_cast<double>(limit.rlim_cur));
+      out.Gauge("process_max_fds", "Maximum number of open file descriptors.", limit.rlim_cur);
     }
-    add("castor_log_lines_dropped_total", "Log lines lost because standard error was too slow.",
-        MetricType::Counter, static_cast<double>(DroppedLogLines()));
-    return families;
+    out.Counter("castor_log_lines_dropped_total",
+                "Log lines lost because standard error was too slow.", DroppedLogLines());
+    return out.Take();
   }
 
  private:
