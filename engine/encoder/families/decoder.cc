@@ -4,7 +4,8 @@
 //
 // Reads a config.json of model_type "mistral", "qwen2" or "qwen3", in the keys of transformers 4 or
 // of 5, and takes the weights it implies. Missing keys have the defaults of Hugging Face's
-// configurations. A head's size need not be hidden_size / num_attention_heads.
+// configurations. A head's size need not be hidden_size / num_attention_heads. EuroBERT
+// ("eurobert", in the keys of its own code or of transformers 5) has the same layers.
 #include <algorithm>
 #include <memory>
 #include <string_view>
@@ -139,6 +140,35 @@ absl::StatusOr<FamilyModel> Build(ConfigReader& config, const DecoderDefaults& d
 }
 
 }  // namespace
+
+// An encoder with the layers of a decoder, that see all tokens.
+absl::StatusOr<FamilyModel> BuildEuroBert(ConfigReader& config, WeightReader& weights) {
+  PreNormConfig body;
+  body.info = ReadBodyInfo(config, {.hidden = 768, .layers = 12, .heads = 12});
+  const int64_t heads = body.info.heads;
+  body.info.key_value_heads = ReadKeyValueHeads(config, heads, heads);
+  CheckHeadDim(config, body.info);
+  body.local.assign(static_cast<size_t>(body.info.layers), false);
+  body.words = ReadSize(config, "vocab_size", 128'256);
+  const bool mlp_bias = config.Bool("mlp_bias", false);
+  body.mlp = {.width = ReadSize(config, "intermediate_size", 3072),
+              .activation = ReadActivation(config, "hidden_act", "silu"),
+              .gated = true,
+              .in_bias = mlp_bias,
+              .out_bias = mlp_bias};
+  body.epsilon = ReadEpsilon(config, "rms_norm_eps", 1e-5);
+  body.norm = NormKind::kRmsNorm;
+  body.qkv_bias = body.attention_output_bias = config.Bool("attention_bias", false);
+  body.global_rope = ReadRope(config, 10'000, {});
+  CheckRotated(config, "num_attention_heads", body.info.hidden / heads, body.global_rope);
+  RefuseTrue(config, {"is_decoder", "add_cross_attention"}, "only encoders are served");
+  InputRules rules{.vocabulary = body.words,
+                   .max_tokens = ReadSize(config, "max_position_embeddings", 8192)};
+  if (!config.status().ok()) return config.status();
+  absl::StatusOr<std::unique_ptr<Body>> built = BuildPreNorm(body, kDecoderNames, weights);
+  if (!built.ok()) return built.status();
+  return FamilyModel{*std::move(built), std::move(rules), &kEuroBertHeads};
+}
 
 absl::StatusOr<FamilyModel> BuildMistral(ConfigReader& config, WeightReader& weights) {
   PreNormConfig body = ReadDecoder(config, kMistral);
