@@ -43,7 +43,7 @@ struct EngineOptions {
   // fails if they do not work; otherwise it uses the CPU. "cuda" and "cuda:N" fail if there is no
   // such device.
   std::string device = "auto";
-  int cpu_threads = 0;  // 0: AvailableProcessors()
+  int cpu_threads = 0;  // and as many tokenizers; 0: AvailableProcessors()
   std::vector<ModelSource> models;
   // Called as each of them has been loaded, on the engine's thread; may be empty.
   std::function<void(const ModelInfo&)> on_model_loaded;
@@ -89,12 +89,9 @@ struct EngineOptions {
   std::string build;
 
   // The share of requests for an approximate kernel, 0 to 1, whose error is measured for the
-  // statistics although they did not ask for it, and the number of rows measured per sequence.
+  // statistics although they did not ask for it.
   double fidelity_share = 0;
-  int32_t fidelity_sample_rows = 16;
 
-  int completion_threads = 2;
-  int tokenizer_threads = 0;  // 0: one per core
   int64_t max_cached_host_bytes = MemoryShare(int64_t{1} << 30, 8);
 };
 

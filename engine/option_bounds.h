@@ -27,11 +27,8 @@ inline constexpr OptionBounds kBatchDelayBounds{0, 60'000'000};  // us; more is 
 inline constexpr OptionBounds kSequencesBounds{1, int64_t{1} << 20};
 inline constexpr OptionBounds kTextBytesBounds{1, int64_t{64} << 20};
 inline constexpr OptionBounds kCostModelBudgetBounds{0, 60'000};  // ms
-inline constexpr OptionBounds kFidelityRowsBounds{1, 1024};
 inline constexpr OptionBounds kCachedHostBytesBounds{0, int64_t{1} << 40};
 // 1024 threads take some seconds to start. Every 128 take 2 GiB of address space for stacks.
 inline constexpr OptionBounds kCpuThreadsBounds{0, 1024};
-inline constexpr OptionBounds kTokenizerThreadsBounds{0, 256};
-inline constexpr OptionBounds kCompletionThreadsBounds{1, 256};
 
 }  // namespace castor

@@ -38,9 +38,6 @@ absl::Status CheckOptions(const EngineOptions& options) {
            {"max_sequences", options.max_sequences, kSequencesBounds},
            {"max_text_bytes", options.max_text_bytes, kTextBytesBounds},
            {"cost_model_budget", options.cost_model_budget.count(), kCostModelBudgetBounds},
-           {"fidelity_sample_rows", options.fidelity_sample_rows, kFidelityRowsBounds},
-           {"completion_threads", options.completion_threads, kCompletionThreadsBounds},
-           {"tokenizer_threads", options.tokenizer_threads, kTokenizerThreadsBounds},
            {"max_cached_host_bytes", options.max_cached_host_bytes, kCachedHostBytesBounds},
        }) {
     if (value >= bounds.low && value <= bounds.high) continue;

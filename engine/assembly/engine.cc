@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "engine/assembly/check_options.h"
@@ -17,6 +18,8 @@
 namespace castor {
 namespace {
 
+constexpr int kCompletionThreads = 2;
+
 Budgets BudgetsOf(const EngineOptions& options) {
   return {
       .most = {options.max_queued_requests, options.max_queued_tokens, options.max_queued_bytes},
@@ -28,8 +31,8 @@ LedgerOptions LedgerOptionsOf(const EngineOptions& options) {
   return {.budgets = BudgetsOf(options),
           .limits = {options.max_batch_tokens, options.max_batch_requests, options.batch_delay},
           .tenants = options.tenants,
-          .tokenizer_threads = TokenizerThreads(options.tokenizer_threads),
-          .completion_threads = options.completion_threads};
+          .tokenizer_threads = TokenizerThreads(options.cpu_threads),
+          .completion_threads = kCompletionThreads};
 }
 
 // What the ledger needs in addition to the request's cost, time and memory.
@@ -46,9 +49,9 @@ EngineImpl::EngineImpl(EngineOptions options, EngineParts parts)
     : options_(std::move(options)),
       parts_(std::move(parts)),
       ledger_(std::make_shared<Ledger>(LedgerOptionsOf(options_), parts_.clock, counters_)),
-      completions_(options_.completion_threads, *ledger_, counters_),
+      completions_(kCompletionThreads, *ledger_, counters_),
       loop_(*ledger_, counters_, *parts_.clock),
-      sampling_(options_.fidelity_share, options_.fidelity_sample_rows) {}
+      sampling_(options_.fidelity_share) {}
 
 EngineImpl::~EngineImpl() {
   if (started_) Drain(TimePoint::max());
@@ -73,7 +76,7 @@ absl::Status EngineImpl::Start() {
   }
   info_.models = DescribeModels(loop_.models());
   counters_.ListWork(loop_.device().variants(), info_.models);
-  tokenizers_.emplace(TokenizerThreads(options_.tokenizer_threads), *host_pool_, *ledger_,
+  tokenizers_.emplace(TokenizerThreads(options_.cpu_threads), *host_pool_, *ledger_,
                       loop_.forecast(), *parts_.clock, counters_);
   deadlines_ = std::thread([this] { ledger_->ExpireUntilStopped(); });
   started_ = true;
@@ -168,26 +171,9 @@ EngineStats EngineImpl::stats() const {
   EngineStats stats;
   counters_.Fill(&stats);
   stats.tenant_seconds = ledger_->tenant_seconds();
-  const LedgerLoad load = ledger_->load();
-  const DeviceBudget& device = ledger_->device_memory();
-  const TimePoint now = parts_.clock->Now();
-  stats.load = {
-      .queued_requests = load.ready,
-      .inflight_requests = load.in_use.requests,
-      .inflight_tokens = load.in_use.tokens,
-      .inflight_bytes = load.in_use.bytes,
-      .max_requests = options_.max_queued_requests,
-      .max_tokens = options_.max_queued_tokens,
-      .max_bytes = options_.max_queued_bytes,
-      .device_bytes = device.weights() + load.held_bytes,
-      .max_device_bytes = device.most(),
-      .queued_seconds = load.waiting_us * 1e-6,
-      .max_queued_seconds = std::chrono::duration<double>(options_.max_queued_time).count(),
-      .oldest_seconds = std::max(0.0, Microseconds(load.oldest, now) * 1e-6),
-      .saturation = load.saturation};
+  stats.load = ledger_->load();
   stats.memory = loop_.device().memory();
-  stats.memory.runs = load.runs;
-  stats.memory.runs_peak = load.runs_peak;
+  std::tie(stats.memory.runs, stats.memory.runs_peak) = ledger_->run_memory();
   const HostPoolStats host = host_pool_->stats();
   stats.memory.host_in_use_bytes = host.in_use_bytes;
   stats.memory.host_cached_bytes = host.cached_bytes;

@@ -71,10 +71,11 @@ void Plan::Describe(ExecutionReport* report) const {
 }
 
 int32_t FidelitySampling::NextRows() {
+  constexpr int32_t kRows = 16;
   if (share_ == 0) return 0;
   const auto seen = static_cast<double>(seen_.fetch_add(1, std::memory_order_relaxed));
   // Picked whenever the expected number of picks passes a whole number.
-  return std::floor((seen + 1) * share_) > std::floor(seen * share_) ? rows_ : 0;
+  return std::floor((seen + 1) * share_) > std::floor(seen * share_) ? kRows : 0;
 }
 
 Plan PlanAttention(const AttentionRequest& request, std::span<const attention::Variant> variants,

@@ -102,14 +102,13 @@ class Plan {
 // counting. The pick changes no result.
 class FidelitySampling {
  public:
-  FidelitySampling(double share, int32_t rows) : share_(share), rows_(rows) {}
+  explicit FidelitySampling(double share) : share_(share) {}
 
   // Rows per sequence for the next request that could be measured; 0 if it is not picked.
   int32_t NextRows();
 
  private:
   const double share_;
-  const int32_t rows_;
   std::atomic<uint64_t> seen_ = 0;
 };
 

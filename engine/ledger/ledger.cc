@@ -101,6 +101,7 @@ absl::StatusOr<Ticket> Ledger::Tokenize(std::unique_ptr<Job> job) noexcept {
   Open(*job);
   const Ticket ticket = job->ticket;
   PushToTokenize(std::move(job));
+  ++wakes_.tokenizers;
   return ticket;
 }
 
@@ -366,22 +367,35 @@ void Ledger::Stop() noexcept {
   answer_wakes_.NotifyAll();
 }
 
-LedgerLoad Ledger::load() const {
+LoadStats Ledger::load() const {
+  const TimePoint now = clock_->Now();
   MutexLock lock(mu_);
-  LedgerLoad load{.in_use = in_use_,
-                  .ready = ready_,
-                  .waiting_us = tenants_.waiting_us(),
-                  .held_bytes = runs_.held_bytes(),
-                  .runs = runs_.memory(),
-                  .runs_peak = runs_.peak_memory()};
-  if (!open_.empty()) load.oldest = open_.begin()->second->received;
+  LoadStats load{.queued_requests = ready_,
+                 .inflight_requests = in_use_.requests,
+                 .inflight_tokens = in_use_.tokens,
+                 .inflight_bytes = in_use_.bytes,
+                 .max_requests = budgets_.most.requests,
+                 .max_tokens = budgets_.most.tokens,
+                 .max_bytes = budgets_.most.bytes,
+                 .device_bytes = device_memory_.weights() + runs_.held_bytes(),
+                 .max_device_bytes = device_memory_.most(),
+                 .queued_seconds = tenants_.waiting_us() * 1e-6,
+                 .max_queued_seconds = std::chrono::duration<double>(budgets_.queued_time).count()};
+  if (!open_.empty()) {
+    load.oldest_seconds = std::max(0.0, Microseconds(open_.begin()->second->received, now) * 1e-6);
+  }
   for (const BudgetPart& part : PartsOf({0, 0, 0}, in_use_, budgets_.most)) {
     load.saturation = std::max(load.saturation,
                                static_cast<double>(part.used) / static_cast<double>(part.budget));
   }
-  const auto queued_us = static_cast<double>(budgets_.queued_time.count());
-  load.saturation = std::min(std::max(load.saturation, load.waiting_us / queued_us), 1.0);
+  load.saturation =
+      std::min(std::max(load.saturation, load.queued_seconds / load.max_queued_seconds), 1.0);
   return load;
+}
+
+std::pair<RunMemory, RunMemory> Ledger::run_memory() const {
+  MutexLock lock(mu_);
+  return {runs_.memory(), runs_.peak_memory()};
 }
 
 std::vector<std::pair<std::string, double>> Ledger::tenant_seconds() const {

@@ -53,18 +53,6 @@ struct LedgerOptions {
   int completion_threads = 1;
 };
 
-// How full the budgets are.
-struct LedgerLoad {
-  Cost in_use;
-  int64_t ready = 0;                    // requests that wait for a batch
-  double waiting_us = 0;                // predicted, of what is admitted and does not run yet
-  double saturation = 0;                // of the scarcest budget, 0 to 1
-  TimePoint oldest = TimePoint::max();  // when the oldest that is not answered arrived
-  int64_t held_bytes = 0;               // of the device's memory, by what runs
-  RunMemory runs;                       // the same, by what it is for
-  RunMemory runs_peak;
-};
-
 // Owned by shared_ptr: reservations keep it alive.
 class Ledger : public std::enable_shared_from_this<Ledger> {
  public:
@@ -188,7 +176,9 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   void StopTokenizers() noexcept;
   void Stop() noexcept;
 
-  LedgerLoad load() const;
+  LoadStats load() const;
+  // What runs hold of the device's memory, and the most so far.
+  std::pair<RunMemory, RunMemory> run_memory() const;
   // What each tenant has had of the device, in seconds. The first tenants have a row of their own.
   std::vector<std::pair<std::string, double>> tenant_seconds() const;
 

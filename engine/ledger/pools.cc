@@ -40,7 +40,6 @@ void Ledger::PushToTokenize(std::unique_ptr<Job>&& job) {
   tenants_.tokenizing.Arrive(tenant.tokenizing);
   std::unique_ptr<Job>& place = tenant.to_tokenize[TokenizingRank(*job)];
   place = std::move(job);
-  ++wakes_.tokenizers;
 }
 
 std::unique_ptr<Job> Ledger::NextToTokenize(AtHand* at_hand) noexcept {
@@ -91,8 +90,9 @@ bool Ledger::IsOpen(const Job& job) const {
   return open_.contains(job.ticket);
 }
 
+// Nobody is woken: the thread that hands it back takes the next.
 void Ledger::TokenizeMore(std::unique_ptr<Job> job) noexcept {
-  const Guard guard(*this);
+  MutexLock lock(mu_);
   if (open_.contains(job->ticket)) PushToTokenize(std::move(job));
 }
 

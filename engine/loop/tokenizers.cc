@@ -5,7 +5,6 @@
 
 #include "engine/base/guarded.h"
 #include "engine/base/machine.h"
-#include "engine/option_bounds.h"
 #include "engine/requests/staging.h"
 
 namespace castor {
@@ -27,10 +26,9 @@ int64_t NextSlice(const EncodeWork& work) {
 
 }  // namespace
 
-int TokenizerThreads(int option) {
-  return option != 0
-             ? option
-             : std::min(AvailableProcessors(), static_cast<int>(kTokenizerThreadsBounds.high));
+int TokenizerThreads(int cpu_threads) {
+  constexpr int kMost = 256;
+  return std::min(cpu_threads != 0 ? cpu_threads : AvailableProcessors(), kMost);
 }
 
 Tokenizers::Tokenizers(int threads, HostPool& host_pool, Ledger& ledger, Forecast& forecast,

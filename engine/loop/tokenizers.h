@@ -15,8 +15,8 @@
 
 namespace castor {
 
-// Of EngineOptions::tokenizer_threads: how many there are.
-int TokenizerThreads(int option);
+// How many there are: as many as EngineOptions::cpu_threads, but not too many.
+int TokenizerThreads(int cpu_threads);
 
 class Tokenizers {
  public:

@@ -406,8 +406,6 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
       }
     }
     options.engine.max_cached_host_bytes = options.max_kept_bytes;
-    options.engine.tokenizer_threads =
-        std::min(options.engine.cpu_threads, static_cast<int>(kTokenizerThreadsBounds.high));
     CheckAccess(options);
   } catch (const CLI::Success& request) {  // --help, --version
     return app.exit(request);

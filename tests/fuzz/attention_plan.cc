@@ -270,7 +270,7 @@ void CheckMemory(const Plan& plan, const Resolved& resolved, std::span<const Var
 void CheckPlan(const AttentionRequest& request, std::span<const Variant> variants,
                Resolved resolved) {
   static const CostModel costs = Costs();
-  FidelitySampling sampling(1, 1024);
+  FidelitySampling sampling(1);
   Require(resolved.staging_bytes > 0, "no staging memory");
   Require(resolved.query_tokens == resolved.cu_seqlens_q.back() &&
               resolved.key_tokens == resolved.cu_seqlens_k.back(),

@@ -101,11 +101,11 @@ class Simulation {
   int64_t arrivals() const { return arrivals_; }
   // How many requests of the tenant are admitted and not answered.
   int64_t open_requests(const std::string& tenant) const;
-  LedgerLoad load() const { return ledger_->load(); }
+  LoadStats load() const { return ledger_->load(); }
   const Settings& settings() const { return settings_; }
   bool device_idle() const { return runs_.empty(); }
-  int64_t held_bytes() const { return load().held_bytes; }  // of the device's memory
-  bool waiting() const { return load().ready > 0; }
+  int64_t held_bytes() const { return load().device_bytes; }  // of the device's memory
+  bool waiting() const { return load().queued_requests > 0; }
   Duration busy() const { return busy_; }  // time in which the device ran
   int64_t preemptions() const { return preemptions_; }
 

@@ -107,9 +107,9 @@ TEST_F(SimulationTest, EachRequestEndsOnceWithinTheBudgets) {
         quota.before = open;
       }
       if (Uniform(0, 99) == 0) simulation.SetTenants(RandomTerms(&quotas));
-      const LedgerLoad load = at.load();
-      EXPECT_LE(load.in_use.requests, settings.budgets.most.requests);
-      EXPECT_LE(load.in_use.tokens, settings.budgets.most.tokens);
+      const LoadStats load = at.load();
+      EXPECT_LE(load.inflight_requests, settings.budgets.most.requests);
+      EXPECT_LE(load.inflight_tokens, settings.budgets.most.tokens);
       EXPECT_LE(at.held_bytes(), settings.device_bytes);
       if (settings.limits.delay == std::chrono::microseconds(0)) {
         EXPECT_FALSE(at.device_idle() && at.waiting()) << "it idles beside work";
@@ -135,9 +135,9 @@ TEST_F(SimulationTest, EachRequestEndsOnceWithinTheBudgets) {
       }
     }
     EXPECT_EQ(tickets.size(), static_cast<size_t>(simulation.arrivals())) << "one never ended";
-    EXPECT_EQ(simulation.load().in_use.requests, 0);
-    EXPECT_EQ(simulation.load().in_use.tokens, 0);
-    EXPECT_EQ(simulation.load().waiting_us, 0);
+    EXPECT_EQ(simulation.load().inflight_requests, 0);
+    EXPECT_EQ(simulation.load().inflight_tokens, 0);
+    EXPECT_EQ(simulation.load().queued_seconds, 0);
     EXPECT_EQ(simulation.held_bytes(), 0);
     ASSERT_FALSE(HasFailure()) << "round " << round;
   }

@@ -34,7 +34,7 @@ TEST_F(AdmissionTest, TellsTooLargeFromFull) {
                     Cost{1, std::numeric_limits<int64_t>::max(), 1}}) {
     EXPECT_EQ(ReasonFor({.cost = cost}), Reason::kTooLarge);
   }
-  EXPECT_EQ(ledger_->load().in_use.requests, 0);
+  EXPECT_EQ(ledger_->load().inflight_requests, 0);
 }
 
 TEST_F(AdmissionTest, ReservationsGiveBackOnce) {
@@ -44,16 +44,16 @@ TEST_F(AdmissionTest, ReservationsGiveBackOnce) {
     Reservation assigned;
     assigned = std::move(moved);
     admitted_.clear();
-    EXPECT_EQ(ledger_->load().in_use.tokens, 500);
+    EXPECT_EQ(ledger_->load().inflight_tokens, 500);
     assigned.KeepOnly(300);
-    EXPECT_EQ(ledger_->load().in_use.tokens, 0);
-    EXPECT_EQ(ledger_->load().in_use.bytes, 300);
+    EXPECT_EQ(ledger_->load().inflight_tokens, 0);
+    EXPECT_EQ(ledger_->load().inflight_bytes, 300);
     assigned.KeepOnly(0);
     assigned.Release();
     assigned.Release();
   }
-  EXPECT_EQ(ledger_->load().in_use.requests, 0);
-  EXPECT_EQ(ledger_->load().in_use.bytes, 0);
+  EXPECT_EQ(ledger_->load().inflight_requests, 0);
+  EXPECT_EQ(ledger_->load().inflight_bytes, 0);
 }
 
 TEST_F(AdmissionTest, TheTrueCostReplacesTheEstimate) {
@@ -61,8 +61,8 @@ TEST_F(AdmissionTest, TheTrueCostReplacesTheEstimate) {
   ASSERT_TRUE(ledger_->Admit(*job).ok());
   job->cost = {1, 30, 300};
   ASSERT_TRUE(ledger_->Enqueue(std::move(job)).ok());
-  EXPECT_EQ(ledger_->load().in_use.tokens, 30);
-  EXPECT_EQ(ledger_->load().in_use.bytes, 300);
+  EXPECT_EQ(ledger_->load().inflight_tokens, 30);
+  EXPECT_EQ(ledger_->load().inflight_bytes, 300);
   job = Make({.cost = {1, 970, 1}});
   ASSERT_TRUE(ledger_->Admit(*job).ok());
   job->cost.tokens = 2000;  // an admitted request is not refused later
@@ -215,8 +215,8 @@ TEST_F(AdmissionTest, AnyNumberOfTenantsMayComeAndGo) {
     Admit({.ms = 1, .tenant = std::to_string(i)});
     admitted_.clear();
   }
-  EXPECT_EQ(ledger_->load().in_use.requests, 0);
-  EXPECT_EQ(ledger_->load().waiting_us, 0);
+  EXPECT_EQ(ledger_->load().inflight_requests, 0);
+  EXPECT_EQ(ledger_->load().queued_seconds, 0);
 }
 
 TEST_F(AdmissionTest, WhatCouldNeverHaveItsDeviceMemoryIsTooLarge) {

@@ -98,7 +98,7 @@ TEST_F(QuotaTest, ALoweredQuotaIsMetFirst) {
   for (int i = 0; i < 6; ++i) Admit(Of("a", {1, 10, 10}));
   Quotas({{"a", {.max_queued_requests = 4, .max_queued_bytes = 40}}});
   ExpectFull(Of("a"), "40 bytes");
-  EXPECT_EQ(ledger_->load().in_use.requests, 6) << "nothing is lost";
+  EXPECT_EQ(ledger_->load().inflight_requests, 6) << "nothing is lost";
   admitted_.resize(4);
   ExpectFull(Of("a"), "40 bytes");
   admitted_.resize(3);

@@ -42,7 +42,6 @@ TEST_F(EngineAutomaticTest, MeasuresTheErrorOnRequest) {
 
 TEST_F(EngineAutomaticTest, MeasuresTheConfiguredShareOfTrafficUnasked) {
   options_.fidelity_share = 0.3;
-  options_.fidelity_sample_rows = 2;
   Start();
   for (int i = 0; i < 20; ++i) {
     EXPECT_FALSE(Run(Request({10}, Clustered{})).report.fidelity.has_value());
@@ -95,18 +94,13 @@ TEST_F(EngineAutomaticTest, OptionsOutOfRangeAreNamed) {
     EXPECT_EQ(field(), "fidelity_share") << bad;
   }
   options_.fidelity_share = 0;
-  for (const int32_t bad : {0, 1025}) {
-    options_.fidelity_sample_rows = bad;
-    EXPECT_EQ(field(), "fidelity_sample_rows");
-  }
-  options_.fidelity_sample_rows = 1;
   options_.cost_model_budget = std::chrono::milliseconds(-1);
   EXPECT_EQ(field(), "cost_model_budget");
 }
 
 TEST(FidelitySamplingTest, PicksTheShareEvenly) {
   for (const double share : {0.0, 0.01, 0.25, 0.7, 1.0}) {
-    FidelitySampling sampling(share, 16);
+    FidelitySampling sampling(share);
     int picked = 0;
     for (int i = 1; i <= 1000; ++i) {
       const int32_t rows = sampling.NextRows();

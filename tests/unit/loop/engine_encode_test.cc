@@ -20,7 +20,7 @@ class EngineEncodeTest : public EngineFixture {
 
   // Makes the tokenizer wait before it looks at a text that starts with '#'.
   void GateTokenizer() {
-    options_.tokenizer_threads = 1;
+    options_.cpu_threads = 1;
     script_->make_model = [this](const ModelSource& source) {
       return std::make_shared<GatedModel>(source.name, *this);
     };
@@ -172,7 +172,7 @@ TEST_F(EngineEncodeTest, ShortTextsNeedNotWaitForAllOfALongRequest) {
 
 TEST_F(EngineEncodeTest, VeryLongTextsDoNotTakeEveryThread) {
   GateTokenizer();
-  options_.tokenizer_threads = 2;
+  options_.cpu_threads = 2;
   StartWithModel();
   const std::string book = "#1" + std::string(100000, '.');
   Encode(TextRequest({book}), 1);

@@ -146,7 +146,6 @@ TEST_F(EngineFallbackTest, AnswersEveryRequestOnceWhateverHappensBetweenItsRuns)
   constexpr int kThreads = 3;
   const int each = Scaled(100);
   options_.fidelity_share = 0.5;
-  options_.fidelity_sample_rows = 3;
   Start();
   std::mt19937 trouble(seed_);  // the engine thread's
   script_->SetHook([&trouble](const ApproximateLaunch&) {

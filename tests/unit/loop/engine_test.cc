@@ -406,7 +406,6 @@ TEST_F(EngineTest, ChecksItsOptions) {
   };
   EXPECT_EQ(field(&EngineOptions::max_queued_requests, 0), "max_queued_requests");
   EXPECT_EQ(field(&EngineOptions::max_batch_tokens, -1), "max_batch_tokens");
-  EXPECT_EQ(field(&EngineOptions::completion_threads, 0), "completion_threads");
   options_.models = {{"a", "x"}, {"a", "y"}};
   EXPECT_EQ(FieldOf(TryStart(options_).status()), "models");
 }

@@ -62,12 +62,6 @@ TEST_F(OptionsTest, ProtocolsOfOthersAreAList) {
   }
 }
 
-TEST_F(OptionsTest, TokenizersHaveAsManyThreadsAsKernelsButAtMostTheirOwnMost) {
-  EXPECT_EQ(ParseOrDie({}).engine.tokenizer_threads, 0) << "one per processor";
-  EXPECT_EQ(ParseOrDie({"--cpu-threads", "3"}).engine.tokenizer_threads, 3);
-  EXPECT_EQ(ParseOrDie({"--cpu-threads", "1024"}).engine.tokenizer_threads, 256);
-}
-
 TEST_F(OptionsTest, TheFlagsOfTheAutomaticKernelAreCheckedByName) {
   const EngineOptions engine =
       ParseOrDie({"--fidelity-share", "0.25", "--cost-model-budget", "2s"}).engine;
