@@ -37,9 +37,10 @@ enum class Use {
   kRefused,  // unless its value is one that changes nothing
 };
 
+// Keys of one file that are alike.
 struct Key {
   File file;
-  std::string_view name;  // "*_token": every name that ends so
+  std::string_view names;  // a space between them; or "*_token": every name that ends so
   Use use;
   std::string_view reader;   // the library's class or function that reads it
   std::string_view neutral;  // kRefused: values that change nothing, as JSON, a space between them
@@ -49,7 +50,7 @@ struct Key {
 // All rows.
 std::span<const Key> DirectoryKeys();
 
-// The key's row; null: the libraries know no such key, and ignore it, or refuse it
+// The name's row; null: the libraries know no such key, and ignore it, or refuse it
 // (RefusesUnknown).
 const Key* FindKey(File file, std::string_view name);
 

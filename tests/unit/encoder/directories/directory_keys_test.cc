@@ -9,7 +9,9 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_split.h"
 #include "tests/unit/encoder/model_files.h"
 
 namespace castor::encoder {
@@ -21,22 +23,33 @@ std::string ErrorOf(File file, const nlohmann::json& object) {
   return std::string(CheckKeys(file, object, "file").message());
 }
 
+std::vector<std::string> NamesOf(const Key& key) {
+  return absl::StrSplit(std::string(key.names), ' ');
+}
+
 TEST(DirectoryKeysTest, NamesNoKeyTwice) {
-  std::set<std::pair<File, std::string_view>> seen;
+  std::set<std::pair<File, std::string>> seen;
   for (const Key& key : DirectoryKeys()) {
-    EXPECT_TRUE(seen.insert({key.file, key.name}).second) << key.name;
-    EXPECT_FALSE(key.reader.empty()) << key.name;
-    EXPECT_EQ(key.use == Use::kRefused, !key.why.empty()) << key.name;
+    for (const std::string& name : NamesOf(key)) {
+      EXPECT_TRUE(seen.insert({key.file, name}).second) << name;
+      EXPECT_EQ(FindKey(key.file, name), &key) << name;
+    }
+    EXPECT_FALSE(key.reader.empty()) << key.names;
+    EXPECT_EQ(key.use == Use::kRefused, !key.why.empty()) << key.names;
   }
+  EXPECT_EQ(FindKey(File::kModules, "type path"), nullptr);
+  EXPECT_EQ(FindKey(File::kModules, "typ"), nullptr);
+  EXPECT_EQ(FindKey(File::kModules, ""), nullptr);
 }
 
 TEST(DirectoryKeysTest, RefusesByNameWhatWouldChangeAnswers) {
   for (const Key& key : DirectoryKeys()) {
     if (key.use != Use::kRefused) continue;
-    const std::string name(key.name);
-    const std::string error = ErrorOf(key.file, {{name, "another value"}});
-    EXPECT_THAT(error, HasSubstr("file: " + name + ": is \"another value\""));
-    EXPECT_THAT(error, HasSubstr(std::string(key.why)));
+    for (const std::string& name : NamesOf(key)) {
+      const std::string error = ErrorOf(key.file, {{name, "another value"}});
+      EXPECT_THAT(error, HasSubstr("file: " + name + ": is \"another value\""));
+      EXPECT_THAT(error, HasSubstr(std::string(key.why)));
+    }
   }
   EXPECT_EQ(ErrorOf(File::kConfig, {{"is_decoder", false}, {"quantization_config", nullptr}}), "");
 }
