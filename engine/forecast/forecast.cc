@@ -7,6 +7,7 @@
 #include "engine/encoder/model.h"
 #include "engine/encoder/text/prompts.h"
 #include "engine/kernel_table.h"
+#include "engine/ledger/tenants.h"
 
 namespace castor {
 namespace {
@@ -14,10 +15,6 @@ namespace {
 // Measured prices are off by little, and worth some runs; assumed ones say next to nothing.
 constexpr TimeFactors::Trust kMeasured = {.most = 4, .runs = 3};
 constexpr TimeFactors::Trust kAssumed = {.most = 1000, .runs = 0};
-
-// What is remembered, at most. The models loaded first are forgotten first, and the tenant that
-// sent no texts for longest.
-constexpr size_t kMostTenants = 256;
 
 // English in WordPiece; corrected by what a model's tokenizer makes of its texts.
 constexpr double kUsualBytesPerToken = 4.5;
@@ -204,7 +201,7 @@ void Forecast::LearnTexts(const EncodeWork& work) {
 }
 
 double& Forecast::BytesPerToken(const std::string& tenant, uint64_t model) {
-  if (tenants_.size() >= kMostTenants && !tenants_.contains(tenant)) {
+  if (tenants_.size() >= Tenants::kMany && !tenants_.contains(tenant)) {
     tenants_.erase(std::min_element(
         tenants_.begin(), tenants_.end(),
         [](const auto& a, const auto& b) { return a.second.learned < b.second.learned; }));

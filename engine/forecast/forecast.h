@@ -113,7 +113,7 @@ class Forecast {
 
   mutable Mutex mu_;
   std::map<Kind, TimeFactors> factors_ ABSL_GUARDED_BY(mu_);
-  std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mu_);  // at most kMostTenants
+  std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mu_);  // at most Tenants::kMany
   uint64_t lessons_of_texts_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

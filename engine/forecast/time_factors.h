@@ -1,5 +1,5 @@
-// What recent runs say of the predictions of one kind of work: a factor for each size class, a
-// power of two of microseconds. Its logarithm is the exponentially weighted moving average of
+// What recent runs say of the predictions of one kind of work: a factor for each size class
+// (TimeClassOf). Its logarithm is the exponentially weighted moving average of
 // log(measured / predicted) (S. W. Roberts, "Control Chart Tests Based on Geometric Moving
 // Averages", Technometrics 1959). A run also counts for the classes around its own, for less with
 // each step: what is wrong with all sizes is learned soon.
@@ -11,6 +11,8 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+
+#include "engine/base/time.h"
 
 namespace castor {
 
@@ -25,7 +27,7 @@ class TimeFactors {
   explicit TimeFactors(Trust trust) : trust_(trust) {}
 
   // The factor for predictions of about `us`; 1 before the first run.
-  double Of(double us) const { return std::exp(classes_[ClassOf(us)].log_factor); }
+  double Of(double us) const { return std::exp(classes_[TimeClassOf(us)].log_factor); }
 
   // What was predicted as `us`, without a factor, took `ratio` times as long. `weight`, from 0 to
   // 1, is the share of the run that it explains.
@@ -34,18 +36,15 @@ class TimeFactors {
     const double most = std::log(trust_.most);
     const double log_ratio = std::clamp(std::log(ratio), -most, most);
     weight = std::min(weight, 1.0);
-    const size_t own = ClassOf(us);
+    const size_t own = TimeClassOf(us);
     double share = weight;
-    for (size_t step = 0; step < kClasses; ++step, share *= kOfNext) {
-      if (own + step < kClasses) classes_[own + step].Learn(log_ratio, share, trust_.runs);
+    for (size_t step = 0; step < classes_.size(); ++step, share *= kOfNext) {
+      if (own + step < classes_.size()) classes_[own + step].Learn(log_ratio, share, trust_.runs);
       if (step > 0 && own >= step) classes_[own - step].Learn(log_ratio, share, trust_.runs);
     }
   }
 
  private:
-  // From 1 us to half a minute.
-  static constexpr size_t kClasses = 26;
-
   // The weight of one more run: that of a mean at first, then constant. So a change of the
   // machine's speed is followed within some twenty runs, and a single slow run hardly matters.
   static constexpr double kLeastStep = 0.05;
@@ -65,13 +64,8 @@ class TimeFactors {
     }
   };
 
-  static size_t ClassOf(double us) {
-    if (!(us > 1)) return 0;  // also NaN
-    return static_cast<size_t>(std::min(std::log2(us), double{kClasses - 1}));
-  }
-
   Trust trust_;
-  std::array<Class, kClasses> classes_{};
+  std::array<Class, kTimeClasses> classes_{};
 };
 
 }  // namespace castor

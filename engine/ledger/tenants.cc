@@ -29,13 +29,6 @@ bool WasRefused(const Tenant& tenant, TimePoint now) {
 
 }  // namespace
 
-size_t TimesBySize::ClassOf(double us) {
-  if (!(us > 1)) return 0;
-  return static_cast<size_t>(std::min(std::ilogb(us), static_cast<int>(kClasses) - 1));
-}
-
-size_t TimesBySize::FirstPassedBy(double us) { return ClassOf(us / Runs::kMuchShorter) + 1; }
-
 double TimesBySize::NotPassedBy(double us) const {
   return std::max(0.0, std::accumulate(sums_.begin(), sums_.begin() + FirstPassedBy(us), 0.0));
 }

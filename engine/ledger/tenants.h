@@ -34,8 +34,8 @@
 
 namespace castor {
 
-// Times in microseconds, summed by their size: powers of two. So it is cheap to say how much of
-// them a request of some length does not pass.
+// Times in microseconds, summed by their size. So it is cheap to say how much of them a request of
+// some length does not pass.
 class TimesBySize {
  public:
   void Add(double us) { Add(us, us); }
@@ -43,19 +43,17 @@ class TimesBySize {
   double total() const { return total_; }
   double NotPassedBy(double us) const;
   // Whether one of `of` is among them.
-  static bool IsNotPassedBy(double us, double of) { return ClassOf(of) < FirstPassedBy(us); }
+  static bool IsNotPassedBy(double us, double of) { return TimeClassOf(of) < FirstPassedBy(us); }
 
  private:
-  static constexpr size_t kClasses = 40;
-  static size_t ClassOf(double us);
   // Each of the classes from here on is of times that are all long enough for `us` to pass.
-  static size_t FirstPassedBy(double us);
+  static size_t FirstPassedBy(double us) { return TimeClassOf(us / Runs::kMuchShorter) + 1; }
   void Add(double of, double us) {
-    sums_[ClassOf(of)] += us;
+    sums_[TimeClassOf(of)] += us;
     total_ += us;
   }
 
-  std::array<double, kClasses> sums_{};
+  std::array<double, kTimeClasses> sums_{};
   double total_ = 0;
 };
 
@@ -93,6 +91,9 @@ struct Tenant {
 
 class Tenants {
  public:
+  // Tenants that are remembered, before those that are not needed are forgotten.
+  static constexpr size_t kMany = 1024;
+
   using Terms = std::map<std::string, TenantTerms>;
 
   explicit Tenants(Terms terms) { SetTerms(std::move(terms)); }
@@ -158,7 +159,6 @@ class Tenants {
 
  private:
   static constexpr size_t kLevels = static_cast<size_t>(Priority::kHigh) + 1;
-  static constexpr size_t kMany = 1024;  // records, before idle ones are looked for
 
   double OwnTime(const Job& job, const Tenant* tenant) const;
   // Of the other tenants, which have `most_us`, while this one is served for `us`.
