@@ -3,13 +3,13 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "castor/v1/tensor.pb.h"
 #include "client/cli/security_flags.h"
+#include "client/cli/subcommands.h"
 #include "client/client.h"
 #include "client/error.h"
 
@@ -36,12 +36,10 @@ struct CommonFlags {
   client::Client Connect() const { return client::Client(options()); }
 };
 
-// An error on this side that CLI11 cannot see, such as a file's content. main prints it and exits
-// with 2.
-class UsageError : public CLI::Error {
+// An error on this side that CLI11 cannot see, such as a file's content.
+class UsageError : public Failure {
  public:
-  explicit UsageError(const std::string& message)
-      : CLI::Error("UsageError", message, kUsageError) {}
+  explicit UsageError(const std::string& message) : Failure(message, kUsageError) {}
 };
 
 // Call this first. If descriptors 0 to 2 are not all open, runs the program again with placeholders
@@ -75,9 +73,7 @@ int WriteText(const std::string& text);  // to standard output
 int WriteText(const std::string& text, const CommonFlags& flags);
 int WriteTensor(const v1::Tensor& tensor, const std::string& path);
 
-// The subcommands. Each declares itself on `app` and returns the function that runs it after
-// parsing.
-using Runner = std::function<int()>;
+// The subcommands.
 Runner AddAttendCommand(CLI::App* command);
 Runner AddEncodeCommand(CLI::App* command);
 Runner AddModelsCommand(CLI::App* command);
@@ -85,8 +81,7 @@ Runner AddInfoCommand(CLI::App* command);
 Runner AddHealthCommand(CLI::App* command);
 Runner AddTopCommand(CLI::App* command);
 
-// The whole command: parses the arguments, runs what they say, and returns the exit code. May throw
-// what the standard library throws.
+// The whole command: parses the arguments, runs what they say, and returns the exit code.
 int Run(int argc, char** argv);
 
 }  // namespace castor::cli

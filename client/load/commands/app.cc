@@ -1,13 +1,7 @@
 #include <csignal>
 #include <cstdlib>
-#include <sstream>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include "client/cli/command.h"
 #include "client/load/commands/command.h"
-#include "client/load/send/errors.h"
 
 namespace castor::load {
 namespace {
@@ -31,15 +25,12 @@ void WatchForStop() {
 }
 
 int Run(int argc, char** argv) {
-  cli::SilenceGrpc();
   CLI::App app(
       "castor-load: a load tester. Requests follow a schedule that is fixed before the run;\n"
       "latency counts from the time at which a request should have been sent; a run that the\n"
       "client limited is reported as INVALID.\n",
       "castor-load");
   app.set_version_flag("--version", "castor-load " CASTOR_VERSION, "Print the version and exit");
-  app.require_subcommand(1);
-  app.get_formatter()->column_width(34);
   app.footer(
       "Examples:\n"
       "  castor-load run --attend 128 --rate 200 --duration 30s\n"
@@ -52,44 +43,17 @@ int Run(int argc, char** argv) {
       "1 server or connection; 2 usage, or a file or the memory here; 3 an objective is missed;\n"
       "4 INVALID, or too little was measured to tell; 5 a regression; 130 interrupted.\n");
 
-  std::vector<std::pair<CLI::App*, Runner>> commands;
-  auto add = [&](const char* name, const char* help, Runner (*declare)(CLI::App*)) {
-    CLI::App* command = app.add_subcommand(name, help);
-    commands.emplace_back(command, declare(command));
-  };
-  add("run", "Send a workload and report the results", AddRunCommand);
-  add("find-rate", "Find the highest rate at which every class meets its objectives",
-      AddFindRateCommand);
-  add("sweep", "Measure the latency-throughput curve over rates, kernels and lengths",
-      AddSweepCommand);
-  add("compare", "Compare two saved runs, with intervals and a verdict", AddCompareCommand);
-  add("report", "Report saved runs: one, or the shares of one plan added up", AddReportCommand);
-  add("example", "Print a commented workload", AddExampleCommand);
-
-  try {
-    app.parse(argc, argv);
-    for (const auto& [command, run] : commands) {
-      if (command->parsed()) return run();
-    }
-    return kUsageError;
-  } catch (const CLI::Success& request) {  // --help, --version
-    std::ostringstream text;
-    app.exit(request, text, text);
-    return cli::WriteText(text.str());
-  } catch (const cli::UsageError& error) {
-    cli::Complain(error.what());
-    return kUsageError;
-  } catch (const ServerError& error) {
-    cli::Complain(error.what());
-    return kServerError;
-  } catch (const CLI::Error& error) {
-    std::string name = "castor-load";
-    for (const auto& [command, run] : commands) {
-      if (command->parsed()) name += " " + command->get_name();
-    }
-    cli::Complain(std::string(error.what()) + "; see " + name + " --help");
-    return kUsageError;
-  }
+  return cli::RunSubcommands(
+      app,
+      {{"run", "Send a workload and report the results", AddRunCommand},
+       {"find-rate", "Find the highest rate at which every class meets its objectives",
+        AddFindRateCommand},
+       {"sweep", "Measure the latency-throughput curve over rates, kernels and lengths",
+        AddSweepCommand},
+       {"compare", "Compare two saved runs, with intervals and a verdict", AddCompareCommand},
+       {"report", "Report saved runs: one, or the shares of one plan added up", AddReportCommand},
+       {"example", "Print a commented workload", AddExampleCommand}},
+      argc, argv);
 }
 
 }  // namespace castor::load

@@ -3,7 +3,8 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
-#include <functional>
+
+#include "client/cli/subcommands.h"
 
 namespace castor::load {
 
@@ -20,9 +21,8 @@ inline constexpr int kInterrupted = 130;  // Ctrl-C; what was measured until the
 const std::atomic<bool>& StopRequested();
 void WatchForStop();
 
-// The subcommands. Each declares itself on `command` and returns the function that runs it after
-// parsing.
-using Runner = std::function<int()>;
+// The subcommands.
+using cli::Runner;
 Runner AddRunCommand(CLI::App* command);
 Runner AddFindRateCommand(CLI::App* command);
 Runner AddSweepCommand(CLI::App* command);

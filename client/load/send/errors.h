@@ -1,14 +1,15 @@
 // An error of the server, or of the connection to it: not of what this side was told.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
+
+#include "client/cli/command.h"
 
 namespace castor::load {
 
-class ServerError : public CLI::Error {
+class ServerError : public cli::Failure {
  public:
-  explicit ServerError(const std::string& message) : CLI::Error("ServerError", message, 1) {}
+  explicit ServerError(const std::string& message) : Failure(message, cli::kServerError) {}
 };
 
 }  // namespace castor::load

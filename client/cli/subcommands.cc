@@ -1,7 +1,13 @@
-#include "client/cli/suggest.h"
+#include "client/cli/subcommands.h"
 
 #include <algorithm>
 #include <cstddef>
+#include <exception>
+#include <new>
+#include <sstream>
+#include <utility>
+
+#include "client/cli/command.h"
 
 namespace castor::cli {
 namespace {
@@ -23,6 +29,21 @@ size_t Distance(const std::string& a, const std::string& b) {
     }
   }
   return cost.back().back();
+}
+
+// The candidate that `typed` was probably meant to be; empty if none is near.
+std::string NearestOf(const std::string& typed, const std::vector<std::string>& candidates) {
+  std::string nearest;
+  size_t least = std::max<size_t>(1, typed.size() / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    // The beginning of a name is near it, however long the rest.
+    const size_t begun = candidate.starts_with(typed) && typed.size() > 3 ? 1 : least;
+    const size_t distance = std::min(begun, Distance(typed.substr(0, 64), candidate));
+    if (distance >= least) continue;
+    least = distance;
+    nearest = candidate;
+  }
+  return nearest;
 }
 
 std::string MeantText(const std::string& nearest) {
@@ -58,22 +79,8 @@ std::string ExplainFlag(const std::vector<std::string>& left, const CLI::App& co
   return flag + " is not a flag of " + name + MeantText(NearestOf(flag, flags));
 }
 
-}  // namespace
-
-std::string NearestOf(const std::string& typed, const std::vector<std::string>& candidates) {
-  std::string nearest;
-  size_t least = std::max<size_t>(1, typed.size() / 3) + 1;
-  for (const std::string& candidate : candidates) {
-    // The beginning of a name is near it, however long the rest.
-    const size_t begun = candidate.starts_with(typed) && typed.size() > 3 ? 1 : least;
-    const size_t distance = std::min(begun, Distance(typed.substr(0, 64), candidate));
-    if (distance >= least) continue;
-    least = distance;
-    nearest = candidate;
-  }
-  return nearest;
-}
-
+// The line for an error that parsing threw: what is wrong, the nearest subcommand or flag where one
+// was mistyped, and where the help is.
 std::string ExplainParseError(const CLI::App& app, const CLI::Error& error, int argc,
                               const char* const* argv) {
   const CLI::App* command = &app;
@@ -93,6 +100,49 @@ std::string ExplainParseError(const CLI::App& app, const CLI::Error& error, int 
     text = ExplainFlag(app.remaining(true), *command, name);
   }
   return (text.empty() ? std::string(error.what()) : text) + "; see " + name + " --help";
+}
+
+}  // namespace
+
+int RunSubcommands(CLI::App& app, const std::vector<Subcommand>& subcommands, int argc,
+                   const char* const* argv) {
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(34);
+  std::vector<std::pair<CLI::App*, Runner>> commands;
+  for (const Subcommand& each : subcommands) {
+    CLI::App* const command = app.add_subcommand(each.name, each.help);
+    commands.emplace_back(command, each.declare(command));
+  }
+  try {
+    app.parse(argc, argv);
+    for (const auto& [command, run] : commands) {
+      if (command->parsed()) return run();
+    }
+    return kUsageError;
+  } catch (const CLI::Success& request) {  // --help and --version are a kind of error
+    std::ostringstream text;
+    app.exit(request, text, text);
+    return WriteText(text.str());
+  } catch (const Failure& error) {
+    Complain(error.what());
+    return error.get_exit_code();
+  } catch (const CLI::Error& error) {
+    Complain(ExplainParseError(app, error, argc, argv));
+    return kUsageError;
+  }
+}
+
+int Main(int argc, char** argv, int (*run)(int argc, char** argv)) {
+  if (const auto failed = KeepStandardDescriptors(argv)) return *failed;
+  try {
+    SilenceGrpc();
+    return run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    Complain("not enough memory on this machine");
+  } catch (const std::exception& error) {
+    Complain(error.what());
+  }
+  return kUsageError;
 }
 
 }  // namespace castor::cli
