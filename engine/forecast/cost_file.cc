@@ -5,10 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cmath>
-#include <cstdio>
 #include <fstream>
-#include <sstream>
+#include <nlohmann/json.hpp>
 
 #include "engine/base/regular_file.h"
 #include "engine/kernel_table.h"
@@ -16,87 +14,52 @@
 namespace castor {
 namespace {
 
-constexpr std::string_view kTitle = "castor cost model 4";
-constexpr std::string_view kChecksumLabel = "checksum ";
+using Json = nlohmann::ordered_json;
+
+constexpr char kFormat[] = "castor cost model 5";
 constexpr int64_t kMaxFileBytes = 1 << 16;
 
-// FNV-1a: against torn and edited files, not against malice.
-std::string ChecksumLine(std::string_view text) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  char hex[17];
-  std::snprintf(hex, sizeof(hex), "%016llx", static_cast<unsigned long long>(hash));
-  return std::string(kChecksumLabel) + hex + "\n";
-}
-
-// The key on one line, whatever the device calls itself.
-std::string KeyLine(std::string_view key) {
-  std::string line = "key " + std::string(key);
-  std::replace_if(
-      line.begin(), line.end(), [](char c) { return c >= 0 && c < ' '; }, ' ');
-  return line;
+// Whatever the device calls itself.
+std::string TextOf(const Json& json) {
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 absl::Status Broken(std::string_view problem) {
   return absl::DataLossError("the cost model file " + std::string(problem));
 }
 
-// "improved_clustered float16 1.5 0 ...", one price per term.
-bool ParseRow(const std::string& line, CostModel* model) {
-  std::istringstream in(line);
-  std::string kernel;
-  std::string dtype;
-  CostTerms prices;
-  in >> kernel >> dtype;
-  for (double& price : prices) {
-    if (!(in >> price) || !std::isfinite(price) || price < 0) return false;
-  }
-  if (in.get() != std::istringstream::traits_type::eof()) return false;
-  for (const KernelRow& row : kKernels) {
-    for (const DType known : kFloatingDTypes) {
-      if (NameOf(row.name) != kernel || NameOf(known) != dtype) continue;
-      if (model->Knows(row.name, known)) return false;
-      model->Set(row.name, known, prices);
-      return true;
-    }
-  }
-  return false;
+std::string NameOf(const CostModel::Key& key) {
+  return std::string(NameOf(key.first)) + " " + std::string(NameOf(key.second));
 }
 
-}  // namespace
-
-std::string FormatCosts(const CostModel& model, std::string_view key) {
-  std::string text = std::string(kTitle) + "\n" + KeyLine(key) + "\n";
-  for (const auto& [row, prices] : model.prices()) {
-    text += std::string(NameOf(row.first)) + " " + std::string(NameOf(row.second));
-    for (const double price : prices) {
-      char digits[32];
-      std::snprintf(digits, sizeof(digits), " %.17g", price);  // reads back as the same number
-      text += digits;
-    }
-    text += '\n';
-  }
-  return text + ChecksumLine(text);
+bool ArePrices(const Json& json) {
+  return json.is_array() && json.size() == kCostTerms &&
+         std::all_of(json.begin(), json.end(),
+                     [](const Json& price) { return price.is_number() && price >= 0; });
 }
 
 absl::StatusOr<CostModel> ParseCosts(std::string_view text, std::string_view key) {
-  const size_t last = text.rfind(kChecksumLabel);
-  if (last == std::string_view::npos || text.substr(last) != ChecksumLine(text.substr(0, last))) {
-    return Broken("is damaged");
-  }
-  std::istringstream lines{std::string(text.substr(0, last))};
-  std::string line;
-  if (!std::getline(lines, line) || line != kTitle) return Broken("has an unknown format");
-  if (!std::getline(lines, line) || line != KeyLine(key)) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return Broken("is damaged");
+  if (json.value("format", Json()) != kFormat) return Broken("has an unknown format");
+  if (TextOf(json.value("key", Json())) != TextOf(Json(key))) {
     return Broken("was measured on another device or build");
   }
+  const Json prices = json.value("prices", Json());
   CostModel model;
-  while (std::getline(lines, line)) {
-    if (!ParseRow(line, &model)) return Broken("has a line that cannot be read");
+  for (const KernelRow& row : kKernels) {
+    for (const DType dtype : kFloatingDTypes) {
+      const auto found = prices.find(NameOf({row.name, dtype}));
+      if (found == prices.end()) continue;
+      if (!ArePrices(*found)) return Broken("has prices that cannot be read");
+      model.Set(row.name, dtype, found->get<CostTerms>());
+    }
   }
   if (model.empty()) return Broken("holds no kernel");
   return model;
 }
+
+}  // namespace
 
 absl::StatusOr<CostModel> ReadCosts(const std::string& file, std::string_view key) {
   const absl::StatusOr<std::string> text = ReadRegularFile(file, kMaxFileBytes);
@@ -111,7 +74,9 @@ absl::Status WriteCosts(const std::string& file, const CostModel& model, std::st
   const std::string temporary =
       file + "." + std::to_string(getpid()) + "." + std::to_string(++calls);
   std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
-  out << FormatCosts(model, key);
+  Json json = {{"format", kFormat}, {"key", key}, {"prices", Json::object()}};
+  for (const auto& [of, prices] : model.prices()) json["prices"][NameOf(of)] = prices;
+  out << TextOf(json);
   out.close();
   // Unlike rename, link does not replace an existing file.
   const int failure = !out.good() ? EIO : link(temporary.c_str(), file.c_str()) != 0 ? errno : 0;

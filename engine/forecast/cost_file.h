@@ -1,7 +1,9 @@
 // A cost model in a file, which servers share so that their automatic kernels choose alike.
 //
-// Text: the key that it was measured under, a line per kernel and dtype, a checksum. Anything else
-// is rejected with the reason and left alone. Any thread may call these.
+// JSON: the key that it was measured under, and prices by kernel and dtype. Anything else is
+// rejected with the reason and left alone. Any thread may call these.
+//
+// `key`: what must agree for the model to hold, the number of threads among it.
 #pragma once
 
 #include <string>
@@ -12,11 +14,6 @@
 #include "engine/forecast/cost_model.h"
 
 namespace castor {
-
-// The file's contents. `key` is one line: what must agree for the model to hold, the number of
-// threads among it.
-std::string FormatCosts(const CostModel& model, std::string_view key);
-absl::StatusOr<CostModel> ParseCosts(std::string_view text, std::string_view key);
 
 // NOT_FOUND if there is no such file; any other error says what is wrong with it.
 absl::StatusOr<CostModel> ReadCosts(const std::string& file, std::string_view key);

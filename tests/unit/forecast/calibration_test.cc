@@ -135,6 +135,16 @@ TEST_F(PrepareCostsTest, AFileThatDoesNotFitIsNotedAndLeftAlone) {
   EXPECT_EQ(damaged.info.source, Source::kMeasured);
   EXPECT_NE(damaged.info.note.find("damaged"), std::string::npos) << damaged.info.note;
   EXPECT_EQ(Contents(), "castor cost model 1\nnonsense\n");
+
+  for (const auto& [from, to] :
+       {std::pair("model 5", "model 4"), {"[", "[-"}, {"[", "[null, "}, {"prices", "price"}}) {
+    std::string changed = others;
+    changed.replace(changed.find(from), std::string(from).size(), to);
+    std::ofstream(options_.cost_model_file) << changed;
+    options_.build = "build 1";
+    EXPECT_EQ(Prepare().info.source, Source::kMeasured) << to;
+    EXPECT_EQ(Contents(), changed);
+  }
 }
 
 // When engines start at the same time, all use the file that was written first.
