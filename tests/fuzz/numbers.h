@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <string>
 
 namespace castor::fuzz {
 
@@ -41,28 +40,6 @@ class NumberReader {
 
  private:
   std::span<const uint8_t> input_;
-};
-
-// Writes input that NumberReader reads.
-class NumberWriter {
- public:
-  NumberWriter& Byte(uint8_t byte) {
-    bytes_ += static_cast<char>(byte);
-    return *this;
-  }
-  template <typename T>
-  NumberWriter& Raw(T value) {
-    char bytes[sizeof(T)];
-    std::memcpy(bytes, &value, sizeof(T));
-    bytes_.append(bytes, sizeof(T));
-    return *this;
-  }
-  NumberWriter& Number(int64_t value) { return Byte(192).Raw(value); }
-
-  const std::string& bytes() const { return bytes_; }
-
- private:
-  std::string bytes_;
 };
 
 }  // namespace castor::fuzz
