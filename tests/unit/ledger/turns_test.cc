@@ -53,13 +53,6 @@ class FairShareTest : public testing::Test {
   uint64_t last_ = 0;
 };
 
-TEST_F(FairShareTest, WeightsAreShares) {
-  Arrive("a", 1);
-  Arrive("b", 3);
-  const std::string order = Order(80);
-  EXPECT_EQ(std::count(order.begin(), order.end(), 'b'), 60);
-}
-
 TEST_F(FairShareTest, LongServiceCountsForMore) {
   Arrive("a");
   Arrive("b");
@@ -69,20 +62,6 @@ TEST_F(FairShareTest, LongServiceCountsForMore) {
   EXPECT_EQ(Order(3), "bbb");
   share_.Charge(Of("a"), -2);  // what was charged too much is given back
   EXPECT_EQ(Order(2), "aa");
-}
-
-TEST_F(FairShareTest, NewWeightsAreSharesFromTheNextServiceOn) {
-  Arrive("a");
-  Arrive("b", 3);
-  const auto of_b = [&](int count) {
-    const std::string order = Order(count);
-    return std::count(order.begin(), order.end(), 'b');
-  };
-  EXPECT_EQ(of_b(80), 60);
-  share_.Reweigh(Of("a"), 3);
-  share_.Reweigh(Of("b"), 1);
-  EXPECT_NEAR(of_b(8), 2, 1);
-  EXPECT_NEAR(of_b(80), 20, 1);
 }
 
 TEST_F(FairShareTest, WhatALowWeightMadeOfADebtIsNotKept) {

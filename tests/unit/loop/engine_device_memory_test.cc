@@ -2,7 +2,6 @@
 // fit beside others waits for them.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <thread>
 
 #include "tests/unit/loop/engine_fixture.h"
@@ -11,14 +10,12 @@ namespace castor {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
-constexpr int kEndless = 1;  // marks a request that runs until it is released
 
 // Every token takes a mebibyte, and little else is counted.
 class EngineDeviceMemoryTest : public EngineFixture {
  protected:
   EngineDeviceMemoryTest() { FakeDevice::workspace_per_token = kMiB; }
   ~EngineDeviceMemoryTest() override {
-    release_ = true;
     script_->Open();
     engine_.reset();
     FakeDevice::workspace_per_token = 0;
@@ -26,20 +23,10 @@ class EngineDeviceMemoryTest : public EngineFixture {
 
   void StartWith(int64_t bytes) {
     options_.max_device_bytes = bytes;
-    script_->SetRun([this](const Marks& marks, RunControl& control) {
-      if (marks.front() != kEndless) return absl::OkStatus();
-      while (!release_) {
-        if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
-        std::this_thread::yield();
-      }
-      return absl::OkStatus();
-    });
     Start();
   }
 
   LoadStats Load() const { return engine_->stats().load; }
-
-  std::atomic<bool> release_ = false;
 };
 
 TEST_F(EngineDeviceMemoryTest, ARequestThatCouldNeverHaveEnoughIsTooLarge) {
@@ -65,21 +52,6 @@ TEST_F(EngineDeviceMemoryTest, ThoseThatFitOnlyAloneRunOneAfterTheOther) {
   EXPECT_TRUE(engine_->Drain(TimePoint::max()));
   EXPECT_EQ(Load().device_bytes, 0);
   EXPECT_EQ(Load().max_device_bytes, 10 * kMiB);
-}
-
-TEST_F(EngineDeviceMemoryTest, OneThatWouldPassWaitsUntilItFits) {
-  predict_ = [](int64_t tokens) { return PredictedTime{.own_us = tokens == 7 ? 1e6 : 1e3}; };
-  StartWith(10 * kMiB);
-  Submit(Request(kEndless, 7), kEndless);
-  script_->WaitForBatches(1);
-  Submit(Request(2, 4), 2);  // does not fit beside it
-  Submit(Request(3, 2), 3);  // fits
-  EXPECT_TRUE(answers_.Get(3).ok());
-  EXPECT_EQ(answers_.count(2), 0u);
-  EXPECT_EQ(Load().device_bytes / kMiB, 7);
-  release_ = true;
-  EXPECT_TRUE(answers_.Get(2).ok());
-  EXPECT_EQ(script_->batches(), (std::vector<Marks>{{kEndless}, {3}, {2}}));
 }
 
 // A device that takes a second batch while one runs.

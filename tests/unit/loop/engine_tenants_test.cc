@@ -26,9 +26,6 @@ class EngineTenantsTest : public EngineFixture {
     request.call.tenant = std::move(tenant);
     return request;
   }
-  absl::Status Refusal(AttentionRequest request) {
-    return engine_->Submit(std::move(request), answers_.Slot(-2)).status();
-  }
 };
 
 TEST_F(EngineTenantsTest, TermsOutOfRangeAreRefusedAtTheStart) {
@@ -50,30 +47,6 @@ TEST_F(EngineTenantsTest, TermsOutOfRangeAreRefusedAtTheStart) {
   EXPECT_EQ(problem({.weight = 1000, .max_queued_bytes = int64_t{1} << 40}), "");
 }
 
-TEST_F(EngineTenantsTest, QuotasBindAndGiveWay) {
-  options_.tenants = {{"a", {.max_queued_requests = 2}}};
-  Start();
-  script_->Close();
-  Submit(Of("a", 1), 1);
-  Submit(Of("a", 2), 2);
-  EXPECT_EQ(ReasonOf(Refusal(Of("a", 3))), Reason::kQueueFull);
-  Submit(Of("b", 3), 3);
-  engine_->SetTenants({{"a", {.max_queued_requests = 1, .max_queued_tokens = 10}}});
-  EXPECT_EQ(ReasonOf(Refusal(Of("a", 3))), Reason::kQueueFull);
-  EXPECT_EQ(ReasonOf(Refusal(Of("a", 3, 11))), Reason::kTooLarge);
-  script_->Open();
-  for (int id : {1, 2, 3}) EXPECT_TRUE(answers_.Get(id).ok()) << "what is admitted stays so";
-  engine_->SetTenants({{"a", {.max_queued_bytes = 2000}}});
-  EXPECT_EQ(ReasonOf(Refusal(Of("a", 4, 16))), Reason::kTooLarge) << "four tensors of 512 bytes";
-  Submit(Of("a", 4, 8), 4);
-  EXPECT_TRUE(answers_.Get(4).ok());
-  EXPECT_EQ(ReasonOf(Refusal(Of("a", 5, 12))), Reason::kQueueFull) << "the answers are still here";
-  answers_.Clear();
-  Submit(Of("a", 5, 12), 5);
-  EXPECT_EQ(Refusals(Reason::kQueueFull), 3u);
-  EXPECT_EQ(Refusals(Reason::kTooLarge), 2u);
-}
-
 TEST_F(EngineTenantsTest, WhatWaitsFollowsNewWeights) {
   options_.max_batch_requests = 1;
   predict_ = [](int64_t) { return PredictedTime{.own_us = 1000}; };
@@ -92,33 +65,8 @@ TEST_F(EngineTenantsTest, WhatWaitsFollowsNewWeights) {
   EXPECT_NEAR(static_cast<double>(of_a), 30, 1);
 }
 
-// Runs of one tenant take four times as long as was predicted, so it has a turn for each four of
-// the other's.
-TEST_F(EngineTenantsTest, WhoIsPredictedBadlyOwesTheRest) {
-  options_.max_batch_requests = 1;
-  predict_ = [](int64_t) { return PredictedTime{.batch_us = 0, .own_us = 100'000}; };
-  Start();
-  script_->SetHook([this](const Marks& marks) {
-    script_->compute_us = marks.at(0) < 200 ? 400'000 : 100'000;
-    return absl::OkStatus();
-  });
-  Occupy();
-  for (int i = 0; i < 20; ++i) {
-    Submit(Of("a", 100 + i), 100 + i);
-    Submit(Of("b", 200 + i), 200 + i);
-  }
-  script_->Open();
-  for (int i = 0; i < 20; ++i) {
-    EXPECT_TRUE(answers_.Get(100 + i).ok());
-    EXPECT_TRUE(answers_.Get(200 + i).ok());
-  }
-  const auto batches = script_->batches();
-  const auto of_a = std::count_if(batches.begin() + 1, batches.begin() + 21,
-                                  [](const Marks& marks) { return marks.at(0) < 200; });
-  EXPECT_NEAR(static_cast<double>(of_a), 4, 1);
-}
-
-// Nor does it gain by cancelling them late.
+// Whose runs take four times as long as was predicted has a turn for each four of another's, also
+// if it cancels them late.
 TEST_F(EngineTenantsTest, WhatIsEndedIsOwedToo) {
   options_.max_batch_requests = 1;
   predict_ = [](int64_t) { return PredictedTime{.batch_us = 0, .own_us = 100'000}; };
@@ -149,26 +97,6 @@ TEST_F(EngineTenantsTest, WhatIsEndedIsOwedToo) {
   const auto of_a = std::count_if(batches.begin() + 1, batches.begin() + 21,
                                   [](const Marks& marks) { return marks.at(0) < 200; });
   EXPECT_NEAR(static_cast<double>(of_a), 4, 1);
-}
-
-TEST_F(EngineTenantsTest, ThereMayBeVeryManyTenants) {
-  options_.max_queued_requests = 3000;
-  predict_ = [](int64_t) { return PredictedTime{.own_us = 100}; };
-  Start();
-  Occupy();
-  const auto terms = [](double weight) {
-    std::map<std::string, TenantTerms> tenants;
-    for (int i = 0; i < 100'000; ++i) {
-      tenants["tenant-" + std::to_string(i)] = {.weight = weight, .max_queued_requests = 1};
-    }
-    return tenants;
-  };
-  engine_->SetTenants(terms(0.001));
-  for (int id = 0; id < 2000; ++id) Submit(Of("tenant-" + std::to_string(50 * id), id), id);
-  EXPECT_EQ(ReasonOf(Refusal(Of("tenant-50", 1))), Reason::kQueueFull);
-  script_->Open();
-  for (const double weight : {1000, 1}) engine_->SetTenants(terms(weight));
-  for (int id = 0; id < 2000; ++id) ASSERT_TRUE(answers_.Get(id).ok());
 }
 
 // Callers of many names while the terms change all the time, and are what no file should say.

@@ -112,34 +112,6 @@ TEST_F(EngineTest, BatchesCompatibleRequestsPastIncompatibleOnes) {
   EXPECT_EQ(answers_.Get(3)->report.batch.tokens, 13);
 }
 
-TEST_F(EngineTest, ServesHigherPrioritiesFirstAndEqualOnesInOrder) {
-  options_.max_batch_requests = 1;
-  Start();
-  Occupy();
-  for (int mark = 1; mark <= 6; ++mark) {
-    AttentionRequest request = Request(mark);
-    constexpr Priority kPriorities[] = {Priority::kLow, Priority::kNormal, Priority::kHigh};
-    request.call.priority = kPriorities[mark % 3];
-    Submit(std::move(request), mark);
-  }
-  script_->Open();
-  for (int mark = 1; mark <= 6; ++mark) ASSERT_TRUE(answers_.Get(mark).ok());
-  EXPECT_EQ(script_->batches(), (std::vector<Marks>{{-1}, {2}, {5}, {1}, {4}, {3}, {6}}));
-}
-
-TEST_F(EngineTest, KeepsBatchesWithinTheTokenBudgetAndRunsLargerRequestsAlone) {
-  options_.max_batch_tokens = 10;
-  Start();
-  Occupy();
-  Submit(Request(1, 6), 1);
-  Submit(Request(2, 20), 2);
-  Submit(Request(3, 5), 3);  // does not fit beside 1
-  Submit(Request(4, 4), 4);  // does
-  script_->Open();
-  for (int id : {1, 2, 3, 4}) ASSERT_TRUE(answers_.Get(id).ok());
-  EXPECT_EQ(script_->batches(), (std::vector<Marks>{{-1}, {1, 4}, {2}, {3}}));
-}
-
 TEST_F(EngineTest, RefusesWhatDoesNotFitAndAdmitsItLater) {
   options_.max_queued_requests = 2;
   Start();
@@ -304,23 +276,7 @@ TEST_F(EngineTest, DoesNotDelayAFullBatch) {
   EXPECT_EQ(script_->batches(), (std::vector<Marks>{{1, 2}}));
 }
 
-// Otherwise the device would be idle until the first request's delay is over.
-TEST_F(EngineTest, DoesNotDelayAFullBatchBehindAYoungRequest) {
-  options_.max_batch_requests = 2;
-  options_.batch_delay = seconds(60);
-  Start();
-  Submit(Request(1), 1);
-  Submit(Request(2, 4, 2, 8), 2);
-  Submit(Request(3, 4, 2, 8), 3);
-  ASSERT_TRUE(answers_.Get(2).ok());
-  ASSERT_TRUE(answers_.Get(3).ok());
-  EXPECT_EQ(answers_.count(1), 0u);
-  clock_->Advance(seconds(60));
-  ASSERT_TRUE(answers_.Get(1).ok());
-  EXPECT_EQ(script_->batches(), (std::vector<Marks>{{2, 3}, {1}}));
-}
-
-// Nor does a younger request of higher priority hold up one that has waited long enough.
+// A younger request of higher priority does not hold up one that has waited long enough.
 TEST_F(EngineTest, EveryRequestWaitsForItsOwnDelayOnly) {
   options_.batch_delay = milliseconds(5);
   Start();
