@@ -7,9 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/error.h"
 #include "engine/forecast/memory.h"
-#include "engine/loop/engine_loop.h"
 #include "tests/support/attention/spec.h"
 #include "tests/support/seeded.h"
 #include "tests/unit/loop/fake_device.h"
@@ -29,18 +27,6 @@ TEST(DeviceMemoryTest, InABatchWhatIsOwnAddsUpAndWhatIsSharedIsThereOnce) {
   const MemoryNeed most{.own = Count::kMost, .shared = 1};
   EXPECT_EQ(most.bytes(), Count::kMost);
   EXPECT_EQ((most + both).own, Count::kMost);
-}
-
-TEST(DeviceBudgetTest, WeightsTakeTheirPart) {
-  DeviceBudget budget;
-  EXPECT_EQ(budget.for_runs(), DeviceBudget::kNone) << "no bound until one is set";
-  budget.SetMost(100);
-  EXPECT_TRUE(budget.TakeWeights(60));
-  EXPECT_FALSE(budget.TakeWeights(41));
-  EXPECT_EQ(budget.for_runs(), 40);
-  EXPECT_TRUE(budget.TakeWeights(40));
-  EXPECT_EQ(budget.weights(), 100);
-  EXPECT_EQ(budget.for_runs(), 0);
 }
 
 class SizedDevice : public FakeDevice {
@@ -63,32 +49,6 @@ TEST(DeviceBudgetTest, ByDefaultItIsAShareOfTheMemory) {
   EXPECT_EQ(AutomaticDeviceBytes(SizedDevice(80 * kGiB, true)), 75 * kGiB);
   EXPECT_EQ(AutomaticDeviceBytes(SizedDevice(8 * kGiB, true)), 7 * kGiB);
   EXPECT_EQ(AutomaticDeviceBytes(SizedDevice(0, true)), DeviceBudget::kNone) << "unknown";
-}
-
-class HeavyModel : public FakeModel {
- public:
-  HeavyModel() : FakeModel("heavy") { heavy_.weight_bytes = 600; }
-  const ModelInfo& info() const override { return heavy_; }
-
- private:
-  ModelInfo heavy_;
-};
-
-TEST(LoadModelTest, WeightsThatDoNotFitNextToTheOthersAreRefusedWithTheFigures) {
-  auto script = std::make_shared<FakeScript>();
-  script->make_model = [](const ModelSource&) { return std::make_shared<HeavyModel>(); };
-  FakeDevice device(script);
-  DeviceBudget budget;
-  budget.SetMost(1000);
-  auto first = LoadModel(device, {.name = "first", .directory = "present"}, budget);
-  ASSERT_TRUE(first.ok()) << first.status();
-  EXPECT_EQ(budget.for_runs(), 400);
-  auto second = LoadModel(device, {.name = "second", .directory = "present"}, budget);
-  EXPECT_EQ(ReasonOf(second.status()), Reason::kTooLarge);
-  EXPECT_EQ(
-      second.status().message(),
-      "the weights of model \"second\" take 600 bytes of the device's memory, and 400 of 1000 "
-      "are free (--max-device-bytes)");
 }
 
 // ---- Predictions. tests/unit/forecast/measured_memory_test.cc compares them with the heap.
