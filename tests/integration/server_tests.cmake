@@ -13,7 +13,7 @@ castor_test(server_test
           server_hostile_test.cc server_kernels_test.cc server_oip_test.cc server_lifecycle_test.cc
           observed/server_load_report_test.cc
           observed/server_metrics_test.cc server_reflection_test.cc
-          server_shared_memory_faults_test.cc server_shared_memory_test.cc
+          shared_memory/server_shared_memory_faults_test.cc shared_memory/server_shared_memory_test.cc
           server_stream_test.cc server_transport_test.cc
   LIBS castor_server_fixture castor_client castor_twins PkgConfig::nghttp2
   LABELS integration)

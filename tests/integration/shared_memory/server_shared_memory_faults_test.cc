@@ -4,7 +4,7 @@
 #include <string>
 #include <thread>
 
-#include "tests/integration/shared_memory_fixture.h"
+#include "tests/integration/shared_memory/fixture.h"
 
 namespace castor::testing {
 namespace {

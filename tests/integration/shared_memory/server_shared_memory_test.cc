@@ -8,7 +8,7 @@
 
 #include "castor/v1/model.grpc.pb.h"
 #include "castor/v1/server.grpc.pb.h"
-#include "tests/integration/shared_memory_fixture.h"
+#include "tests/integration/shared_memory/fixture.h"
 #include "tests/support/seeded.h"
 
 namespace castor::testing {
