@@ -1,0 +1,141 @@
+"""What the server refuses, as exceptions: one class for each reason of proto/README.md's list."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from castor.rpc import error_details_pb2, status_pb2
+
+
+class CastorError(Exception):
+    """A call that failed.
+
+    `reason` is empty when castor-server did not send one: the error then comes from gRPC or from
+    something in between, and does not say whether the call was run.
+    """
+
+    code: grpc.StatusCode = grpc.StatusCode.UNKNOWN
+    reason: str = ""
+    field: str = ""  # the path of the field to blame, such as "query.shape[2]"
+    message: str = ""
+    retry_after: float | None = None  # seconds, if a later retry makes sense
+    request_id: str = ""
+    error_id: str = ""  # of an INTERNAL error: the server's log has it too
+    index: int | None = None  # of many inputs: the first one of the request that failed
+
+    def __str__(self) -> str:
+        named = not self.field or self.message.startswith(self.field)
+        where = "" if named else f" at {self.field}"
+        which = f" (inputs from {self.index})" if self.index is not None else ""
+        return f"{self.reason or self.code.name}{where}: {self.message}{which}"
+
+
+class InvalidFieldError(CastorError, ValueError): ...
+
+
+class MalformedMessageError(CastorError, ValueError): ...
+
+
+class NonFiniteInputError(CastorError, ValueError): ...
+
+
+class ModelNotFoundError(CastorError, LookupError): ...
+
+
+class RegionNotFoundError(CastorError, LookupError): ...
+
+
+class KernelNotAvailableError(CastorError): ...
+
+
+class ModelControlOffError(CastorError): ...
+
+
+class RegionExistsError(CastorError): ...
+
+
+class SharedMemoryOffError(CastorError): ...
+
+
+class QueueFullError(CastorError): ...
+
+
+class TooLargeError(CastorError, ValueError): ...
+
+
+class OutOfMemoryError(CastorError, MemoryError): ...
+
+
+class TooManyRegionsError(CastorError): ...
+
+
+class DeadlineExceededError(CastorError, TimeoutError): ...
+
+
+class CancelledError(CastorError): ...
+
+
+class DrainingError(CastorError, ConnectionError): ...
+
+
+class UnavailableError(CastorError, ConnectionError):
+    """Nobody answered: of gRPC, without a reason."""
+
+
+class NotServedError(CastorError, NotImplementedError): ...
+
+
+class UnauthenticatedError(CastorError, PermissionError): ...
+
+
+class PermissionDeniedError(CastorError, PermissionError): ...
+
+
+class InternalError(CastorError): ...
+
+
+# "INVALID_FIELD": InvalidFieldError, and so on. UNAVAILABLE is a code, as some others are too.
+_CLASSES = {
+    "".join("_" + c if c.isupper() else c.upper() for c in kind.__name__[: -len("Error")])[1:]: kind
+    for kind in CastorError.__subclasses__()
+}
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+def from_status(status: status_pb2.Status) -> CastorError:
+    """Reads the details; what is missing or malformed leaves its attributes empty."""
+    found: dict[str, Any] = {}
+    for detail in status.details:
+        kind = getattr(error_details_pb2, detail.type_url.rpartition(".")[2], None)
+        if kind is None:
+            continue
+        try:
+            message = kind.FromString(detail.value)
+        except DecodeError:
+            continue
+        if kind is error_details_pb2.ErrorInfo:
+            found |= {"reason": message.reason, "error_id": message.metadata.get("error_id", "")}
+        elif kind is error_details_pb2.BadRequest and message.field_violations:
+            found["field"] = message.field_violations[0].field
+        elif kind is error_details_pb2.RetryInfo:
+            found["retry_after"] = message.retry_delay.ToTimedelta().total_seconds()
+        elif kind is error_details_pb2.RequestInfo:
+            found["request_id"] = message.request_id
+    code = _CODES.get(status.code, grpc.StatusCode.UNKNOWN)
+    error = _CLASSES.get(found.get("reason") or code.name, CastorError)(status.message)
+    vars(error).update(found, code=code, message=status.message)
+    return error
+
+
+def from_rpc(call: Any) -> CastorError:
+    """From what a failed call of grpc or grpc.aio raises."""
+    for key, value in call.trailing_metadata() or ():
+        if key == "grpc-status-details-bin":
+            try:
+                return from_status(status_pb2.Status.FromString(value))
+            except DecodeError:
+                break
+    return from_status(status_pb2.Status(code=call.code().value[0], message=call.details() or ""))

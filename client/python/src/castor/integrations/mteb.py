@@ -1,0 +1,46 @@
+"""castor.integrations.mteb.CastorEncoder: an MTEB model, to measure what kernels cost in quality.
+
+Needs mteb 2 and torch. mteb.evaluate(CastorEncoder("127.0.0.1:50051"), tasks) runs it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from mteb.models import ModelMeta
+from mteb.types import PromptType
+
+from castor import SentenceTransformer
+
+
+class CastorEncoder:
+    """`options` are those of Client.encode: kernel, normalize_embeddings, precision and so on."""
+
+    def __init__(
+        self, target: str = "127.0.0.1:50051", model: str = "", *, name: str = "", **options: Any
+    ) -> None:
+        self._encoder = SentenceTransformer(target, model)
+        self._options = options
+        # Results are kept by name: "castor/minilm", or that which says more.
+        name = name or f"castor/{model or 'default'}"
+        self.mteb_model_meta = ModelMeta.create_empty({"name": name, "revision": "served"})
+
+    def encode(self, inputs: Any, *, prompt_type: PromptType | None = None, **_: Any) -> Any:
+        texts = [text for batch in inputs for text in batch["text"]]
+        client, model = self._encoder.client, self._encoder.model
+        if prompt_type == PromptType.query:
+            encode = client.encode_query
+        else:
+            encode = client.encode_document
+        return np.asarray(encode(texts, model=model, **self._options))
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
+        import torch
+
+        return torch.from_numpy(self._encoder.similarity(embeddings1, embeddings2))
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
+        import torch
+
+        return torch.from_numpy(self._encoder.similarity_pairwise(embeddings1, embeddings2))

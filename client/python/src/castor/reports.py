@@ -1,0 +1,137 @@
+"""What every answer says about how it was computed; and the answers that have several parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from castor import kernels
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Microseconds; see report.proto."""
+
+    decode_us: float
+    queue_us: float
+    copy_in_us: float
+    compute_us: float
+    copy_out_us: float
+    total_us: float
+
+
+@dataclass(frozen=True)
+class Batch:
+    requests: int
+    tokens: int
+    padded_tokens: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    workspace_bytes: int
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """The measured error of an approximate kernel."""
+
+    rows: int
+    relative_error: float
+    probe_us: float
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A kernel that the automatic choice ran first, and whose error was too large."""
+
+    kernel: kernels.Kernel | None
+    measured_us: float
+    relative_error: float
+
+
+@dataclass(frozen=True)
+class Report:
+    request_id: str
+    model: str  # of encoders
+    kernel_name: str  # "improved_clustered"
+    kernel: kernels.Kernel | None  # with every default resolved
+    device: str
+    backend: str
+    predicted_us: float
+    measured_us: float
+    rejected: tuple[Rejected, ...]
+    timing: Timing
+    batch: Batch
+    memory: Memory
+    fidelity: Fidelity | None = None
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Rows, and what became of each text on the way."""
+
+    rows: NDArray[Any]
+    token_counts: NDArray[np.int64]
+    truncated: NDArray[np.bool_]
+    reports: tuple[Report, ...]  # one for each request that the texts were sent in
+
+
+@dataclass(frozen=True)
+class Spans:
+    """One row for each range, in order."""
+
+    rows: NDArray[np.float32]
+    tokens: list[tuple[int, int]]  # that were pooled; none of what is only whitespace
+    truncated: list[bool]  # whether tokens of the range are missing
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """Rows in compressed form, as scipy.sparse.csr_matrix((values, indices, indptr)) takes them."""
+
+    indices: NDArray[np.int32]
+    values: NDArray[np.float32]
+    indptr: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Attention:
+    output: NDArray[Any]
+    log_sum_exp: NDArray[np.float32] | None
+    report: Report
+
+
+def _same(kind: type[T], message: Any) -> T:
+    """A dataclass whose fields are the message's."""
+    return kind(**{field.name: getattr(message, field.name) for field in fields(kind)})  # type: ignore[arg-type]
+
+
+def read(answer: Any) -> Report:
+    """Of an EncodeResponse or an AttendResponse."""
+    kernel = answer.kernel
+    has_fidelity = "fidelity" in answer.DESCRIPTOR.fields_by_name and answer.HasField("fidelity")
+    return Report(
+        request_id=answer.request_id,
+        model=getattr(answer, "model", ""),
+        kernel_name=kernels.name_of(kernel.name),
+        kernel=kernels.read(kernel),
+        device=kernel.device,
+        backend=kernel.backend,
+        predicted_us=kernel.predicted_us,
+        measured_us=kernel.measured_us,
+        rejected=tuple(
+            Rejected(kernels.read(each), each.measured_us, each.relative_error)
+            for each in kernel.rejected
+        ),
+        timing=_same(Timing, answer.timing),
+        batch=_same(Batch, answer.batch),
+        memory=_same(Memory, answer.memory),
+        fidelity=_same(Fidelity, answer.fidelity) if has_fidelity else None,
+    )

@@ -1,0 +1,157 @@
+"""sentence-transformers' SentenceTransformer (6.x), computed by a server."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from castor import tensors
+from castor.client import Client
+
+
+class SentenceTransformer:
+    """A drop-in: castor.SentenceTransformer(target, model). Takes Client's keywords, or a Client.
+
+    `batch_size`, `pool` and `chunk_size` are ignored, since the server makes the batches; so is
+    `device`, with a warning. similarity() returns arrays for arrays and tensors for tensors.
+    """
+
+    similarity_fn_name = "cosine"
+
+    def __init__(
+        self,
+        target: str | Client = "127.0.0.1:50051",
+        model: str = "",
+        *,
+        truncate_dim: int | None = None,
+        **client: Any,
+    ) -> None:
+        self.client = target if isinstance(target, Client) else Client(target, **client)
+        self.model = model
+        self.truncate_dim = truncate_dim
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        return {prompt.name: prompt.text for prompt in self._info.prompts}
+
+    @property
+    def default_prompt_name(self) -> str | None:
+        return self._info.default_prompt or None
+
+    @property
+    def max_seq_length(self) -> int:
+        return int(self._info.max_tokens)
+
+    def get_embedding_dimension(self) -> int:
+        return int(self.truncate_dim or self._info.dimensions or self._info.hidden_size)
+
+    get_sentence_embedding_dimension = get_embedding_dimension
+
+    def encode(
+        self,
+        inputs: str | Iterable[str],
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        batch_size: int = 32,
+        show_progress_bar: bool | None = None,
+        output_value: str = "sentence_embedding",
+        precision: str = "float32",
+        convert_to_numpy: bool = True,
+        convert_to_tensor: bool = False,
+        device: Any = None,
+        normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
+        pool: Any = None,
+        chunk_size: int | None = None,
+        **options: Any,
+    ) -> Any:
+        """An array, a tensor or a list of tensors; of one text its row. `options`: Client's."""
+        if device is not None:
+            warnings.warn("device is ignored: the server has its own", stacklevel=2)
+        texts = inputs if isinstance(inputs, str) else list(inputs)
+        everything = {
+            "model": self.model,
+            "prompt_name": prompt_name,
+            "prompt": prompt,
+            "show_progress_bar": show_progress_bar,
+            **options,
+        }
+        if output_value == "token_embeddings":
+            rows: Any = []
+            if len(texts) or isinstance(texts, str):
+                rows = self.client.encode_tokens(texts, normalize_embeddings=False, **everything)
+            rows = [_tensor(row) for row in rows]
+            return rows[0] if isinstance(texts, str) else rows
+        if output_value != "sentence_embedding":
+            raise ValueError(f"output_value {output_value!r} is not one that a server gives")
+        rows = self._rows(
+            texts, normalize_embeddings, truncate_dim or self.truncate_dim, precision, everything
+        )
+        if convert_to_tensor:
+            return _tensor(rows)
+        if not convert_to_numpy:
+            return _tensor(rows) if isinstance(texts, str) else list(_tensor(rows))
+        return rows
+
+    def encode_query(self, inputs: str | Iterable[str], **options: Any) -> Any:
+        """encode() with the prompt "query", if the model has one; else none."""
+        return self.encode(inputs, **self._with_prompt(["query"], options))
+
+    def encode_document(self, inputs: str | Iterable[str], **options: Any) -> Any:
+        """encode() with the first there is of the prompts "document", "passage", "corpus"."""
+        return self.encode(inputs, **self._with_prompt(["document", "passage", "corpus"], options))
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """[n, m] cosines."""
+        first, second = _unit(embeddings1), _unit(embeddings2)
+        return _like(embeddings1, first @ second.T)
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """[n] cosines of rows with rows."""
+        return _like(embeddings1, (_unit(embeddings1) * _unit(embeddings2)).sum(-1))
+
+    @property
+    def _info(self) -> Any:
+        return self.client.model(self.model)
+
+    def _with_prompt(self, names: list[str], options: dict[str, Any]) -> dict[str, Any]:
+        if options.get("prompt_name") is None and options.get("prompt") is None:
+            found = next((name for name in names if name in self.prompts), "")
+            options["prompt_name"] = found
+        return options
+
+    def _rows(
+        self,
+        texts: str | list[str],
+        normalize: bool,
+        dim: int | None,
+        precision: str,
+        options: dict[str, Any],
+    ) -> NDArray[Any]:
+        if dim is None or normalize:
+            # False leaves rows as the model's modules make them, which may be of unit length.
+            options |= {"normalize_embeddings": normalize or None, "precision": precision}
+            return self.client.encode(texts, truncate_dim=dim, **options)
+        # The server would cut first and normalise then; the class does not normalise again.
+        rows = self.client.encode(texts, **options)[..., :dim]
+        return rows if precision == "float32" else tensors.quantize(rows, precision)
+
+
+def _tensor(rows: NDArray[Any]) -> Any:
+    import torch
+
+    return torch.from_numpy(np.ascontiguousarray(rows))
+
+
+def _unit(rows: Any) -> NDArray[np.float32]:
+    array = np.atleast_2d(np.asarray(rows, np.float32))
+    norms = np.linalg.norm(array, axis=-1, keepdims=True)
+    return array / np.maximum(norms, np.float32(1e-12))  # type: ignore[no-any-return]
+
+
+def _like(given: Any, result: NDArray[Any]) -> Any:
+    return _tensor(result) if hasattr(given, "detach") else result

@@ -1,0 +1,110 @@
+"""Arrays as tensors of messages, and back; and what is computed on them on this side."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from castor.v1 import tensor_pb2
+
+_DTYPES: dict[int, str] = {
+    tensor_pb2.FLOAT32: "<f4",
+    tensor_pb2.FLOAT16: "<f2",
+    tensor_pb2.BFLOAT16: "<u2",  # numpy has no bfloat16: its bits
+    tensor_pb2.INT32: "<i4",
+    tensor_pb2.INT64: "<i8",
+    tensor_pb2.INT8: "i1",
+    tensor_pb2.UINT8: "u1",
+}
+_FLOATS = {"float32": tensor_pb2.FLOAT32, "float16": tensor_pb2.FLOAT16}
+
+
+def as_array(name: str, values: Any) -> tuple[NDArray[Any], tensor_pb2.DataType]:
+    """The elements, contiguous and little-endian, and their DataType. Copies only if it must.
+
+    Takes numpy arrays (ml_dtypes' bfloat16 too) and CPU tensors of any library with DLPack.
+    """
+    if not isinstance(values, np.ndarray):
+        if hasattr(values, "detach"):  # torch's, of which DLPack refuses those with gradients
+            values = values.detach()
+        if str(getattr(values, "dtype", "")) == "torch.bfloat16":  # numpy's DLPack has none
+            bits = values.contiguous().view(sys.modules["torch"].int16)
+            return np.from_dlpack(bits).view("<u2"), tensor_pb2.BFLOAT16
+        values = np.from_dlpack(values) if hasattr(values, "__dlpack__") else np.asarray(values)
+    array = np.ascontiguousarray(values)
+    if array.dtype.name == "bfloat16":
+        return array.view("<u2"), tensor_pb2.BFLOAT16
+    if array.dtype.name not in _FLOATS:
+        raise TypeError(f"{name} is {array.dtype}: use float32, float16 or bfloat16")
+    dtype = _FLOATS[array.dtype.name]
+    return array.astype(_DTYPES[dtype], copy=False), dtype
+
+
+def to_message(name: str, values: Any) -> tensor_pb2.Tensor:
+    array, dtype = as_array(name, values)
+    return tensor_pb2.Tensor(dtype=dtype, shape=array.shape, raw=array.tobytes())
+
+
+def from_message(tensor: tensor_pb2.Tensor) -> NDArray[Any]:
+    """A view of the message's bytes, read-only; of BFLOAT16 its values as float32."""
+    array = np.frombuffer(tensor.raw, _DTYPES[tensor.dtype]).reshape(tuple(tensor.shape))
+    return from_bits(array) if tensor.dtype == tensor_pb2.BFLOAT16 else array
+
+
+def from_bits(array: NDArray[Any]) -> NDArray[np.float32]:
+    """bfloat16 as float32, which holds each of its values."""
+    bits: NDArray[Any] = array.astype("<u4") << 16
+    return bits.view("<f4")
+
+
+def quantize(rows: NDArray[Any], precision: str, ranges: Any = None) -> NDArray[Any]:
+    """sentence-transformers' quantize_embeddings. ranges: [2, dim], default: those of `rows`."""
+    if precision in ("binary", "ubinary"):
+        bits: NDArray[Any] = np.packbits(rows > 0, axis=-1)
+        signed: NDArray[Any] = (bits ^ 128).view(np.int8)
+        return bits if precision == "ubinary" else signed
+    if precision not in ("int8", "uint8"):
+        raise ValueError(f"precision {precision!r} is not float32, int8, uint8, binary or ubinary")
+    if ranges is None and len(rows) < 2:
+        raise ValueError(f"precision {precision!r} needs ranges, or two texts at least")
+    lower, upper = (rows.min(0), rows.max(0)) if ranges is None else np.asarray(ranges, "<f4")
+    steps = (upper - lower) / np.float32(255)
+    levels: NDArray[Any] = np.clip(
+        np.floor((rows - lower) / np.where(steps == 0, 1, steps)), 0, 255
+    )
+    return levels.astype(np.uint8) if precision == "uint8" else (levels - 128).astype(np.int8)
+
+
+def merge(
+    outputs: Sequence[Any], log_sum_exps: Sequence[Any]
+) -> tuple[NDArray[Any], NDArray[np.float32]]:
+    """Answers over disjoint sets of keys as the one over all of them: (output, log_sum_exp).
+
+    A part in which a row sees no key (-Inf) adds nothing to it, whatever its output holds. Where
+    all are such, the row is zeros and -Inf. Sums are float64, rounded once.
+    """
+    if not outputs or len(outputs) != len(log_sum_exps):
+        raise ValueError(f"{len(outputs)} outputs and {len(log_sum_exps)} log_sum_exps")
+    first, logs = np.asarray(outputs[0]), [np.asarray(log, np.float32) for log in log_sum_exps]
+    for part, (output, log) in enumerate(zip(outputs, logs)):
+        if np.shape(output) != first.shape or log.shape != first.shape[:-1]:
+            raise ValueError(
+                f"part {part}: output {np.shape(output)} with log_sum_exp {log.shape} does not go "
+                f"with part 0's output {first.shape}"
+            )
+    most = np.max(logs, axis=0).astype(np.float64)
+    finite = np.where(np.isneginf(most), 0, most)
+    rows, total = np.zeros(first.shape), np.zeros(most.shape)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for output, log in zip(outputs, logs):
+            weight = np.exp(log - finite)
+            seen = ~np.isneginf(log)[..., None]
+            rows += np.where(seen, weight[..., None] * np.asarray(output, np.float64), 0)
+            total += weight
+        rows /= np.where(total == 0, 1, total)[..., None]
+        merged = (finite + np.log(total)).astype(np.float32)
+    return rows.astype(first.dtype), merged

@@ -1,0 +1,85 @@
+"""Servers for the tests. CASTOR_SERVER_PROGRAM names castor-server, by default the build's."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import castor
+
+ROOT = Path(__file__).resolve().parents[3]
+GOLDEN = ROOT / "tests/golden/encoder"
+MINILM = ROOT / ".deps/minilm"
+PROGRAM = os.environ.get("CASTOR_SERVER_PROGRAM", str(ROOT / "build/server/castor-server"))
+sys.path.insert(0, str(ROOT / "tests/hostile"))  # authority.py: certificates
+
+
+class Server:
+    """castor-server on a port of its own, or on the one given."""
+
+    def __init__(self, *arguments: str, port: int = 0) -> None:
+        fixed = ["--metrics-listen", "off", "--device", "cpu", "--cost-model-budget", "0s"]
+        command = [PROGRAM, "--listen", f"127.0.0.1:{port}", *fixed, *arguments]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert self.process.stderr
+        self.log = []
+        for line in self.process.stderr:
+            self.log.append(line)
+            if found := re.search(r"listening grpc=127\.0\.0\.1:(\d+)", line):
+                self.port = int(found[1])
+                break
+        else:
+            raise RuntimeError("".join(self.log))
+        # Nobody reads on: the server must not wait for that.
+        self._drain = subprocess.Popen(
+            ["cat"], stdin=self.process.stderr, stdout=subprocess.DEVNULL
+        )
+        self.target = f"127.0.0.1:{self.port}"
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        self.process.send_signal(number)
+        self.process.wait(30)
+        self._drain.wait(30)
+
+
+@pytest.fixture(scope="session")
+def prompted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MiniLM with prompts."""
+    folder = tmp_path_factory.mktemp("prompted")
+    for path in MINILM.iterdir():
+        if path.name != "config_sentence_transformers.json":
+            (folder / path.name).symlink_to(path)
+    prompts = {"query": "query: ", "passage": "passage: ", "other": "Something else. "}
+    config = {"prompts": prompts, "default_prompt_name": "other", "similarity_fn_name": "cosine"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def server(prompted: Path) -> Iterator[Server]:
+    heads = GOLDEN / "heads"
+    models = {
+        "minilm": MINILM,
+        "prompted": prompted,
+        "cross": heads / "cross_encoder",
+        "labels": heads / "bert_sequences",
+        "splade": heads / "splade_bert",
+    }
+    arguments = [f"--model={name}={path}" for name, path in models.items()]
+    running = Server("--shared-memory", *arguments)
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[castor.Client]:
+    with castor.Client(server.target) as made:
+        yield made

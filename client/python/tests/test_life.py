@@ -1,0 +1,173 @@
+"""Credentials, restarts, forks, interrupts: a client's life."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from authority import Authority, caller_entry, callers_file
+from conftest import MINILM, Server
+
+import castor
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(str(tmp_path_factory.mktemp("ca")))
+
+
+def test_tls_and_tokens(authority: Authority, tmp_path: Path) -> None:
+    certificate, key = authority.issue("server")
+    callers, token_file = tmp_path / "callers.toml", tmp_path / "token"
+    callers.write_text(callers_file(caller_entry("mine", "right"), caller_entry("mine", "next")))
+    token_file.write_text("right\n")
+    server = Server(
+        "--tls-certificate",
+        certificate,
+        "--tls-key",
+        key,
+        "--auth-tokens",
+        str(callers),
+        f"--model=minilm={MINILM}",
+        "--shared-memory",
+    )
+    tls = castor.TLS(ca_file=authority.path)
+    with castor.Client(server.target, tls=tls, token_file=str(token_file)) as client:
+        assert client.encode("a").shape == (384,)
+        with client.shared_memory(64) as memory:
+            assert memory.key.startswith("/mine:castor-")
+        token_file.write_text("wrong\n")
+        client._security._token_file._read = -1e9  # what was read is old
+        with pytest.raises(castor.UnauthenticatedError):
+            client.encode("a")
+        token_file.write_text("next\n")
+        client._security._token_file._read = -1e9
+        assert client.encode("a").shape == (384,)
+        token_file.unlink()
+        client._security._token_file._read = -1e9
+        assert client.encode("a").shape == (384,)  # with the last one
+    with castor.Client(server.target, tls=tls) as client:
+        with pytest.raises(castor.UnauthenticatedError):
+            client.encode("a")
+    with castor.Client(server.target, timeout=3) as client, pytest.raises(castor.UnavailableError):
+        client.encode("a")
+    with pytest.raises(FileNotFoundError, match="no-token"):
+        castor.Client(server.target, tls=tls, token_file="no-token").encode("a")
+    with pytest.raises(FileNotFoundError, match="no-ca"):
+        castor.Client(server.target, tls=castor.TLS(ca_file="no-ca")).encode("a")
+    server.stop()
+
+
+def test_client_certificates_may_change(authority: Authority, tmp_path: Path) -> None:
+    stranger = Authority(str(tmp_path), "other")
+    certificate, key = authority.issue("server")
+    server = Server(
+        "--tls-certificate",
+        certificate,
+        "--tls-key",
+        key,
+        "--tls-client-ca",
+        authority.path,
+        f"--model=minilm={MINILM}",
+    )
+    files = {"certificate_file": stranger.issue("mine")[0], "key_file": stranger.issue("mine")[1]}
+    tls = castor.TLS(ca_file=authority.path, server_name="localhost", **files)
+    with castor.Client(server.target, tls=tls, timeout=3) as client:
+        with pytest.raises(castor.UnavailableError):
+            client.encode("a")
+        for new, old in zip(authority.issue("client"), files.values()):
+            os.replace(new, old)
+        client._security._pem._read = -1e9
+        assert client.encode("a").shape == (384,)
+    server.stop()
+
+
+def test_a_server_that_restarts_costs_no_call() -> None:
+    server = Server(f"--model=minilm={MINILM}")
+    client = castor.Client(server.target)
+    want = client.encode("a")
+    stream = client.encode_stream((f"text {i}" for i in range(2000)), in_flight=2)
+    first = next(stream)
+    server.stop(signal.SIGKILL)
+    started = threading.Event()
+
+    def restart() -> None:
+        nonlocal server
+        server = Server(f"--model=minilm={MINILM}", port=server.port)
+        started.set()
+
+    threading.Thread(target=restart).start()
+    rows = [first, *stream]
+    assert len(rows) == 2000 and started.is_set()
+    assert abs(rows[-1] - client.encode("text 1999")).max() < 2e-5
+    server.stop(signal.SIGKILL)
+    threading.Thread(target=restart).start()
+    assert abs(client.encode("a") - want).max() < 1e-6
+    client.close()
+    server.stop()
+
+
+def test_nobody_listens() -> None:
+    with castor.Client("127.0.0.1:1", timeout=30) as client:
+        with pytest.raises(castor.UnavailableError, match="refused|connect"):
+            client.encode("a")
+        with pytest.raises(castor.UnavailableError) as caught:
+            list(client.encode_stream(["a"]))
+        assert caught.value.index == 0
+
+
+def run(program: str, server: Server, **options) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-c", program, server.target],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **options,
+    )
+
+
+def test_forks(server: Server) -> None:
+    program = """
+import multiprocessing, sys, castor
+client = castor.Client(sys.argv[1])
+print(client.encode("a", model="minilm").shape)
+def work(i): return client.encode(["a"] * 3, model="minilm").shape
+with multiprocessing.get_context("fork").Pool(2) as pool: print(pool.map(work, range(4)))
+print(client.encode("a", model="minilm").shape)
+"""
+    out, err = run(program, server).communicate(timeout=60)
+    assert out.splitlines() == ["(384,)", str([(3, 384)] * 4), "(384,)"], err
+
+
+@pytest.mark.parametrize("what", ["stream", "call"])
+def test_an_interrupt_ends_it(server: Server, what: str) -> None:
+    program = """
+import itertools, sys, castor
+client = castor.Client(sys.argv[1])
+stream = client.encode_stream(("word " * 200 for _ in itertools.count()), model="minilm")
+next(stream)
+print("begun", flush=True)
+"""
+    call = 'client.encode(["word " * 200] * 20000, model="minilm")'
+    program += "for _ in stream: pass" if what == "stream" else call
+    process = run(program, server)
+    assert process.stdout and process.stdout.readline() == "begun\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=10)
+    assert err.rstrip().endswith("KeyboardInterrupt") and process.returncode == -signal.SIGINT, err
+
+
+def test_a_process_ends_without_close(server: Server) -> None:
+    program = """
+import sys, castor
+client = castor.Client(sys.argv[1])
+stream = client.encode_stream(["a"] * 1000, model="minilm")
+next(stream)
+"""
+    out, err = run(program, server).communicate(timeout=20)
+    assert (out, err) == ("", "")
