@@ -18,6 +18,7 @@ Parts, all by default, in this order:
   gpu       castor-gpu-check on the CPU's device
   chart     the Helm chart: golden renders, refusals, schemas of every supported Kubernetes
   clients   other languages' gRPC clients, and the rotation of certificates and tokens
+  python    the Python package with every Python, old and new libraries, and beside others
 Environment: JOBS overrides how many compilers run at once (default: one a core).
 TEXT
 }
@@ -37,12 +38,12 @@ while [ $# -gt 0 ]; do
       shift
       ;;
     -h | --help) usage; exit 0 ;;
-    release | seeds | asan | fuzz | hostile | gpu | chart | clients) parts+=("$1") ;;
+    release | seeds | asan | fuzz | hostile | gpu | chart | clients | python) parts+=("$1") ;;
     *) die "unknown part or option $1 (see --help)" ;;
   esac
   shift
 done
-[ ${#parts[@]} -gt 0 ] || parts=(release seeds asan fuzz hostile gpu chart clients)
+[ ${#parts[@]} -gt 0 ] || parts=(release seeds asan fuzz hostile gpu chart clients python)
 mkdir -p "$logs"
 jobs=${JOBS:-$(nproc)}
 
@@ -85,6 +86,8 @@ clients() {
   "$logs/venv/bin/python" tests/clients/run.py --server build/server/castor-server
   tests/rotation/run.py --build build
 }
+
+python() { client/python/tests/matrix.sh; }
 
 failed=()
 for part in "${parts[@]}"; do

@@ -29,7 +29,7 @@ install() { "$bin/uv" pip install --quiet --python "$bin/python" "$@"; }
 install "$scratch"/*.whl pytest "${with[@]}"
 
 if [ ${#with[@]} -eq 0 ]; then
-  install mypy ruff types-protobuf typing-extensions
+  install mypy==2.4.1 ruff==0.17.6 types-protobuf typing-extensions
   "$bin/ruff" check .
   "$bin/ruff" format --check .
   "$bin/mypy"

@@ -146,7 +146,8 @@ print("begun", flush=True)
     call = 'client.encode(["word " * 200] * 20000, model="minilm")'
     program += "for _ in stream: pass" if what == "stream" else call
     process = run(program, server)
-    assert process.stdout and process.stdout.readline() == "begun\n"
+    assert process.stdout and process.stderr
+    assert process.stdout.readline() == "begun\n", process.stderr.read()
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=10)
     assert err.rstrip().endswith("KeyboardInterrupt") and process.returncode == -signal.SIGINT, err

@@ -168,7 +168,7 @@ def test_a_window_sends_refused_requests_again() -> None:
     window = Window(2, timeout=2)
     first, second = (window.add(encoder_pb2.EncodeRequest(), 256 * i) for i in range(2))
     refusal = status(8, "QUEUE_FULL", 0.1)
-    assert window.take(answer(second, refusal)) == []
+    assert window.take(answer(second, status(4, "DEADLINE_EXCEEDED", 0.1))) == []
     assert window.take(answer(first)) == [second]
     with pytest.raises(castor.QueueFullError) as caught:
         window.take(answer(second, refusal))  # nothing else is in flight

@@ -152,9 +152,9 @@ class Client(Connection):
     ) -> Iterator[NDArray[Any]]:
         """One row for each text, of any number of texts, which are taken as they are needed.
 
-        Holds `in_flight` requests of up to 256 texts, and their answers. An error has the `index`
-        of the first text of its request. `ordered=False` gives rows as they come, a request's
-        together. Rows are views of their request's; copy those that you keep few of.
+        Holds `in_flight` requests of up to 256 texts (or 32 Ki characters), and their answers. An
+        error has the `index` of the first text of its request. `ordered=False` gives rows as they
+        come, a request's together. Rows are views of their request's; copy those that you keep.
         """
         timeout = options.get("timeout") or self.timeout
         window = Window(in_flight, timeout, ordered)

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from castor import tensors
 from castor.client import Client
 
+_PROMPTS = {"query": "", "document": ""}  # that every model has, if only these
+
 
 class SentenceTransformer:
     """A drop-in: castor.SentenceTransformer(target, model). Takes Client's keywords, or a Client.
@@ -36,7 +38,7 @@ class SentenceTransformer:
 
     @property
     def prompts(self) -> dict[str, str]:
-        return {prompt.name: prompt.text for prompt in self._info.prompts}
+        return _PROMPTS | {prompt.name: prompt.text for prompt in self._info.prompts}
 
     @property
     def default_prompt_name(self) -> str | None:
@@ -73,6 +75,8 @@ class SentenceTransformer:
         if device is not None:
             warnings.warn("device is ignored: the server has its own", stacklevel=2)
         texts = inputs if isinstance(inputs, str) else list(inputs)
+        if prompt_name in _PROMPTS and not self.prompts[prompt_name]:
+            prompt_name = ""  # which the server knows
         everything = {
             "model": self.model,
             "prompt_name": prompt_name,
@@ -98,12 +102,12 @@ class SentenceTransformer:
         return rows
 
     def encode_query(self, inputs: str | Iterable[str], **options: Any) -> Any:
-        """encode() with the prompt "query", if the model has one; else none."""
-        return self.encode(inputs, **self._with_prompt(["query"], options))
+        """encode() with the prompt "query"."""
+        return self.encode(inputs, **_with_prompt("query", options))
 
     def encode_document(self, inputs: str | Iterable[str], **options: Any) -> Any:
-        """encode() with the first there is of the prompts "document", "passage", "corpus"."""
-        return self.encode(inputs, **self._with_prompt(["document", "passage", "corpus"], options))
+        """encode() with the prompt "document"; unlike Client's, with no other name's."""
+        return self.encode(inputs, **_with_prompt("document", options))
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
         """[n, m] cosines."""
@@ -117,12 +121,6 @@ class SentenceTransformer:
     @property
     def _info(self) -> Any:
         return self.client.model(self.model)
-
-    def _with_prompt(self, names: list[str], options: dict[str, Any]) -> dict[str, Any]:
-        if options.get("prompt_name") is None and options.get("prompt") is None:
-            found = next((name for name in names if name in self.prompts), "")
-            options["prompt_name"] = found
-        return options
 
     def _rows(
         self,
@@ -139,6 +137,11 @@ class SentenceTransformer:
         # The server would cut first and normalise then; the class does not normalise again.
         rows = self.client.encode(texts, **options)[..., :dim]
         return rows if precision == "float32" else tensors.quantize(rows, precision)
+
+
+def _with_prompt(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    named = options.get("prompt_name") is not None or options.get("prompt") is not None
+    return options if named else {**options, "prompt_name": name}
 
 
 def _tensor(rows: NDArray[Any]) -> Any:

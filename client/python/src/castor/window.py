@@ -61,7 +61,7 @@ class Window:
         if error and slot:
             error.index = slot.start
             waits = any(s.answer is None and not s.refused and s is not slot for s in self._slots)
-            if isinstance(error, errors.QueueFullError) and error.retry_after and waits:
+            if error.retry_after and waits:
                 slot.refused = True
                 return []
         if error:

@@ -1,4 +1,7 @@
-"""castor.integrations.haystack: embedders for pipelines; needs haystack-ai."""
+"""castor.integrations.haystack: embedders for pipelines; needs haystack-ai.
+
+`client`: further keywords of castor.Client. Pipelines are saved with them: keep a token in a file.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,14 @@ from castor import Client
 class CastorTextEmbedder:
     """Of queries."""
 
-    def __init__(self, target: str = "127.0.0.1:50051", model: str = "", **client: Any) -> None:
-        self.target, self.model = target, model
-        self._client = Client(target, **client)
+    def __init__(
+        self,
+        target: str = "127.0.0.1:50051",
+        model: str = "",
+        client: dict[str, Any] | None = None,
+    ) -> None:
+        self.target, self.model, self.client = target, model, client
+        self._client = Client(target, **(client or {}))
 
     @component.output_types(embedding=list[float])
     def run(self, text: str) -> dict[str, Any]:
@@ -27,9 +35,14 @@ class CastorTextEmbedder:
 class CastorDocumentEmbedder:
     """Of documents, which it copies."""
 
-    def __init__(self, target: str = "127.0.0.1:50051", model: str = "", **client: Any) -> None:
-        self.target, self.model = target, model
-        self._client = Client(target, **client)
+    def __init__(
+        self,
+        target: str = "127.0.0.1:50051",
+        model: str = "",
+        client: dict[str, Any] | None = None,
+    ) -> None:
+        self.target, self.model, self.client = target, model, client
+        self._client = Client(target, **(client or {}))
 
     @component.output_types(documents=list[Document])
     def run(self, documents: list[Document]) -> dict[str, Any]:

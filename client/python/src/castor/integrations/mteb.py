@@ -28,12 +28,11 @@ class CastorEncoder:
 
     def encode(self, inputs: Any, *, prompt_type: PromptType | None = None, **_: Any) -> Any:
         texts = [text for batch in inputs for text in batch["text"]]
-        client, model = self._encoder.client, self._encoder.model
         if prompt_type == PromptType.query:
-            encode = client.encode_query
+            encode = self._encoder.encode_query
         else:
-            encode = client.encode_document
-        return np.asarray(encode(texts, model=model, **self._options))
+            encode = self._encoder.encode_document
+        return np.asarray(encode(texts, **self._options))
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
         import torch
