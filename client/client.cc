@@ -229,6 +229,10 @@ Result<v1::EncodeResponse> Client::Encode(const v1::EncodeRequest& request, Call
   return Call(*encoder_, &v1::EncoderService::Stub::Encode, request, DeadlineOf(call));
 }
 
+Result<v1::RerankResponse> Client::Rerank(const v1::RerankRequest& request, CallOptions call) {
+  return Call(*encoder_, &v1::EncoderService::Stub::Rerank, request, DeadlineOf(call));
+}
+
 std::unique_ptr<Client::AttendStreaming> Client::AttendStream(AttendStreaming::Source source,
                                                               StreamOptions options) {
   options.deadline = Allowed(options.deadline);

@@ -76,6 +76,7 @@ int WriteTensor(const v1::Tensor& tensor, const std::string& path);
 // The subcommands.
 Runner AddAttendCommand(CLI::App* command);
 Runner AddEncodeCommand(CLI::App* command);
+Runner AddRerankCommand(CLI::App* command);
 Runner AddModelsCommand(CLI::App* command);
 Runner AddInfoCommand(CLI::App* command);
 Runner AddHealthCommand(CLI::App* command);

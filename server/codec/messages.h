@@ -261,4 +261,39 @@ struct EncodeRequest {
       Field<"ranges", 25, &EncodeRequest::ranges>, Field<"prompt", 26, &EncodeRequest::prompt>>;
 };
 
+struct RerankRequest {
+  Text request_id;
+  Text model;
+  Text query;
+  Repeated<Text> documents;
+  int32_t top_n = 0;
+  Kernel kernel;
+  bool return_documents = false;
+  bool allow_special_tokens = false;
+  std::optional<bool> truncate;
+  int32_t priority = 0;
+  std::optional<Text> prompt_name;
+  int32_t truncation_side = 0;
+  int32_t max_tokens = 0;
+  int32_t timeout_ms = 0;
+  std::optional<Text> prompt;
+
+  using Fields =
+      FieldList<Field<"request_id", 1, &RerankRequest::request_id>,
+                Field<"model", 2, &RerankRequest::model>, Field<"query", 3, &RerankRequest::query>,
+                Field<"documents", 4, &RerankRequest::documents>,
+                Field<"top_n", 5, &RerankRequest::top_n>,
+                OneOf<&RerankRequest::kernel, Case<"vanilla", 6>, Case<"clustered", 7>,
+                      Case<"improved_clustered", 8>, Case<"cast", 9>, Case<"automatic", 10>>,
+                Field<"return_documents", 11, &RerankRequest::return_documents>,
+                Field<"allow_special_tokens", 12, &RerankRequest::allow_special_tokens>,
+                Field<"truncate", 15, &RerankRequest::truncate>,
+                Field<"priority", 16, &RerankRequest::priority>,
+                Field<"prompt_name", 19, &RerankRequest::prompt_name>,
+                Field<"truncation_side", 20, &RerankRequest::truncation_side>,
+                Field<"max_tokens", 21, &RerankRequest::max_tokens>,
+                Field<"timeout_ms", 22, &RerankRequest::timeout_ms>,
+                Field<"prompt", 26, &RerankRequest::prompt>>;
+};
+
 }  // namespace castor::server::wire

@@ -23,6 +23,7 @@ constexpr std::array<std::string_view, kMethods> kMethodNames = {"attend",
                                                                  "attend_stream",
                                                                  "encode",
                                                                  "encode_stream",
+                                                                 "rerank",
                                                                  "list_models",
                                                                  "get_model",
                                                                  "load_model",
@@ -67,6 +68,7 @@ Calls CallsOf(size_t method) {
     case Method::kAttendStream:
     case Method::kEncode:
     case Method::kEncodeStream:
+    case Method::kRerank:
     case Method::kModelInfer:
       return kWorking;
     case Method::kRegisterSharedMemory:

@@ -36,6 +36,7 @@ enum class Method {
   kAttendStream,  // each message like a call
   kEncode,
   kEncodeStream,
+  kRerank,
   kListModels,
   kGetModel,
   kLoadModel,
@@ -47,7 +48,7 @@ enum class Method {
   kModelInfer,  // of the Open Inference Protocol
   kOipSmall,    // all its others
 };
-inline constexpr int kMethods = 14;
+inline constexpr int kMethods = 15;
 
 std::string_view NameOf(Method method);  // "attend", "get_server_info"
 

@@ -29,6 +29,8 @@ std::string_view FullNameOf(Method method) {
       return "castor.v1.AttentionService/AttendStream";
     case Method::kEncodeStream:
       return "castor.v1.EncoderService/EncodeStream";
+    case Method::kRerank:
+      return "castor.v1.EncoderService/Rerank";
     case Method::kModelInfer:
       return "inference.GRPCInferenceService/ModelInfer";
     default:

@@ -1,14 +1,17 @@
-// The wire formats of castor.v1's Attend and Encode, as EngineRequest's protocols. Pure functions.
+// The wire formats of castor.v1's Attend, Encode and Rerank, as EngineRequest's protocols. Pure
+// functions.
 #pragma once
 
 #include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "castor/v1/attention.pb.h"
 #include "castor/v1/encoder.pb.h"
 #include "server/codec/attention_codec.h"
 #include "server/codec/encoder_codec.h"
+#include "server/codec/rerank_codec.h"
 #include "server/services/message.h"
 
 namespace castor::server {
@@ -72,6 +75,38 @@ struct EncodeProtocol {
                                  const std::optional<OutputRange>&, double total_us) {
     return EncodeEncodeResponse(request_id, std::move(result), total_us);
   }
+};
+
+class RerankProtocol {
+ public:
+  using Decoded = DecodedRerank;
+  using Result = EncodeResult;
+
+  explicit RerankProtocol(const std::vector<ModelInfo>& models) : models_(&models) {}
+
+  absl::Status Decode(const grpc::ByteBuffer& bytes, TenantRegions shared_memory,
+                      DecodedRerank* decoded) const {
+    return DecodeRerankRequest(bytes, shared_memory, *models_, decoded);
+  }
+  static std::optional<KernelName> RequestedKernel(const DecodedRerank& decoded) {
+    return EncodeProtocol::RequestedKernel(decoded);
+  }
+  std::optional<OutputRange> TakeOutput(DecodedRerank& decoded) {
+    ranking_ = std::move(decoded.ranking);
+    if (!ranking_.documents.empty()) ranking_.slices = std::move(decoded.slices);
+    return std::nullopt;
+  }
+  grpc::ByteBuffer Encode(std::string_view request_id, EncodeResult result,
+                          const std::optional<OutputRange>&, double total_us) const {
+    return EncodeRerankResponse(request_id, std::move(result), ranking_, total_us);
+  }
+  static absl::Status Refusal(const absl::Status& error, bool submitted) {
+    return RerankError(error, submitted);
+  }
+
+ private:
+  const std::vector<ModelInfo>* models_;
+  Ranking ranking_;
 };
 
 }  // namespace castor::server

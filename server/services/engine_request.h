@@ -62,19 +62,21 @@ class RequestShell {
 //
 // Protocol:
 //   using Decoded, Result
-//   static absl::Status Decode(const grpc::ByteBuffer&, TenantRegions, Decoded*)
-//   static std::optional<KernelName> RequestedKernel(const Decoded&)
-//   static std::optional<OutputRange> TakeOutput(Decoded&)
+//   absl::Status Decode(const grpc::ByteBuffer&, TenantRegions, Decoded*)
+//   std::optional<KernelName> RequestedKernel(const Decoded&)
+//   std::optional<OutputRange> TakeOutput(Decoded&)   may keep what else Encode needs
 //   grpc::ByteBuffer Encode(std::string_view request_id, Result,
-//                           const std::optional<OutputRange>&, double total_us), static or const
+//                           const std::optional<OutputRange>&, double total_us)
+//   absl::Status Refusal(absl::Status of the engine, bool submitted)   optional: in its own terms
 // where Decoded has the members `request`, the engine's type, `regions` and `timeout`.
 template <typename Protocol>
 class EngineRequest {
  public:
   using Decoded = typename Protocol::Decoded;
 
-  EngineRequest(const RequestParts& parts, RequestShell& shell, Protocol protocol = {})
-      : parts_(parts), shell_(shell), protocol_(protocol) {}
+  template <typename... Args>  // the protocol's
+  EngineRequest(const RequestParts& parts, RequestShell& shell, const Args&... args)
+      : parts_(parts), shell_(shell), protocol_(args...) {}
   EngineRequest(const EngineRequest&) = delete;
   EngineRequest& operator=(const EngineRequest&) = delete;
 
@@ -109,7 +111,7 @@ class EngineRequest {
   absl::Status DecodeAndSubmit(const grpc::ByteBuffer& bytes, RequestOrigin origin) {
     if (origin.trace != nullptr) origin.trace->stage = Stage::kDecode;
     Decoded decoded;
-    absl::Status status = Protocol::Decode(bytes, {parts_.shared_memory, origin.tenant}, &decoded);
+    absl::Status status = protocol_.Decode(bytes, {parts_.shared_memory, origin.tenant}, &decoded);
     if (status.ok()) return Submit(std::move(decoded), std::move(origin));
     request_id_ = std::move(decoded.request.call.request_id);
     return status;
@@ -118,8 +120,8 @@ class EngineRequest {
   absl::Status Submit(Decoded decoded, RequestOrigin origin) {
     CallContext& call = decoded.request.call;
     request_id_ = call.request_id;
-    kernel_ = Protocol::RequestedKernel(decoded);
-    output_ = Protocol::TakeOutput(decoded);
+    kernel_ = protocol_.RequestedKernel(decoded);
+    output_ = protocol_.TakeOutput(decoded);
     shared_bytes_ = decoded.regions.input_bytes();
     received_ = origin.received;
     call.received = origin.received;
@@ -139,7 +141,7 @@ class EngineRequest {
         [this](absl::StatusOr<Result> result) { Complete(std::move(result)); });
     if (!ticket.ok()) {
       if (traced_ != nullptr) traced_->stage = Stage::kAdmission;
-      return ticket.status();
+      return InOwnTerms(ticket.status(), false);
     }
     if (!cancellation_.SetTicket(*ticket)) parts_.engine.Cancel(*ticket);
     return absl::OkStatus();
@@ -147,7 +149,7 @@ class EngineRequest {
 
   void Complete(absl::StatusOr<Result> result) {
     if (shared_bytes_ > 0) parts_.metrics.SharedMemoryRead(shared_bytes_);
-    if (!result.ok()) return shell_.Refuse(result.status());
+    if (!result.ok()) return shell_.Refuse(InOwnTerms(result.status(), true));
     kernel_ = castor::NameOf(result->report.kernel.kernel);
     if (traced_ != nullptr) {
       traced_->stage = Stage::kAnswer;
@@ -167,6 +169,13 @@ class EngineRequest {
     shell_.Deliver(protocol_.Encode(request_id_, *std::move(result), output_, total.count()));
   }
 
+  absl::Status InOwnTerms(const absl::Status& error, bool submitted) const {
+    if constexpr (requires { protocol_.Refusal(error, submitted); }) {
+      return protocol_.Refusal(error, submitted);
+    }
+    return error;
+  }
+
   absl::Status WriteOutput(const TensorResult& output) {
     const FileRange& range = output_->file;
     if (static_cast<int64_t>(output.data.size()) != range.size) {
@@ -179,7 +188,7 @@ class EngineRequest {
 
   const RequestParts parts_;
   RequestShell& shell_;
-  const Protocol protocol_;
+  Protocol protocol_;
   Cancellation cancellation_;
 
   // Written by Start before the engine has the request, then only by Complete.

@@ -14,11 +14,13 @@ AttentionService::AttentionService(const ServiceContext& services)
 }
 
 EncoderService::EncoderService(const ServiceContext& services)
-    : MessageService(services.authorizer) {
+    : MessageService(services.authorizer), models_(services.engine.info().models) {
   AddMethod("/castor.v1.EncoderService/Encode",
             EngineMethod<EngineRequest<EncodeProtocol>>(services, Method::kEncode));
   AddMethod("/castor.v1.EncoderService/EncodeStream",
             EngineStreamMethod<EncodeProtocol>(services, Method::kEncodeStream));
+  AddMethod("/castor.v1.EncoderService/Rerank",
+            EngineMethod<EngineRequest<RerankProtocol>>(services, Method::kRerank, models_));
 }
 
 }  // namespace castor::server

@@ -1,8 +1,9 @@
-// The services of castor.v1. The server calls them on gRPC's threads. None keeps state of its own.
+// The services of castor.v1. The server calls them on gRPC's threads. None has state that changes.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "castor/v1/model.pb.h"
 #include "castor/v1/server.pb.h"
@@ -25,6 +26,9 @@ class AttentionService final : public MessageService {
 class EncoderService final : public MessageService {
  public:
   explicit EncoderService(const ServiceContext& services);
+
+ private:
+  const std::vector<ModelInfo> models_;
 };
 
 // What is loaded. Loading at run time is off in this server.

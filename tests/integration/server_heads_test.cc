@@ -1,5 +1,5 @@
-// Models with heads from a client's bytes to its answer: a whole server over the real engine,
-// compared with what transformers and sentence-transformers compute
+// Models with heads, and Rerank, from a client's bytes to its answer: a whole server over the real
+// engine, compared with what transformers and sentence-transformers compute
 // (tests/golden/encoder/make_heads.py), and for CAST with the paper's definition (make_cast.py).
 
 #include <algorithm>
@@ -60,6 +60,14 @@ class ServerHeadsTest : public ServerTest {
     return response;
   }
 
+  v1::RerankResponse Rerank(const v1::RerankRequest& request) {
+    grpc::ClientContext context;
+    v1::RerankResponse response;
+    const grpc::Status status = encoder_->Rerank(&context, request, &response);
+    EXPECT_TRUE(status.ok()) << Outcome(status) << " " << status.error_message();
+    return response;
+  }
+
   std::string Refusal(const v1::EncodeRequest& request) {
     grpc::ClientContext context;
     v1::EncodeResponse response;
@@ -78,9 +86,9 @@ class ServerHeadsTest : public ServerTest {
   }
 };
 
-std::vector<float> RowsOf(const v1::EncodeResponse& response) {
-  std::vector<float> rows(response.output().raw().size() / sizeof(float));
-  std::memcpy(rows.data(), response.output().raw().data(), response.output().raw().size());
+std::vector<float> RowsOf(const v1::Tensor& tensor) {
+  std::vector<float> rows(tensor.raw().size() / sizeof(float));
+  std::memcpy(rows.data(), tensor.raw().data(), tensor.raw().size());
   return rows;
 }
 
@@ -111,7 +119,7 @@ void ExpectRows(const v1::EncodeResponse& response, const json& cases, const cha
     for (const json& row : one[name]) expected.insert(expected.end(), row.begin(), row.end());
   }
   EXPECT_EQ(std::vector<int64_t>(response.lengths().begin(), response.lengths().end()), lengths);
-  const std::vector<float> rows = RowsOf(response);
+  const std::vector<float> rows = RowsOf(response.output());
   ASSERT_EQ(rows.size(), expected.size());
   for (size_t i = 0; i < rows.size(); ++i) EXPECT_NEAR(rows[i], expected[i], 2e-5);
 }
@@ -145,6 +153,97 @@ TEST_F(ServerHeadsTest, CrossEncodersScorePairs) {
   const json cases = CasesOf("cross_encoder");
   ExpectRows(Ask(RequestFor("cross_encoder", cases, v1::SCORES)), cases, "SCORES");
   ExpectRows(Ask(RequestFor("cross_encoder", cases, v1::LOGITS)), cases, "LOGITS");
+}
+
+// The same bits as pairs that are encoded; order, what is returned, and what is refused.
+TEST_F(ServerHeadsTest, RerankSortsPairs) {
+  for (const std::string model : {"cross_encoder", "saved_qwen3-rerank"}) {
+    SCOPED_TRACE(model);
+    v1::RerankRequest request;
+    request.set_model(model);
+    request.set_request_id("id");
+    request.set_query("who builds a dam?");
+    for (const char* text : {"a beaver", "", "interest rates", "a beaver", "the dam of a beaver"}) {
+      request.add_documents(text);
+    }
+    v1::EncodeRequest pairs;
+    pairs.set_model(model);
+    for (const std::string& document : request.documents()) {
+      pairs.mutable_texts()->add_texts(request.query());
+      pairs.mutable_texts()->add_pairs(document);
+    }
+    pairs.add_outputs(v1::LOGITS);
+    pairs.add_outputs(v1::SCORES);
+    const v1::EncodeResponse encoded = Ask(pairs);
+    const auto logits = RowsOf(encoded.outputs(0).values());
+    const auto scores = RowsOf(encoded.outputs(1).values());
+    const v1::RerankResponse all = Rerank(request);
+    ASSERT_EQ(all.results_size(), 5);
+    EXPECT_EQ(all.request_id(), "id");
+    EXPECT_EQ(all.model(), model);
+    EXPECT_EQ(all.token_counts_size(), 5);
+    EXPECT_GT(all.timing().total_us(), 0);
+    for (int i = 0; i < 5; ++i) {
+      const v1::RankedDocument& row = all.results(i);
+      EXPECT_EQ(row.logit(), logits[row.index()]);
+      EXPECT_EQ(row.score(), scores[row.index()]);
+      EXPECT_EQ(row.document(), "");
+      if (i == 0) continue;
+      EXPECT_LE(row.logit(), all.results(i - 1).logit());
+      // Documents 0 and 3 are the same text.
+      if (row.logit() == all.results(i - 1).logit()) {
+        EXPECT_GT(row.index(), all.results(i - 1).index());
+      }
+    }
+    request.set_top_n(2);
+    request.set_return_documents(true);
+    const v1::RerankResponse best = Rerank(request);
+    ASSERT_EQ(best.results_size(), 2);
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(best.results(i).index(), all.results(i).index());
+      EXPECT_EQ(best.results(i).document(), request.documents(best.results(i).index()));
+    }
+    request.set_top_n(INT32_MAX);
+    EXPECT_EQ(Rerank(request).results_size(), 5);
+  }
+}
+
+TEST_F(ServerHeadsTest, RerankNamesItsOwnFields) {
+  v1::RerankRequest good;
+  good.set_model("cross_encoder");
+  good.set_query("q");
+  good.add_documents("d");
+  const auto refusal = [&](auto change) {
+    v1::RerankRequest request = good;
+    change(&request);
+    grpc::ClientContext context;
+    v1::RerankResponse response;
+    const grpc::Status status = encoder_->Rerank(&context, request, &response);
+    return Outcome(status);
+  };
+  using R = v1::RerankRequest;
+  const std::string invalid = "INVALID_ARGUMENT INVALID_FIELD ";
+  EXPECT_EQ(refusal([](R* r) { r->clear_documents(); }), invalid + "documents");
+  EXPECT_EQ(refusal([](R* r) {
+              for (int i = 0; i < 4096; ++i) r->add_documents("");
+            }),
+            invalid + "documents");
+  EXPECT_EQ(refusal([](R* r) { r->set_top_n(-1); }), invalid + "top_n");
+  EXPECT_EQ(refusal([](R* r) { r->set_query(std::string(2 << 20, 'a')); }), invalid + "query");
+  EXPECT_EQ(refusal([](R* r) { r->add_documents(std::string(2 << 20, 'a')); }),
+            invalid + "documents[1]");
+  EXPECT_EQ(refusal([](R* r) {
+              r->add_documents(std::string(4000, ' ') + "a b c d e f g h i j k l m n o p q r s");
+              r->set_max_tokens(8);
+              r->set_truncate(false);
+            }),
+            invalid + "documents[1]");
+  EXPECT_EQ(refusal([](R* r) { r->set_priority(static_cast<v1::Priority>(9)); }),
+            invalid + "priority");
+  EXPECT_EQ(refusal([](R* r) { r->set_model("dense"); }), invalid + "model");
+  EXPECT_EQ(refusal([](R* r) { r->set_model("bert_sequences"); }), invalid + "model");
+  EXPECT_EQ(refusal([](R* r) { r->set_model("bert_tokens"); }), invalid + "model");
+  EXPECT_EQ(refusal([](R* r) { r->set_model("nobody"); }), "NOT_FOUND MODEL_NOT_FOUND");
 }
 
 TEST_F(ServerHeadsTest, DenseLayersAndProjectionsSetTheWidth) {

@@ -122,6 +122,7 @@ TEST(SchemaTest, DeclaresTheContract) {
   ExpectSame<SpanRange>(v1::Spans::Range::descriptor());
   ExpectSame<Spans>(v1::Spans::descriptor());
   ExpectSame<EncodeRequest>(v1::EncodeRequest::descriptor());
+  ExpectSame<RerankRequest>(v1::RerankRequest::descriptor());
 }
 
 // A kernel's name on the wire is the engine's label in capitals.

@@ -251,3 +251,81 @@ class EncodeResponse(_message.Message):
     sparse: SparseRows
     outputs: _containers.RepeatedCompositeFieldContainer[OutputRows]
     def __init__(self, request_id: _Optional[str] = ..., output: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., lengths: _Optional[_Iterable[int]] = ..., token_counts: _Optional[_Iterable[int]] = ..., truncated: _Optional[_Iterable[bool]] = ..., labels: _Optional[_Iterable[str]] = ..., kernel: _Optional[_Union[_report_pb2.KernelReport, _Mapping]] = ..., timing: _Optional[_Union[_report_pb2.Timing, _Mapping]] = ..., batch: _Optional[_Union[_report_pb2.BatchReport, _Mapping]] = ..., memory: _Optional[_Union[_report_pb2.MemoryReport, _Mapping]] = ..., model: _Optional[str] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., spans: _Optional[_Iterable[_Union[PooledSpan, _Mapping]]] = ..., prompt_name: _Optional[str] = ..., sparse: _Optional[_Union[SparseRows, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[OutputRows, _Mapping]]] = ...) -> None: ...
+
+class RerankRequest(_message.Message):
+    __slots__ = ("request_id", "model", "query", "documents", "top_n", "vanilla", "clustered", "improved_clustered", "cast", "automatic", "return_documents", "allow_special_tokens", "truncate", "priority", "prompt_name", "truncation_side", "max_tokens", "timeout_ms", "prompt")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
+    TOP_N_FIELD_NUMBER: _ClassVar[int]
+    VANILLA_FIELD_NUMBER: _ClassVar[int]
+    CLUSTERED_FIELD_NUMBER: _ClassVar[int]
+    IMPROVED_CLUSTERED_FIELD_NUMBER: _ClassVar[int]
+    CAST_FIELD_NUMBER: _ClassVar[int]
+    AUTOMATIC_FIELD_NUMBER: _ClassVar[int]
+    RETURN_DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_SPECIAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_NAME_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATION_SIDE_FIELD_NUMBER: _ClassVar[int]
+    MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    model: str
+    query: str
+    documents: _containers.RepeatedScalarFieldContainer[str]
+    top_n: int
+    vanilla: _kernel_pb2.Vanilla
+    clustered: _kernel_pb2.Clustered
+    improved_clustered: _kernel_pb2.ImprovedClustered
+    cast: _kernel_pb2.Cast
+    automatic: _kernel_pb2.Automatic
+    return_documents: bool
+    allow_special_tokens: bool
+    truncate: bool
+    priority: _report_pb2.Priority
+    prompt_name: str
+    truncation_side: TruncationSide
+    max_tokens: int
+    timeout_ms: int
+    prompt: str
+    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., query: _Optional[str] = ..., documents: _Optional[_Iterable[str]] = ..., top_n: _Optional[int] = ..., vanilla: _Optional[_Union[_kernel_pb2.Vanilla, _Mapping]] = ..., clustered: _Optional[_Union[_kernel_pb2.Clustered, _Mapping]] = ..., improved_clustered: _Optional[_Union[_kernel_pb2.ImprovedClustered, _Mapping]] = ..., cast: _Optional[_Union[_kernel_pb2.Cast, _Mapping]] = ..., automatic: _Optional[_Union[_kernel_pb2.Automatic, _Mapping]] = ..., return_documents: bool = ..., allow_special_tokens: bool = ..., truncate: bool = ..., priority: _Optional[_Union[_report_pb2.Priority, str]] = ..., prompt_name: _Optional[str] = ..., truncation_side: _Optional[_Union[TruncationSide, str]] = ..., max_tokens: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., prompt: _Optional[str] = ...) -> None: ...
+
+class RankedDocument(_message.Message):
+    __slots__ = ("index", "score", "logit", "document")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    LOGIT_FIELD_NUMBER: _ClassVar[int]
+    DOCUMENT_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    score: float
+    logit: float
+    document: str
+    def __init__(self, index: _Optional[int] = ..., score: _Optional[float] = ..., logit: _Optional[float] = ..., document: _Optional[str] = ...) -> None: ...
+
+class RerankResponse(_message.Message):
+    __slots__ = ("request_id", "model", "results", "token_counts", "truncated", "kernel", "timing", "batch", "memory", "prompt_name")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    KERNEL_FIELD_NUMBER: _ClassVar[int]
+    TIMING_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_NAME_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    model: str
+    results: _containers.RepeatedCompositeFieldContainer[RankedDocument]
+    token_counts: _containers.RepeatedScalarFieldContainer[int]
+    truncated: _containers.RepeatedScalarFieldContainer[bool]
+    kernel: _report_pb2.KernelReport
+    timing: _report_pb2.Timing
+    batch: _report_pb2.BatchReport
+    memory: _report_pb2.MemoryReport
+    prompt_name: str
+    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., results: _Optional[_Iterable[_Union[RankedDocument, _Mapping]]] = ..., token_counts: _Optional[_Iterable[int]] = ..., truncated: _Optional[_Iterable[bool]] = ..., kernel: _Optional[_Union[_report_pb2.KernelReport, _Mapping]] = ..., timing: _Optional[_Union[_report_pb2.Timing, _Mapping]] = ..., batch: _Optional[_Union[_report_pb2.BatchReport, _Mapping]] = ..., memory: _Optional[_Union[_report_pb2.MemoryReport, _Mapping]] = ..., prompt_name: _Optional[str] = ...) -> None: ...

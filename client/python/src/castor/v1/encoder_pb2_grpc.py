@@ -25,6 +25,11 @@ class EncoderServiceStub(object):
                 request_serializer=castor_dot_v1_dot_encoder__pb2.EncodeRequest.SerializeToString,
                 response_deserializer=castor_dot_v1_dot_encoder__pb2.EncodeResponse.FromString,
                 )
+        self.Rerank = channel.unary_unary(
+                '/castor.v1.EncoderService/Rerank',
+                request_serializer=castor_dot_v1_dot_encoder__pb2.RerankRequest.SerializeToString,
+                response_deserializer=castor_dot_v1_dot_encoder__pb2.RerankResponse.FromString,
+                )
 
 
 class EncoderServiceServicer(object):
@@ -44,6 +49,14 @@ class EncoderServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Rerank(self, request, context):
+        """Documents in the order of what they say of a query, by a cross-encoder: a classifier of text
+        pairs with one label.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_EncoderServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -56,6 +69,11 @@ def add_EncoderServiceServicer_to_server(servicer, server):
                     servicer.EncodeStream,
                     request_deserializer=castor_dot_v1_dot_encoder__pb2.EncodeRequest.FromString,
                     response_serializer=castor_dot_v1_dot_encoder__pb2.EncodeResponse.SerializeToString,
+            ),
+            'Rerank': grpc.unary_unary_rpc_method_handler(
+                    servicer.Rerank,
+                    request_deserializer=castor_dot_v1_dot_encoder__pb2.RerankRequest.FromString,
+                    response_serializer=castor_dot_v1_dot_encoder__pb2.RerankResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -99,5 +117,22 @@ class EncoderService(object):
         return grpc.experimental.stream_stream(request_iterator, target, '/castor.v1.EncoderService/EncodeStream',
             castor_dot_v1_dot_encoder__pb2.EncodeRequest.SerializeToString,
             castor_dot_v1_dot_encoder__pb2.EncodeResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Rerank(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/castor.v1.EncoderService/Rerank',
+            castor_dot_v1_dot_encoder__pb2.RerankRequest.SerializeToString,
+            castor_dot_v1_dot_encoder__pb2.RerankResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -1,0 +1,87 @@
+// castor rerank: documents in the order of what they say of a query.
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/cli/command.h"
+#include "client/cli/encode/encode_input.h"
+#include "client/cli/report.h"
+#include "client/cli/values.h"
+
+namespace castor::cli {
+namespace {
+
+struct RerankFlags {
+  CommonFlags common;
+  std::string query;
+  InputFlags documents;  // texts and text_file alone
+  std::string model;
+  int32_t top_n = 0;
+};
+
+std::string Table(const v1::RerankResponse& response, double round_trip_us) {
+  std::vector<std::vector<std::string>> cells = {{"DOCUMENT", "SCORE", "LOGIT", "TEXT"}};
+  for (const v1::RankedDocument& row : response.results()) {
+    cells.push_back({"[" + std::to_string(row.index()) + "]", FormatReal(row.score(), "%.4f"),
+                     FormatReal(row.logit(), "%.4f"), FitText(row.document(), 100)});
+  }
+  Rows rows = {{"model", response.model()}};
+  AppendReports(response.kernel(), response.timing(), response.batch(), response.memory(),
+                round_trip_us, &rows);
+  return FormatRows(rows) + "\n" + FormatTable(cells);
+}
+
+int Run(const RerankFlags& flags) {
+  v1::RerankRequest request;
+  request.set_model(flags.model);
+  request.set_query(flags.query);
+  request.set_top_n(flags.top_n);
+  request.set_return_documents(true);
+  InputReader reader(flags.documents);
+  while (const auto input = reader.Next()) {
+    request.mutable_documents()->MergeFrom(input->request.texts().texts());
+  }
+  client::Client client = flags.common.Connect();
+  const auto begin = std::chrono::steady_clock::now();
+  const auto response = client.Rerank(request);
+  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+  if (!response.ok()) return ReportError(response.error(), flags.common);
+  return WriteText(flags.common.format() == OutputFormat::kJson ? JsonText(ToJson(*response))
+                                                                : Table(*response, took.count()),
+                   flags.common);
+}
+
+}  // namespace
+
+Runner AddRerankCommand(CLI::App* command) {
+  auto flags = std::make_shared<RerankFlags>();
+  command->add_option("query", flags->query, "What the documents are ranked for")
+      ->type_name("QUERY")
+      ->required()
+      ->check(Utf8());
+  CLI::Option* documents = command->add_option("documents", flags->documents.texts, "Documents")
+                               ->type_name("DOCUMENT")
+                               ->check(Utf8());
+  command
+      ->add_option("--text-file", flags->documents.text_file,
+                   "Read documents from this file, one per line; - is standard input (default)")
+      ->type_name("FILE")
+      ->check(FileName())
+      ->excludes(documents);
+  command->add_option("--top-n", flags->top_n, "Show the best N documents alone")
+      ->type_name("N")
+      ->transform(Number(1, INT32_MAX));
+  command->add_option("--model", flags->model, "The model (default: the server's only one)")
+      ->type_name("NAME")
+      ->check(Name());
+  AddCommonFlags(command, &flags->common, false);
+  command->footer(
+      "Examples:\n"
+      "  castor rerank 'What do beavers build?' 'A dam.' 'A debt.' --model reranker\n"
+      "  castor rerank 'What do beavers build?' --text-file found.txt --top-n 10\n");
+  return [flags] { return Run(*flags); };
+}
+
+}  // namespace castor::cli

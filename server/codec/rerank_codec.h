@@ -1,0 +1,60 @@
+// Rerank: its messages from and to bytes, and the order of its documents. To the engine it is a
+// request for the logits and scores of text pairs.
+//
+// Any thread may call the functions; the only argument that they modify is `out`.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/engine.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "server/codec/encoder_codec.h"
+#include "server/codec/messages.h"
+
+namespace castor::server {
+
+// What the answer needs of the request.
+struct Ranking {
+  int32_t top_n = 0;                        // 0: all
+  std::vector<std::string_view> documents;  // empty: not returned
+  SliceView slices;                         // that the documents point into, if there are any
+};
+
+struct DecodedRerank : DecodedEncode {
+  Ranking ranking;
+};
+
+// A cross-encoder: one logit for a pair of texts.
+bool Reranks(const ModelInfo& model);
+
+// Errors are those of DecodeEncodeRequest, and INVALID_FIELD at "model" of one that does not
+// rerank.
+absl::Status DecodeRerankRequest(const grpc::ByteBuffer& bytes, TenantRegions shared_memory,
+                                 std::span<const ModelInfo> models, DecodedRerank* out);
+
+// The same of a message that another codec has read, but for its request_id. `out` holds what the
+// message points into.
+absl::Status ConvertRerankRequest(wire::RerankRequest from, std::span<const ModelInfo> models,
+                                  DecodedRerank* out);
+
+// The engine's error with the request's own names of fields. `submitted`: it came after Submit.
+absl::Status RerankError(const absl::Status& error, bool submitted);
+
+// Places in descending order of their logits, ties by place; NaN last.
+std::vector<int32_t> RankByLogit(std::span<const float> logits);
+
+// One of the engine's results, by the request's documents.
+struct RerankScores {
+  std::span<const float> logits;
+  std::span<const float> scores;
+};
+RerankScores ScoresOf(const EncodeResult& result);
+
+grpc::ByteBuffer EncodeRerankResponse(std::string_view request_id, EncodeResult result,
+                                      const Ranking& ranking, double total_us);
+
+}  // namespace castor::server
