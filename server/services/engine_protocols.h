@@ -34,7 +34,6 @@ grpc::ByteBuffer EncodeError(std::string_view request_id, google::rpc::Status er
 struct AttendProtocol {
   using Decoded = DecodedAttend;
   using Result = AttentionResult;
-  using Response = v1::AttendResponse;
 
   static absl::Status Decode(const grpc::ByteBuffer& bytes, TenantRegions shared_memory,
                              DecodedAttend* decoded) {
@@ -53,12 +52,14 @@ struct AttendProtocol {
     }
     return EncodeAttendResponse(request_id, std::move(result), total_us);
   }
+  static grpc::ByteBuffer EncodeError(std::string_view request_id, google::rpc::Status error) {
+    return server::EncodeError<v1::AttendResponse>(request_id, std::move(error));
+  }
 };
 
 struct EncodeProtocol {
   using Decoded = DecodedEncode;
   using Result = EncodeResult;
-  using Response = v1::EncodeResponse;
 
   static absl::Status Decode(const grpc::ByteBuffer& bytes, TenantRegions shared_memory,
                              DecodedEncode* decoded) {
@@ -74,6 +75,9 @@ struct EncodeProtocol {
   static grpc::ByteBuffer Encode(std::string_view request_id, EncodeResult result,
                                  const std::optional<OutputRange>&, double total_us) {
     return EncodeEncodeResponse(request_id, std::move(result), total_us);
+  }
+  static grpc::ByteBuffer EncodeError(std::string_view request_id, google::rpc::Status error) {
+    return server::EncodeError<v1::EncodeResponse>(request_id, std::move(error));
   }
 };
 

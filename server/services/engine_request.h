@@ -22,6 +22,7 @@
 
 #include "engine/base/error.h"
 #include "engine/engine.h"
+#include "google/rpc/status.pb.h"
 #include "server/codec/regions.h"
 #include "server/metrics/metrics.h"
 #include "server/services/cancellation.h"
@@ -68,6 +69,8 @@ class RequestShell {
 //   grpc::ByteBuffer Encode(std::string_view request_id, Result,
 //                           const std::optional<OutputRange>&, double total_us)
 //   absl::Status Refusal(absl::Status of the engine, bool submitted)   optional: in its own terms
+//   grpc::ByteBuffer EncodeError(std::string_view request_id, google::rpc::Status)   optional: the
+//                           answer to a message of a stream that has none
 // where Decoded has the members `request`, the engine's type, `regions` and `timeout`.
 template <typename Protocol>
 class EngineRequest {
@@ -104,6 +107,13 @@ class EngineRequest {
   // the kernel that ran or that it asked for by name.
   const std::string& request_id() const { return request_id_; }
   std::optional<KernelName> kernel() const { return kernel_; }
+
+  // Once the shell is told; not there if answers have no place for errors.
+  grpc::ByteBuffer EncodeError(google::rpc::Status error) const
+    requires requires(const Protocol& p) { p.EncodeError("", google::rpc::Status()); }
+  {
+    return protocol_.EncodeError(request_id_, std::move(error));
+  }
 
  private:
   using Result = typename Protocol::Result;

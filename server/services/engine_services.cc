@@ -10,7 +10,7 @@ AttentionService::AttentionService(const ServiceContext& services)
   AddMethod("/castor.v1.AttentionService/Attend",
             EngineMethod<EngineRequest<AttendProtocol>>(services, Method::kAttend));
   AddMethod("/castor.v1.AttentionService/AttendStream",
-            EngineStreamMethod<AttendProtocol>(services, Method::kAttendStream));
+            EngineStreamMethod<EngineRequest<AttendProtocol>>(services, Method::kAttendStream));
 }
 
 EncoderService::EncoderService(const ServiceContext& services)
@@ -18,7 +18,7 @@ EncoderService::EncoderService(const ServiceContext& services)
   AddMethod("/castor.v1.EncoderService/Encode",
             EngineMethod<EngineRequest<EncodeProtocol>>(services, Method::kEncode));
   AddMethod("/castor.v1.EncoderService/EncodeStream",
-            EngineStreamMethod<EncodeProtocol>(services, Method::kEncodeStream));
+            EngineStreamMethod<EngineRequest<EncodeProtocol>>(services, Method::kEncodeStream));
   AddMethod("/castor.v1.EncoderService/Rerank",
             EngineMethod<EngineRequest<RerankProtocol>>(services, Method::kRerank, models_));
 }

@@ -1,8 +1,10 @@
-// AttendStream and EncodeStream: each message is the request of an EngineRequest, counted, logged
-// and traced like a call. Its error goes into its answer, and the stream goes on.
+// A stream whose messages are requests to the engine, such as AttendStream: each is counted, logged
+// and traced like a call. Its error goes into its answer, and the stream goes on; where answers
+// have no place for errors, the first ends the stream.
 #pragma once
 
 #include <memory>
+#include <tuple>
 #include <utility>
 
 #include "server/services/engine_request.h"
@@ -10,20 +12,22 @@
 
 namespace castor::server {
 
-template <typename Protocol>
+// Request: EngineRequest, or another with its interface; Args: of its constructor.
+template <typename Request, typename... Args>
 class EngineStream final : public MessageStream {
  public:
-  using MessageStream::MessageStream;
+  EngineStream(const ServiceContext& services, Method method, Arrival arrival, const Args&... args)
+      : MessageStream(services, method, std::move(arrival)), args_(args...) {}
 
  private:
-  class Request final : public Message, private RequestShell {
+  class Item final : public Message, private RequestShell {
    public:
-    explicit Request(EngineStream& stream)
+    explicit Item(EngineStream& stream, const Args&... args)
         : stream_(stream),
           record_(stream.services(), stream.method(), stream.TraceOfMessage()),
           request_({stream.services().engine, stream.services().shared_memory,
                     stream.services().metrics},
-                   *this) {}
+                   *this, args...) {}
 
     // While the server drains, the engine refuses it, once it is decoded: the answer needs its id.
     void Start(grpc::ByteBuffer* bytes) override {
@@ -44,15 +48,18 @@ class EngineStream final : public MessageStream {
     }
 
     void Refuse(const absl::Status& error) override {
-      stream_.Answer(*this,
-                     EncodeError<typename Protocol::Response>(
-                         request_.request_id(),
-                         record_.RefusedMessage(error, request_.kernel(), request_.request_id())));
+      google::rpc::Status told =
+          record_.RefusedMessage(error, request_.kernel(), request_.request_id());
+      if constexpr (requires { request_.EncodeError(std::move(told)); }) {
+        stream_.Answer(*this, request_.EncodeError(std::move(told)));
+      } else {
+        stream_.Fail(*this, told);
+      }
     }
 
     EngineStream& stream_;
     CallRecord record_;
-    EngineRequest<Protocol> request_;
+    Request request_;
   };
 
   CallTrace TraceOfMessage() const {
@@ -60,15 +67,20 @@ class EngineStream final : public MessageStream {
     return BeginTrace(*services().tracer, *context(), method(), /*known=*/true);
   }
 
-  std::shared_ptr<Message> NewMessage() override { return std::make_shared<Request>(*this); }
+  std::shared_ptr<Message> NewMessage() override {
+    return std::apply(
+        [this](const Args&... args) { return std::make_shared<Item>(*this, args...); }, args_);
+  }
+
+  const std::tuple<const Args&...> args_;
 };
 
-// The factory of such streams, for MessageService::AddMethod.
-template <typename Protocol>
-auto EngineStreamMethod(const ServiceContext& services, Method method) {
-  return [&services, method](Arrival arrival) {
-    const auto stream =
-        std::make_shared<EngineStream<Protocol>>(services, method, std::move(arrival));
+// The factory of such streams, for MessageService::AddMethod. `args` outlive them.
+template <typename Request, typename... Args>
+auto EngineStreamMethod(const ServiceContext& services, Method method, const Args&... args) {
+  return [&services, method, &args...](Arrival arrival) {
+    const auto stream = std::make_shared<EngineStream<Request, Args...>>(
+        services, method, std::move(arrival), args...);
     stream->Begin();
     return stream.get();
   };

@@ -1,5 +1,7 @@
 #include "server/services/message_stream.h"
 
+#include <grpcpp/support/error_details.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -62,7 +64,7 @@ void MessageStream::OnReadDone(bool ok) {
     MutexLock lock(mu_);
     reading_ = Reading::kOurs;
     if (finished_) return;
-    cancelled = cancelled_;
+    cancelled = cancelled_ || failure_.has_value();
     if (ok) {
       message = NewMessage();
       message->bytes_ = static_cast<int64_t>(message_.Length());
@@ -104,16 +106,14 @@ void MessageStream::OnWriteDone(bool ok) {
 }
 
 void MessageStream::OnCancel() {
-  std::vector<std::shared_ptr<Message>> messages;
   Step step;
   {
     MutexLock lock(mu_);
     cancelled_ = true;
-    for (const auto& [key, message] : computing_) messages.push_back(message);
     step = NextStep();
+    step.cancelled = Computing();
   }
   services_.calls.Cancelled(row_);
-  for (const auto& message : messages) message->Cancel();
   Take(std::move(step));
 }
 
@@ -125,16 +125,32 @@ void MessageStream::OnDone() {
 }
 
 void MessageStream::Answer(const Message& message, grpc::ByteBuffer bytes) {
+  Answer(message, Outgoing{.message = nullptr, .bytes = std::move(bytes)});
+}
+
+void MessageStream::Fail(const Message& message, const google::rpc::Status& error) {
+  Outgoing failure;
+  grpc::SetErrorDetails(error, &failure.failure.emplace());
+  Answer(message, std::move(failure));
+}
+
+void MessageStream::Answer(const Message& message, Outgoing answer) {
   Step step;
   {
     MutexLock lock(mu_);
-    std::shared_ptr<Message> owner = std::move(computing_.extract(&message).mapped());
-    const auto size = static_cast<int64_t>(bytes.Length());
-    bytes_ += size - std::exchange(owner->bytes_, size);
-    answers_.push_back({std::move(owner), std::move(bytes)});
+    answer.message = std::move(computing_.extract(&message).mapped());
+    const auto size = static_cast<int64_t>(answer.bytes.Length());
+    bytes_ += size - std::exchange(answer.message->bytes_, size);
+    answers_.push_back(std::move(answer));
     step = NextStep();
   }
   Take(std::move(step));
+}
+
+std::vector<std::shared_ptr<MessageStream::Message>> MessageStream::Computing() const {
+  std::vector<std::shared_ptr<Message>> messages;
+  for (const auto& [key, message] : computing_) messages.push_back(message);
+  return messages;
 }
 
 bool MessageStream::HasRoom() const {
@@ -146,7 +162,7 @@ bool MessageStream::HasRoom() const {
 void MessageStream::ReadOn() {
   {
     MutexLock lock(mu_);
-    if (cancelled_ || ending_ || finished_) {
+    if (cancelled_ || ending_ || failure_.has_value() || finished_) {
       reading_ = Reading::kStopped;
       return;
     }
@@ -158,7 +174,12 @@ void MessageStream::ReadOn() {
 
 MessageStream::Step MessageStream::NextStep() {
   Step step;
-  if (cancelled_) step.dropped.swap(answers_);
+  if (!failure_.has_value() && !writing_.has_value() && !answers_.empty() &&
+      answers_.front().failure.has_value()) {
+    failure_ = std::move(answers_.front().failure);
+    step.cancelled = Computing();
+  }
+  if (cancelled_ || failure_.has_value()) step.dropped.swap(answers_);
   TimePoint limit = TimePoint::max();
   if (writing_.has_value()) {
     limit = limit_;
@@ -169,11 +190,12 @@ MessageStream::Step MessageStream::NextStep() {
     limit = services_.calls.TransferEnd();
   } else if (computing_.empty()) {
     limit = services_.calls.TransferEnd();
-    if (!finished_ && (cancelled_ || half_closed_ || ending_)) {
+    if (!finished_ && (failure_.has_value() || cancelled_ || half_closed_ || ending_)) {
       finished_ = step.finish = true;
-      step.status = half_closed_ ? grpc::Status::OK
-                    : cancelled_ ? grpc::Status::CANCELLED
-                                 : RefuseCall(CallRecord::Draining(), {}, context_);
+      step.status = failure_.has_value() ? *failure_
+                    : half_closed_       ? grpc::Status::OK
+                    : cancelled_         ? grpc::Status::CANCELLED
+                                         : RefuseCall(CallRecord::Draining(), {}, context_);
     }
   }
   if (limit != limit_) services_.calls.Limit(row_, limit_ = limit);
@@ -182,6 +204,7 @@ MessageStream::Step MessageStream::NextStep() {
 
 void MessageStream::Take(Step step) {
   for (const Outgoing& answer : step.dropped) answer.message->Cancel();
+  for (const auto& message : step.cancelled) message->Cancel();
   step.dropped.clear();
   if (step.write == nullptr && !step.finish) return;
   if (step.finish) return Finish(step.status);

@@ -1,11 +1,10 @@
-// A call with many requests and many answers, as gRPC runs it: the base of AttendStream and
-// EncodeStream.
+// A call with many requests and many answers, as gRPC runs it: the base of EngineStream.
 //
 //   gRPC threads   Begin: the table's bounds, then whether the caller may -> StartRead
 //                  OnReadDone -> Message::Start; then the next read if there is room
 //                  OnWriteDone -> the next answer; the next read if it waited for room
 //                  OnCancel, at any time after Begin began; OnDone, last
-//   any thread     Answer, once for each message; End
+//   any thread     Answer or Fail, once for each message; End
 //
 // Room: messages being computed and answers not yet written have bounds, of number and of bytes.
 // Beyond them nothing is read, and HTTP/2 makes the peer wait.
@@ -29,10 +28,12 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/base/mutex.h"
+#include "google/rpc/status.pb.h"
 #include "server/auth/authorizer.h"
 #include "server/services/call.h"
 #include "server/transport/call_table.h"
@@ -48,7 +49,7 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
    public:
     virtual ~Message() = default;
 
-    // Must lead to one Answer. May empty the bytes.
+    // Must lead to one Answer or Fail. May empty the bytes.
     virtual void Start(grpc::ByteBuffer* bytes) = 0;
 
     // Nobody wants the answer any more. Any thread, at any time, also before Start.
@@ -80,6 +81,9 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   // The stream may be gone when it returns.
   void Answer(const Message& message, grpc::ByteBuffer bytes);
 
+  // After the answers before it, the stream ends with this error. The same.
+  void Fail(const Message& message, const google::rpc::Status& error);
+
   const ServiceContext& services() const { return services_; }
   Method method() const { return method_; }
   grpc::CallbackServerContext* context() const { return context_; }
@@ -89,6 +93,7 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   struct Outgoing {
     std::shared_ptr<Message> message;
     grpc::ByteBuffer bytes;
+    std::optional<grpc::Status> failure = std::nullopt;  // in place of the bytes
   };
 
   enum class Reading {
@@ -104,8 +109,11 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
     bool finish = false;
     grpc::Status status;
     std::deque<Outgoing> dropped;
+    std::vector<std::shared_ptr<Message>> cancelled;
   };
+  void Answer(const Message& message, Outgoing answer) ABSL_LOCKS_EXCLUDED(mu_);
   Step NextStep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::vector<std::shared_ptr<Message>> Computing() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Take(Step step) ABSL_LOCKS_EXCLUDED(mu_);
   bool HasRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReadOn() ABSL_LOCKS_EXCLUDED(mu_);
@@ -130,6 +138,7 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   bool half_closed_ ABSL_GUARDED_BY(mu_) = false;         // by the caller, who has no more requests
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool ending_ ABSL_GUARDED_BY(mu_) = false;
+  std::optional<grpc::Status> failure_ ABSL_GUARDED_BY(mu_);  // that a message ends the stream with
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
   TimePoint limit_ ABSL_GUARDED_BY(mu_) = TimePoint::min();  // the last that the table was told
 };
