@@ -233,6 +233,16 @@ Result<v1::RerankResponse> Client::Rerank(const v1::RerankRequest& request, Call
   return Call(*encoder_, &v1::EncoderService::Stub::Rerank, request, DeadlineOf(call));
 }
 
+Result<v1::TokenizeResponse> Client::Tokenize(const v1::TokenizeRequest& request,
+                                              CallOptions call) {
+  return Call(*encoder_, &v1::EncoderService::Stub::Tokenize, request, DeadlineOf(call));
+}
+
+Result<v1::DetokenizeResponse> Client::Detokenize(const v1::DetokenizeRequest& request,
+                                                  CallOptions call) {
+  return Call(*encoder_, &v1::EncoderService::Stub::Detokenize, request, DeadlineOf(call));
+}
+
 std::unique_ptr<Client::AttendStreaming> Client::AttendStream(AttendStreaming::Source source,
                                                               StreamOptions options) {
   options.deadline = Allowed(options.deadline);

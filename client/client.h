@@ -80,6 +80,9 @@ class Client {
   Result<v1::AttendResponse> Attend(const v1::AttendRequest& request, CallOptions call = {});
   Result<v1::EncodeResponse> Encode(const v1::EncodeRequest& request, CallOptions call = {});
   Result<v1::RerankResponse> Rerank(const v1::RerankRequest& request, CallOptions call = {});
+  Result<v1::TokenizeResponse> Tokenize(const v1::TokenizeRequest& request, CallOptions call = {});
+  Result<v1::DetokenizeResponse> Detokenize(const v1::DetokenizeRequest& request,
+                                            CallOptions call = {});
   // Many requests over one call: client/stream.h.
   using AttendStreaming = Stream<v1::AttendRequest, v1::AttendResponse>;
   using EncodeStreaming = Stream<v1::EncodeRequest, v1::EncodeResponse>;

@@ -199,6 +199,15 @@ struct Spans {
   std::vector<Range> ranges;  // none: each sequence is pooled as a whole
 };
 
+// Instead of a pass through the model.
+struct TokenizeOnly {  // texts; cut only if `truncate` says so
+  bool add_special_tokens = true;
+  bool return_tokens = false;
+};
+struct DetokenizeOnly {  // token ids
+  bool skip_special_tokens = false;
+};
+
 struct EncodeRequest {
   CallContext call;
   std::string model;  // empty: the only one
@@ -218,6 +227,9 @@ struct EncodeRequest {
   Spans spans;
   std::optional<std::string> prompt_name;  // unset: the model's default; empty: no prompt
   std::optional<std::string> prompt;       // a free text, instead
+  std::variant<std::monostate, TokenizeOnly, DetokenizeOnly> instead;
+
+  bool runs() const { return std::holds_alternative<std::monostate>(instead); }  // on the device
 };
 
 // ---- results ---------------------------------------------------------------------------------
@@ -316,6 +328,36 @@ struct OutputRows {
   std::vector<int64_t> lengths;      // rows per sequence
 };
 
+// What TokenizeOnly and DetokenizeOnly answer.
+struct Tokenized {
+  struct Range {
+    int64_t begin = 0;
+    int64_t end = 0;
+  };
+  static constexpr int64_t kBytesPerToken = 2 * sizeof(int64_t) + 2 + 2 * sizeof(Range);
+
+  std::vector<int64_t> ids;  // [tokens], and so on
+  std::vector<int64_t> type_ids;
+  std::vector<bool> special;      // that the tokenizer added
+  std::vector<bool> pair;         // of the second text of a pair
+  std::vector<Range> bytes;       // of the text behind its prompt; of special ones 0 to 0
+  std::vector<Range> characters;  // likewise
+  std::vector<std::string> tokens;
+  std::vector<int64_t> lengths;    // tokens of each text
+  std::vector<bool> truncated;     // likewise
+  std::vector<std::string> texts;  // DetokenizeOnly
+
+  int64_t size_bytes() const {
+    auto bytes = static_cast<int64_t>(ids.size()) * kBytesPerToken;
+    for (const auto* strings : {&tokens, &texts}) {
+      for (const std::string& one : *strings) {
+        bytes += static_cast<int64_t>(sizeof(one) + one.size());
+      }
+    }
+    return bytes;
+  }
+};
+
 struct EncodeResult {
   std::string model;
   std::string prompt_name;            // put before the texts; empty: none, or a free text
@@ -326,8 +368,9 @@ struct EncodeResult {
   std::vector<int64_t> lengths;       // rows of `output` or `sparse` per sequence
   std::vector<int64_t> token_counts;  // tokens computed per sequence
   std::vector<bool> truncated;
-  std::vector<PooledSpan> spans;  // one per range
-  ExecutionReport report;
+  std::vector<PooledSpan> spans;       // one per range
+  std::optional<Tokenized> tokenized;  // instead of all the above but the names
+  ExecutionReport report;              // of `tokenized` nothing but decode_us
 };
 
 // The kernel's name. `kernel` must not hold Automatic.

@@ -137,11 +137,14 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeComple
   job->kernel = NameOf(work.kernel);
   job->batch_key = BatchKey(work.model->number, work.kernel);
   job->cost = EstimateEncodeCost(work);
-  const Forecast& forecast = loop_.forecast();
-  SetEstimate(forecast.Of(work, forecast.ExpectedOffsets(work)), job.get());
+  const bool runs = work.request.runs();
+  if (runs) {
+    const Forecast& forecast = loop_.forecast();
+    SetEstimate(forecast.Of(work, forecast.ExpectedOffsets(work)), job.get());
+  }
   if (auto status = ledger_->Admit(*job); !status.ok()) return status;
   job->done = std::move(done);
-  if (std::holds_alternative<TextInput>(work.request.input)) {
+  if (!runs || std::holds_alternative<TextInput>(work.request.input)) {
     return tokenizers_->Push(std::move(job));
   }
   const auto prepared = PrepareEncode({}, &work);

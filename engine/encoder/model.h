@@ -45,6 +45,11 @@ class Model {
   virtual absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const Slice& slice,
                                            Prepared* prepared) const = 0;
 
+  // The same of a request that is only tokenized or detokenized, and the most bytes of its answer.
+  virtual absl::StatusOr<bool> TokenizeSome(const EncodeRequest& request, const Slice& slice,
+                                            Tokenized* tokenized) const = 0;
+  virtual int64_t EstimateTokenizedBytes(const EncodeRequest& request) const = 0;
+
   // The attention of its layers, if a request chooses this kernel, which is never Automatic.
   virtual std::vector<AttentionLayers> attention(const Kernel& kernel) const;
 

@@ -60,6 +60,13 @@ typedef struct castor_hf_text_tokens {
   size_t head; /* the byte up to which they were; 0: none */
 } castor_hf_text_tokens;
 
+/* What is said of where tokens come from. */
+typedef enum castor_hf_offsets_kind {
+  CASTOR_HF_NO_OFFSETS,
+  CASTOR_HF_WITHOUT_SPACES, /* none at either end */
+  CASTOR_HF_AS_TOKENIZED,   /* as the crate says */
+} castor_hf_offsets_kind;
+
 /* The bytes [begin, end) of its text that a token was made of. */
 typedef struct castor_hf_offsets {
   size_t begin;
@@ -74,8 +81,8 @@ typedef struct castor_hf_encoding {
   bool truncated;
   bool stopped; /* there are no ids */
   bool grown;   /* likewise: the normalizer makes too much of the text */
-  /* [size], of special tokens that were added, and of whitespace alone, 0 to 0; NULL unless asked
-   * for. Without the whitespace at either end. */
+  /* [size], of special tokens that were added, and without spaces of whitespace alone, 0 to 0; NULL
+   * unless asked for. */
   const castor_hf_offsets* offsets;
   castor_hf_text_tokens texts[2]; /* likewise */
   void* owner;
@@ -89,9 +96,27 @@ typedef struct castor_hf_encoding {
 char* castor_hf_tokenizer_encode(const castor_hf_tokenizer* tokenizer, const uint8_t* text,
                                  size_t text_size, const uint8_t* pair, size_t pair_size,
                                  size_t max_tokens, bool left, bool allow_special_tokens,
-                                 bool with_offsets, bool (*stop)(void*), void* stop_context,
-                                 castor_hf_encoding* out);
+                                 bool add_special_tokens, castor_hf_offsets_kind offsets,
+                                 bool (*stop)(void*), void* stop_context, castor_hf_encoding* out);
 void castor_hf_encoding_free(castor_hf_encoding* encoding);
+
+/* UTF-8; freed by castor_hf_text_free. */
+typedef struct castor_hf_text {
+  const uint8_t* data;
+  size_t size;
+  void* owner;
+} castor_hf_text;
+
+/* The vocabulary's entry; empty of an unknown id. */
+char* castor_hf_tokenizer_token(const castor_hf_tokenizer* tokenizer, uint32_t id,
+                                castor_hf_text* out);
+/* The text of ids; unknown ones are left out. */
+char* castor_hf_tokenizer_decode(const castor_hf_tokenizer* tokenizer, const uint32_t* ids,
+                                 size_t size, bool skip_special_tokens, castor_hf_text* out);
+void castor_hf_text_free(castor_hf_text* text);
+
+/* In bytes, of the vocabulary's entries. */
+size_t castor_hf_tokenizer_longest_token(const castor_hf_tokenizer* tokenizer);
 
 /* ---- safetensors ---- */
 

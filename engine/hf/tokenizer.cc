@@ -36,6 +36,15 @@ void Take(const castor_hf_encoding& encoding, TokenOffsets* offsets) {
   }
 }
 
+absl::StatusOr<std::string> Taken(char* error, castor_hf_text* text) {
+  if (error != nullptr) {
+    return MakeError(Reason::kInternal, absl::StrCat("tokenizer: ", TakeError(error)));
+  }
+  std::string taken(reinterpret_cast<const char*>(text->data), text->size);
+  castor_hf_text_free(text);
+  return taken;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Open(const TokenizerFiles& files) {
@@ -85,8 +94,12 @@ absl::StatusOr<bool> Tokenizer::Encode(std::string_view text, std::optional<std:
   if (char* error = castor_hf_tokenizer_encode(
           handle_, Bytes(text), text.size(), pair ? Bytes(*pair) : nullptr, pair ? pair->size() : 0,
           static_cast<size_t>(options.max_tokens), options.cut_left, options.allow_special_tokens,
-          offsets != nullptr, options.stop ? CallStop : nullptr,
-          const_cast<std::function<bool()>*>(&options.stop), &encoding)) {
+          options.add_special_tokens,
+          offsets == nullptr     ? CASTOR_HF_NO_OFFSETS
+          : options.trim_offsets ? CASTOR_HF_WITHOUT_SPACES
+                                 : CASTOR_HF_AS_TOKENIZED,
+          options.stop ? CallStop : nullptr, const_cast<std::function<bool()>*>(&options.stop),
+          &encoding)) {
     return MakeError(Reason::kInternal, absl::StrCat("tokenizer: ", TakeError(error)));
   }
   ids->insert(ids->end(), encoding.ids, encoding.ids + encoding.size);
@@ -100,6 +113,24 @@ absl::StatusOr<bool> Tokenizer::Encode(std::string_view text, std::optional<std:
     return absl::InvalidArgumentError("becomes too long when the tokenizer normalizes it");
   }
   return truncated;
+}
+
+absl::StatusOr<std::string> Tokenizer::TokenOf(int64_t id) const {
+  castor_hf_text text{};
+  return Taken(castor_hf_tokenizer_token(handle_, static_cast<uint32_t>(id), &text), &text);
+}
+
+absl::StatusOr<std::string> Tokenizer::Decode(std::span<const int64_t> ids,
+                                              bool skip_special_tokens) const {
+  const std::vector<uint32_t> narrow(ids.begin(), ids.end());
+  castor_hf_text text{};
+  return Taken(
+      castor_hf_tokenizer_decode(handle_, narrow.data(), narrow.size(), skip_special_tokens, &text),
+      &text);
+}
+
+int64_t Tokenizer::longest_token() const {
+  return static_cast<int64_t>(castor_hf_tokenizer_longest_token(handle_));
 }
 
 }  // namespace castor::hf

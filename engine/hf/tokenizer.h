@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,6 +41,12 @@ struct EncodeOptions {
   // are plain text.
   bool allow_special_tokens = false;
 
+  // Whether the post-processor adds its special tokens.
+  bool add_special_tokens = true;
+
+  // Whether offsets leave out the whitespace at either end of a token.
+  bool trim_offsets = true;
+
   // If set, called between the parts of a long text: true ends the work. Must not throw.
   std::function<bool()> stop = {};
 };
@@ -58,8 +65,8 @@ struct TokenOffsets {
     size_t head = 0;        // the byte up to which tokens were cut off
   };
 
-  // One per token, without the whitespace at either end; of whitespace alone, and of special tokens
-  // that the post-processor added, nothing. A character that became several tokens is in each.
+  // One per token; trimmed (EncodeOptions) of whitespace alone, and of special tokens that the
+  // post-processor added, nothing. A character that became several tokens is in each.
   std::vector<Bytes> bytes;
   Text texts[2];  // the text and its pair
 };
@@ -89,6 +96,14 @@ class Tokenizer {
                               const EncodeOptions& options, std::vector<int64_t>* ids,
                               std::vector<int64_t>* type_ids,
                               TokenOffsets* offsets = nullptr) const;
+
+  // The vocabulary's entry; empty of an unknown id.
+  absl::StatusOr<std::string> TokenOf(int64_t id) const;
+
+  // The text of ids, each within 0..2^32-1; unknown ones are left out. It has at most
+  // longest_token() + 1 bytes for each.
+  absl::StatusOr<std::string> Decode(std::span<const int64_t> ids, bool skip_special_tokens) const;
+  int64_t longest_token() const;
 
   // How many special tokens the post-processor adds to a text, or to a pair.
   int64_t added_tokens(bool pair) const;

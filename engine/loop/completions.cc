@@ -118,6 +118,12 @@ absl::StatusOr<OutputRows> TakeOutput(const EncodeWork& work, OutputWork& output
 absl::StatusOr<EncodeResult> TakeResult(const Job& job, EncodeWork& work) {
   EncodeResult result;
   result.model = work.model->info.name;
+  if (work.prompt != nullptr) result.prompt_name = work.prompt->name;
+  if (!work.request.runs()) {
+    result.tokenized = std::move(work.tokenized);
+    result.report.timing.decode_us = work.tokenize_us;
+    return result;
+  }
   for (OutputWork& output : work.outputs) {
     absl::StatusOr<OutputRows> rows = TakeOutput(work, output);
     if (!rows.ok()) return rows.status();
@@ -134,7 +140,6 @@ absl::StatusOr<EncodeResult> TakeResult(const Job& job, EncodeWork& work) {
   result.token_counts = std::move(work.token_counts);
   result.truncated = std::move(work.prepared.truncated);
   result.spans = std::move(work.prepared.spans);
-  if (work.prompt != nullptr) result.prompt_name = work.prompt->name;
   result.report = MakeReport(job, work.kernel);
   return result;
 }
@@ -149,6 +154,7 @@ int64_t SizeOfRows(const TensorResult& rows, const std::optional<SparseRows>& sp
 }
 
 int64_t SizeOfAnswer(const EncodeResult& result) {
+  if (result.tokenized.has_value()) return result.tokenized->size_bytes();
   int64_t bytes = SizeOfRows(result.output, result.sparse);
   for (const OutputRows& rows : result.outputs) bytes += SizeOfRows(rows.values, rows.sparse);
   return bytes;

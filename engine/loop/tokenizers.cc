@@ -15,9 +15,14 @@ constexpr int64_t kSliceBytes = 4096;
 
 // The bytes of text in the job's next slice.
 int64_t NextSlice(const EncodeWork& work) {
+  if (const auto* tokens = std::get_if<TokenInput>(&work.request.input)) {
+    return static_cast<int64_t>(tokens->ids.size() * sizeof(int64_t));
+  }
   const auto& input = std::get<TextInput>(work.request.input);
   size_t bytes = 0;
-  for (auto i = static_cast<size_t>(work.prepared.sequences()); i < input.texts.size(); ++i) {
+  const size_t done = work.request.runs() ? static_cast<size_t>(work.prepared.sequences())
+                                          : work.tokenized.lengths.size();
+  for (size_t i = done; i < input.texts.size(); ++i) {
     if (bytes >= static_cast<size_t>(kSliceBytes)) break;
     bytes += input.texts[i].size() + (input.pairs.empty() ? 0 : input.pairs[i].size());
   }
@@ -78,7 +83,7 @@ void Tokenizers::Tokenize(std::unique_ptr<Job> job) {
     const auto prepared = PrepareEncode(slice, &work);
     if (!prepared.ok()) return prepared.status();
     done = *prepared;
-    return done ? Finish(job.get()) : absl::OkStatus();
+    return done && work.request.runs() ? Finish(job.get()) : absl::OkStatus();
   });
   work.tokenize_us += Microseconds(start, clock_.Now());
   if (status.ok() && !done) {

@@ -29,8 +29,9 @@ EncodeWork OpenEncode(EncodeRequest request, ModelPtr model, Kernel kernel);
 // Copies the request's texts, so that they outlive Submit.
 void OwnTexts(EncodeWork* work);
 
-// Tokenizes some of the texts, or cuts the tokens or embeddings to the model's length. True: all is
-// prepared; false: call again. Errors as for encoder::Model::PrepareSome.
+// Tokenizes some of the texts, detokenizes some of the tokens, or cuts the tokens or embeddings to
+// the model's length. True: all is prepared; false: call again. Errors as for
+// encoder::Model::PrepareSome.
 absl::StatusOr<bool> PrepareEncode(const encoder::Slice& slice, EncodeWork* work);
 
 // Stages the embeddings of what is prepared and allocates the output: then it is ready to run.

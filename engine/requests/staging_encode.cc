@@ -147,6 +147,11 @@ absl::Status StageOutput(EncodeOutput kind, HostPool& pool, EncodeWork* work) {
 Cost EstimateEncodeCost(const EncodeWork& work) {
   const EncodeRequest& request = work.request;
   const ModelInfo& info = work.model->info;
+  if (!request.runs()) {  // and takes nothing of the device
+    const auto* texts = std::get_if<TextInput>(&request.input);
+    return {.bytes = (texts == nullptr ? 0 : TextBytes(*texts)) +
+                     work.model->encoder->EstimateTokenizedBytes(request)};
+  }
   const int64_t tokens = work.model->encoder->EstimateTokens(request);
   attention::Count bytes = attention::Count(tokens) * kBytesPerToken;
   if (const auto* texts = std::get_if<TextInput>(&request.input)) {
@@ -180,6 +185,7 @@ EncodeWork OpenEncode(EncodeRequest request, ModelPtr model, Kernel kernel) {
 }
 
 void OwnTexts(EncodeWork* work) {
+  if (!std::holds_alternative<TextInput>(work->request.input)) return;  // ids are its own
   auto& input = std::get<TextInput>(work->request.input);
   std::string& owned = work->text;
   owned.reserve(static_cast<size_t>(TextBytes(input)));  // so that its bytes never move
@@ -193,6 +199,9 @@ void OwnTexts(EncodeWork* work) {
 }
 
 absl::StatusOr<bool> PrepareEncode(const encoder::Slice& slice, EncodeWork* work) {
+  if (!work->request.runs()) {
+    return work->model->encoder->TokenizeSome(work->request, slice, &work->tokenized);
+  }
   return work->model->encoder->PrepareSome(work->request, slice, &work->prepared);
 }
 

@@ -51,6 +51,7 @@ struct EncodeWork {
   Kernel kernel = Vanilla{};
   const Prompt* prompt = nullptr;  // of the model; before the texts
   encoder::Prepared prepared;      // filled by a tokenizer thread when the request brings texts
+  Tokenized tokenized;             // likewise, of a request that is not run
   double tokenize_us = 0;          // time spent tokenizing, without the waits between slices
   HostBuffer input;                // embeddings [tokens, hidden], if the request brings them
   std::vector<float> ranges;       // [2, dimensions], if the request brings them
@@ -68,7 +69,7 @@ struct EncodeWork {
   int64_t output_bytes() const {
     size_t bytes = 0;
     for (const OutputWork& output : outputs) bytes += output.values.size() + output.typed.size();
-    return static_cast<int64_t>(bytes);
+    return static_cast<int64_t>(bytes) + tokenized.size_bytes();
   }
 };
 

@@ -296,4 +296,48 @@ struct RerankRequest {
                 Field<"prompt", 26, &RerankRequest::prompt>>;
 };
 
+struct TokenizeRequest {
+  Text request_id;
+  Text model;
+  std::optional<TextBatch> texts;
+  std::optional<bool> add_special_tokens;
+  bool return_tokens = false;
+  std::optional<bool> truncate;
+  int32_t priority = 0;
+  std::optional<Text> prompt_name;
+  int32_t truncation_side = 0;
+  int32_t max_tokens = 0;
+  int32_t timeout_ms = 0;
+  std::optional<Text> prompt;
+
+  using Fields = FieldList<Field<"request_id", 1, &TokenizeRequest::request_id>,
+                           Field<"model", 2, &TokenizeRequest::model>,
+                           Field<"texts", 3, &TokenizeRequest::texts>,
+                           Field<"add_special_tokens", 4, &TokenizeRequest::add_special_tokens>,
+                           Field<"return_tokens", 5, &TokenizeRequest::return_tokens>,
+                           Field<"truncate", 15, &TokenizeRequest::truncate>,
+                           Field<"priority", 16, &TokenizeRequest::priority>,
+                           Field<"prompt_name", 19, &TokenizeRequest::prompt_name>,
+                           Field<"truncation_side", 20, &TokenizeRequest::truncation_side>,
+                           Field<"max_tokens", 21, &TokenizeRequest::max_tokens>,
+                           Field<"timeout_ms", 22, &TokenizeRequest::timeout_ms>,
+                           Field<"prompt", 26, &TokenizeRequest::prompt>>;
+};
+
+struct DetokenizeRequest {
+  Text request_id;
+  Text model;
+  std::optional<TokenBatch> tokens;
+  bool skip_special_tokens = false;
+  int32_t priority = 0;
+  int32_t timeout_ms = 0;
+
+  using Fields = FieldList<Field<"request_id", 1, &DetokenizeRequest::request_id>,
+                           Field<"model", 2, &DetokenizeRequest::model>,
+                           Field<"tokens", 3, &DetokenizeRequest::tokens>,
+                           Field<"skip_special_tokens", 4, &DetokenizeRequest::skip_special_tokens>,
+                           Field<"priority", 16, &DetokenizeRequest::priority>,
+                           Field<"timeout_ms", 22, &DetokenizeRequest::timeout_ms>>;
+};
+
 }  // namespace castor::server::wire

@@ -24,6 +24,8 @@ constexpr std::array<std::string_view, kMethods> kMethodNames = {"attend",
                                                                  "encode",
                                                                  "encode_stream",
                                                                  "rerank",
+                                                                 "tokenize",
+                                                                 "detokenize",
                                                                  "list_models",
                                                                  "get_model",
                                                                  "load_model",
@@ -69,6 +71,8 @@ Calls CallsOf(size_t method) {
     case Method::kEncode:
     case Method::kEncodeStream:
     case Method::kRerank:
+    case Method::kTokenize:
+    case Method::kDetokenize:
     case Method::kModelInfer:
       return kWorking;
     case Method::kRegisterSharedMemory:
@@ -76,6 +80,12 @@ Calls CallsOf(size_t method) {
     default:
       return kSmall;
   }
+}
+
+// Whether kernels run for it.
+bool Runs(size_t method) {
+  return CallsOf(method) == kWorking && method != static_cast<size_t>(Method::kTokenize) &&
+         method != static_cast<size_t>(Method::kDetokenize);
 }
 
 size_t CodeIndex(grpc::StatusCode code) {
@@ -190,7 +200,7 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
       }
     };
     add_kernel(0);
-    if (CallsOf(m) == kWorking) {
+    if (Runs(m)) {
       for (const KernelInfo& kernel : engine.info().kernels) add_kernel(KernelIndex(kernel.name));
     }
     children.inflight = &inflight.Add({{"method", name}});

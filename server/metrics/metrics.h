@@ -37,6 +37,8 @@ enum class Method {
   kEncode,
   kEncodeStream,
   kRerank,
+  kTokenize,
+  kDetokenize,
   kListModels,
   kGetModel,
   kLoadModel,
@@ -48,7 +50,7 @@ enum class Method {
   kModelInfer,  // of the Open Inference Protocol
   kOipSmall,    // all its others
 };
-inline constexpr int kMethods = 15;
+inline constexpr int kMethods = 17;
 
 std::string_view NameOf(Method method);  // "attend", "get_server_info"
 

@@ -31,6 +31,10 @@ std::string_view FullNameOf(Method method) {
       return "castor.v1.EncoderService/EncodeStream";
     case Method::kRerank:
       return "castor.v1.EncoderService/Rerank";
+    case Method::kTokenize:
+      return "castor.v1.EncoderService/Tokenize";
+    case Method::kDetokenize:
+      return "castor.v1.EncoderService/Detokenize";
     case Method::kModelInfer:
       return "inference.GRPCInferenceService/ModelInfer";
     default:

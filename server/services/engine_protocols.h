@@ -12,6 +12,7 @@
 #include "server/codec/attention_codec.h"
 #include "server/codec/encoder_codec.h"
 #include "server/codec/rerank_codec.h"
+#include "server/codec/token_codec.h"
 #include "server/services/message.h"
 
 namespace castor::server {
@@ -80,6 +81,25 @@ struct EncodeProtocol {
     return server::EncodeError<v1::EncodeResponse>(request_id, std::move(error));
   }
 };
+
+// Runs no kernel.
+template <auto kDecode, auto kEncode>
+struct TokenProtocol {
+  using Decoded = DecodedEncode;
+  using Result = EncodeResult;
+
+  static absl::Status Decode(const grpc::ByteBuffer& bytes, TenantRegions, DecodedEncode* decoded) {
+    return kDecode(bytes, decoded);
+  }
+  static std::optional<KernelName> RequestedKernel(const DecodedEncode&) { return std::nullopt; }
+  static std::optional<OutputRange> TakeOutput(DecodedEncode&) { return std::nullopt; }
+  static grpc::ByteBuffer Encode(std::string_view request_id, EncodeResult result,
+                                 const std::optional<OutputRange>&, double) {
+    return kEncode(request_id, std::move(result));
+  }
+};
+using TokenizeProtocol = TokenProtocol<DecodeTokenizeRequest, EncodeTokenizeResponse>;
+using DetokenizeProtocol = TokenProtocol<DecodeDetokenizeRequest, EncodeDetokenizeResponse>;
 
 class RerankProtocol {
  public:

@@ -160,7 +160,7 @@ class EngineRequest {
   void Complete(absl::StatusOr<Result> result) {
     if (shared_bytes_ > 0) parts_.metrics.SharedMemoryRead(shared_bytes_);
     if (!result.ok()) return shell_.Refuse(InOwnTerms(result.status(), true));
-    kernel_ = castor::NameOf(result->report.kernel.kernel);
+    if (Runs(*result)) kernel_ = castor::NameOf(result->report.kernel.kernel);
     if (traced_ != nullptr) {
       traced_->stage = Stage::kAnswer;
       traced_->completed = std::chrono::steady_clock::now();
@@ -178,6 +178,9 @@ class EngineRequest {
         std::chrono::steady_clock::now() - received_;
     shell_.Deliver(protocol_.Encode(request_id_, *std::move(result), output_, total.count()));
   }
+
+  static bool Runs(const AttentionResult&) { return true; }
+  static bool Runs(const EncodeResult& result) { return !result.tokenized.has_value(); }
 
   absl::Status InOwnTerms(const absl::Status& error, bool submitted) const {
     if constexpr (requires { protocol_.Refusal(error, submitted); }) {

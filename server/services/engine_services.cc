@@ -21,6 +21,10 @@ EncoderService::EncoderService(const ServiceContext& services)
             EngineStreamMethod<EngineRequest<EncodeProtocol>>(services, Method::kEncodeStream));
   AddMethod("/castor.v1.EncoderService/Rerank",
             EngineMethod<EngineRequest<RerankProtocol>>(services, Method::kRerank, models_));
+  AddMethod("/castor.v1.EncoderService/Tokenize",
+            EngineMethod<EngineRequest<TokenizeProtocol>>(services, Method::kTokenize));
+  AddMethod("/castor.v1.EncoderService/Detokenize",
+            EngineMethod<EngineRequest<DetokenizeProtocol>>(services, Method::kDetokenize));
 }
 
 }  // namespace castor::server

@@ -245,6 +245,14 @@ absl::Status CheckOutputs(const EncodeRequest& request, const ModelInfo& info,
 
 absl::Status CheckInput(const EncodeRequest& request, const ModelInfo& info, int64_t max_sequences,
                         int64_t max_text_bytes) {
+  if (std::holds_alternative<TokenizeOnly>(request.instead) &&
+      !std::holds_alternative<TextInput>(request.input)) {
+    return InvalidField("input", "must be texts, to be tokenized");
+  }
+  if (std::holds_alternative<DetokenizeOnly>(request.instead) &&
+      !std::holds_alternative<TokenInput>(request.input)) {
+    return InvalidField("input", "must be tokens, to be detokenized");
+  }
   const std::span<const EncodeOutput> outputs = OutputsOf(request, info);
   if (absl::Status s = CheckOutputs(request, info, outputs); !s.ok()) return s;
   if (request.max_tokens < 0 || request.max_tokens > info.max_tokens) {

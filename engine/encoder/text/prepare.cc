@@ -21,29 +21,6 @@ absl::Status TooLong(std::string_view field, int64_t max_tokens) {
                       absl::StrCat("is longer than ", max_tokens, " tokens, and truncate is off"));
 }
 
-// The given lengths; if there are none, one sequence of all tokens.
-std::vector<int64_t> LengthsOf(const std::vector<int64_t>& lengths, int64_t tokens) {
-  return lengths.empty() ? std::vector<int64_t>{tokens} : lengths;
-}
-
-int64_t BytesOf(const TextInput& input, size_t index) {
-  const size_t pair = input.pairs.empty() ? 0 : input.pairs[index].size();
-  return static_cast<int64_t>(input.texts[index].size() + pair);
-}
-
-// As the request says, else its prompt, else the model, which is the limit of both.
-int64_t MaxTokens(const EncodeRequest& request, const InputRules& rules,
-                  const Prompt* prompt = nullptr) {
-  int64_t limit = request.max_tokens;
-  if (limit == 0 && prompt != nullptr) limit = prompt->max_tokens;
-  return limit > 0 ? std::min(limit, rules.max_tokens) : rules.max_tokens;
-}
-
-bool CutsLeft(const EncodeRequest& request, const InputRules& rules) {
-  return request.truncation_side.value_or(rules.cut_left ? Side::kLeft : Side::kRight) ==
-         Side::kLeft;
-}
-
 // Cuts sequences of known lengths: records the offsets of what is kept, and which were cut.
 absl::Status CutLengths(const std::vector<int64_t>& lengths, std::string_view field, bool truncate,
                         int64_t max_tokens, Prepared* prepared) {
@@ -156,6 +133,26 @@ absl::Status PrepareTokens(const EncodeRequest& request, const InputRules& rules
 }
 
 }  // namespace
+
+std::vector<int64_t> LengthsOf(const std::vector<int64_t>& lengths, int64_t tokens) {
+  return lengths.empty() ? std::vector<int64_t>{tokens} : lengths;
+}
+
+int64_t BytesOf(const TextInput& input, size_t index) {
+  const size_t pair = input.pairs.empty() ? 0 : input.pairs[index].size();
+  return static_cast<int64_t>(input.texts[index].size() + pair);
+}
+
+int64_t MaxTokens(const EncodeRequest& request, const InputRules& rules, const Prompt* prompt) {
+  int64_t limit = request.max_tokens;
+  if (limit == 0 && prompt != nullptr) limit = prompt->max_tokens;
+  return limit > 0 ? std::min(limit, rules.max_tokens) : rules.max_tokens;
+}
+
+bool CutsLeft(const EncodeRequest& request, const InputRules& rules) {
+  return request.truncation_side.value_or(rules.cut_left ? Side::kLeft : Side::kRight) ==
+         Side::kLeft;
+}
 
 int64_t EstimateTokens(const EncodeRequest& request, const InputRules& rules,
                        const Prompts& prompts) {

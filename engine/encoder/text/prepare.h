@@ -57,6 +57,19 @@ absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const InputRules&
                                  const Prompts& prompts, const hf::Tokenizer& tokenizer,
                                  const Slice& slice, Prepared* prepared);
 
+// The most tokens of a sequence: as the request says, else its prompt, else the model, which is the
+// limit of both.
+int64_t MaxTokens(const EncodeRequest& request, const InputRules& rules,
+                  const Prompt* prompt = nullptr);
+
+bool CutsLeft(const EncodeRequest& request, const InputRules& rules);
+
+// Of a text and its pair.
+int64_t BytesOf(const TextInput& input, size_t index);
+
+// The given lengths; if there are none, one sequence of all tokens.
+std::vector<int64_t> LengthsOf(const std::vector<int64_t>& lengths, int64_t tokens);
+
 // Copies the rows that `prepared` keeps of an EmbeddingInput to `out`, [prepared.tokens(), hidden]
 // in the input's dtype. INVALID_FIELD when they are in a file that no longer holds them.
 absl::Status CopyEmbeddings(const EmbeddingInput& input, const Prepared& prepared, std::byte* out);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "engine/encoder/network/body.h"
+#include "engine/encoder/text/tokenize.h"
 
 namespace castor::encoder {
 
@@ -29,6 +30,16 @@ absl::StatusOr<bool> TextModel::PrepareSome(const EncodeRequest& request, const 
                                             Prepared* prepared) const {
   return encoder::PrepareSome(request, network_.rules(), info_.prompts, *tokenizer_, slice,
                               prepared);
+}
+
+absl::StatusOr<bool> TextModel::TokenizeSome(const EncodeRequest& request, const Slice& slice,
+                                             Tokenized* tokenized) const {
+  return encoder::TokenizeSome(request, network_.rules(), info_.prompts, *tokenizer_, slice,
+                               tokenized);
+}
+
+int64_t TextModel::EstimateTokenizedBytes(const EncodeRequest& request) const {
+  return encoder::EstimateTokenizedBytes(request, info_.prompts, *tokenizer_);
 }
 
 }  // namespace castor::encoder

@@ -24,6 +24,9 @@ class TextModel final : public Model {
   int64_t EstimateTokens(const EncodeRequest& request) const override;
   absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const Slice& slice,
                                    Prepared* prepared) const override;
+  absl::StatusOr<bool> TokenizeSome(const EncodeRequest& request, const Slice& slice,
+                                    Tokenized* tokenized) const override;
+  int64_t EstimateTokenizedBytes(const EncodeRequest& request) const override;
   std::vector<AttentionLayers> attention(const Kernel& kernel) const override;
   Activations activations() const override { return activations_; }
   const Network* network() const override { return &network_; }

@@ -466,6 +466,7 @@ struct Pipeline {
     normalizer: Option<Value>,
     pre_tokenizer: Value,
     model: Value,
+    decoder: Value,
     processor: Processor,
 }
 
@@ -487,11 +488,9 @@ enum Processor {
     File(Option<Value>),
 }
 
-fn metaspace(add_prefix_space: bool) -> Value {
-    let scheme = if add_prefix_space { "always" } else { "never" };
-    json!({"type": "Sequence", "pretokenizers": [
-        {"type": "WhitespaceSplit"},
-        {"type": "Metaspace", "replacement": "\u{2581}", "prepend_scheme": scheme, "split": true}]})
+/// A pre-tokenizer and a decoder.
+fn metaspace(scheme: &str) -> Value {
+    json!({"type": "Metaspace", "replacement": "\u{2581}", "prepend_scheme": scheme, "split": true})
 }
 
 /// models/qwen2/tokenization_qwen2.py, PRETOKENIZE_REGEX.
@@ -537,6 +536,7 @@ fn pipeline(
                     "lowercase": arguments.bool("do_lower_case", true)?})),
                 pre_tokenizer: json!({"type": "BertPreTokenizer"}),
                 model: source.word_piece(&unknown)?,
+                decoder: json!({"type": "WordPiece", "prefix": "##", "cleanup": true}),
                 processor: match mpnet {
                     true => Processor::Roberta {
                         cls,
@@ -568,6 +568,7 @@ fn pipeline(
                 pre_tokenizer: byte_level(add_prefix_space, true),
                 model: source
                     .bpe(json!({"continuing_subword_prefix": "", "end_of_word_suffix": ""}))?,
+                decoder: byte_level(true, true),
                 processor: Processor::Roberta {
                     cls,
                     sep,
@@ -604,10 +605,16 @@ fn pipeline(
             } else {
                 arguments.optional("mask_token", "<mask>");
             }
+            let scheme = match arguments.bool("add_prefix_space", true)? {
+                true => "always",
+                false => "never",
+            };
             Pipeline {
                 normalizer: source.precompiled(),
-                pre_tokenizer: metaspace(arguments.bool("add_prefix_space", true)?),
+                pre_tokenizer: json!({"type": "Sequence", "pretokenizers": [
+                    {"type": "WhitespaceSplit"}, metaspace(scheme)]}),
                 model,
+                decoder: metaspace(scheme),
                 processor: Processor::Doubled { bos, eos },
             }
         }
@@ -646,8 +653,7 @@ fn pipeline(
             } else {
                 "first"
             };
-            let mut words = vec![json!({"type": "Metaspace", "replacement": "\u{2581}",
-                                        "prepend_scheme": scheme, "split": true})];
+            let mut words = vec![metaspace(scheme)];
             if arguments.bool("split_by_punct", false)? {
                 words.insert(0, json!({"type": "Punctuation", "behavior": "Isolated"}));
             }
@@ -655,6 +661,7 @@ fn pipeline(
                 normalizer: Some(json!({"type": "Sequence", "normalizers": normalizers})),
                 pre_tokenizer: json!({"type": "Sequence", "pretokenizers": words}),
                 model,
+                decoder: metaspace(scheme),
                 processor: Processor::Bert { cls, sep },
             }
         }
@@ -676,6 +683,9 @@ fn pipeline(
                                       "behavior": "MergedWithPrevious", "invert": false}),
                 model: source
                     .bpe(json!({"fuse_unk": true, "unk_token": unknown, "byte_fallback": true}))?,
+                decoder: json!({"type": "Sequence", "decoders": [
+                    {"type": "Replace", "pattern": {"String": "\u{2581}"}, "content": " "},
+                    {"type": "ByteFallback"}, {"type": "Fuse"}]}),
                 processor: Processor::File(source.post_processor()),
             }
         }
@@ -691,6 +701,7 @@ fn pipeline(
                     byte_level(add_prefix_space, false)]}),
                 model: source
                     .bpe(json!({"continuing_subword_prefix": "", "end_of_word_suffix": ""}))?,
+                decoder: byte_level(true, true),
                 processor: Processor::File(source.post_processor()),
             }
         }
@@ -844,7 +855,8 @@ pub fn assemble(files: &Files) -> Result<(Tokenizer, bool), Error> {
         Some(made) => {
             source.check_rest()?;
             let json = json!({"version": "1.0", "added_tokens": [], "normalizer": made.normalizer,
-                              "pre_tokenizer": made.pre_tokenizer, "model": made.model});
+                              "pre_tokenizer": made.pre_tokenizer, "model": made.model,
+                              "decoder": made.decoder});
             (json, Some(made.processor))
         }
         None => {

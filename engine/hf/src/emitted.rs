@@ -11,6 +11,7 @@ pub struct Emitted {
     pub id_limit: u64, // one more than the greatest id, of texts without special tokens
     pub type_limit: u64, // one more than the greatest type id
     pub added_tokens: [usize; 2], // by the post-processor: to a text, to a pair
+    pub longest_token: usize, // in bytes
 }
 
 impl Emitted {
@@ -30,6 +31,12 @@ impl Emitted {
             id_limit: greatest.map_or(0, |&id| u64::from(id) + 1),
             type_limit: 0,
             added_tokens: [0; 2],
+            longest_token: tokenizer
+                .get_vocab(true)
+                .keys()
+                .map(String::len)
+                .max()
+                .unwrap_or(0),
         };
         emitted.added_tokens[0] = emitted.probe(tokenizer, 1, None)?;
         emitted.added_tokens[1] = emitted.probe(tokenizer, 1, Some(1))?;

@@ -40,13 +40,13 @@ pub struct Cut<'a> {
 
 /// Of every token of an encoding, and where each text's tokens are in it.
 pub struct TokenOffsets {
-    pub bytes: Vec<Bytes>, // of special tokens, and of whitespace alone, nothing: 0 to 0
+    pub bytes: Vec<Bytes>, // of special tokens, and trimmed of whitespace alone, nothing: 0 to 0
     pub texts: [TextTokens; 2],
 }
 
 impl TokenOffsets {
     /// `encoding`: post-processed, of these texts.
-    pub fn of(encoding: &Encoding, texts: &[Cut]) -> Result<TokenOffsets, Error> {
+    pub fn of(encoding: &Encoding, texts: &[Cut], trim: bool) -> Result<TokenOffsets, Error> {
         let mut offsets = TokenOffsets {
             bytes: vec![Bytes::default(); encoding.len()],
             texts: [TextTokens::NONE; 2],
@@ -72,7 +72,11 @@ impl TokenOffsets {
                     .map_or(0, |token| before_spaces(cut.text, token.1)),
             };
             for token in begin..end {
-                offsets.bytes[token] = trimmed(cut.text, encoding.get_offsets()[token]);
+                let (begin, end) = encoding.get_offsets()[token];
+                offsets.bytes[token] = match trim {
+                    true => trimmed(cut.text, (begin, end)),
+                    false => Bytes { begin, end },
+                };
             }
         }
         Ok(offsets)

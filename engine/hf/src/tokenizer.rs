@@ -62,7 +62,10 @@ impl Handle {
     fn encode(&self, text: &str, pair: Option<&str>, how: How) -> Result<Encoded, Failure> {
         let room = how
             .max_tokens
-            .checked_sub(self.added_tokens(pair.is_some()))
+            .checked_sub(match how.add_special_tokens {
+                true => self.added_tokens(pair.is_some()),
+                false => 0,
+            })
             .ok_or("max_tokens leaves no room for the special tokens")?;
         let tokenizer = self.tokenizer(how.allow_special_tokens);
         let reading = Reading {
@@ -71,7 +74,7 @@ impl Handle {
             growth: &self.growth,
             room,
             last: how.left,
-            offsets: how.offsets,
+            offsets: how.offsets != Where::Nothing,
         };
         let mut first = Progress::new(reading, text);
         let mut second = pair.map(|pair| Progress::new(reading, pair));
@@ -99,10 +102,14 @@ impl Handle {
         }
         let mut kept = kept.into_iter().map(|(encoding, ..)| encoding);
         let first = kept.next().unwrap_or_default();
-        let encoding = tokenizer.post_process(first, kept.next(), true)?;
+        let encoding = tokenizer.post_process(first, kept.next(), how.add_special_tokens)?;
         let offsets = match how.offsets {
-            true => Some(TokenOffsets::of(&encoding, &cuts)?),
-            false => None,
+            Where::Nothing => None,
+            wanted => Some(TokenOffsets::of(
+                &encoding,
+                &cuts,
+                wanted == Where::WithoutSpaces,
+            )?),
         };
         Ok(Encoded {
             encoding,
@@ -117,8 +124,19 @@ struct How<'a> {
     max_tokens: usize,
     left: bool,
     allow_special_tokens: bool,
-    offsets: bool,
+    add_special_tokens: bool,
+    offsets: Where,
     stop: Stop<'a>,
+}
+
+/// castor_hf_offsets_kind.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq)]
+#[allow(dead_code)] // C makes them
+pub enum Where {
+    Nothing,
+    WithoutSpaces,
+    AsTokenized,
 }
 
 /// What is kept of a text, and the tokens that were cut off next to it, behind and before.
@@ -302,7 +320,8 @@ pub unsafe extern "C" fn castor_hf_tokenizer_encode(
     max_tokens: usize,
     left: bool,
     allow_special_tokens: bool,
-    with_offsets: bool,
+    add_special_tokens: bool,
+    offsets: Where,
     stop: Option<unsafe extern "C" fn(*mut c_void) -> bool>,
     stop_context: *mut c_void,
     out: *mut EncodingView,
@@ -319,7 +338,8 @@ pub unsafe extern "C" fn castor_hf_tokenizer_encode(
             max_tokens,
             left,
             allow_special_tokens,
-            offsets: with_offsets,
+            add_special_tokens,
+            offsets,
             stop: &stop,
         };
         let (mut stopped, mut grown) = (false, false);
@@ -357,4 +377,78 @@ pub unsafe extern "C" fn castor_hf_encoding_free(encoding: *mut EncodingView) {
     if !owner.is_null() {
         drop(Box::from_raw(owner.cast::<Encoded>()));
     }
+}
+
+/// A text as castor_hf.h lays it out.
+#[repr(C)]
+pub struct TextView {
+    data: *const u8,
+    size: usize,
+    owner: *mut c_void,
+}
+
+fn give(text: String, out: &mut TextView) {
+    let text = Box::new(text);
+    *out = TextView {
+        data: text.as_ptr(),
+        size: text.len(),
+        owner: Box::into_raw(text).cast(),
+    };
+}
+
+/// # Safety
+/// See castor_hf.h.
+#[no_mangle]
+pub unsafe extern "C" fn castor_hf_tokenizer_token(
+    tokenizer: *const Handle,
+    id: u32,
+    out: *mut TextView,
+) -> *mut c_char {
+    guarded(|| {
+        give(
+            (*tokenizer).plain.id_to_token(id).unwrap_or_default(),
+            &mut *out,
+        );
+        Ok(())
+    })
+}
+
+/// # Safety
+/// See castor_hf.h.
+#[no_mangle]
+pub unsafe extern "C" fn castor_hf_tokenizer_decode(
+    tokenizer: *const Handle,
+    ids: *const u32,
+    size: usize,
+    skip_special_tokens: bool,
+    out: *mut TextView,
+) -> *mut c_char {
+    guarded(|| {
+        let ids = match size {
+            0 => &[],
+            _ => std::slice::from_raw_parts(ids, size),
+        };
+        give(
+            (*tokenizer).plain.decode(ids, skip_special_tokens)?,
+            &mut *out,
+        );
+        Ok(())
+    })
+}
+
+/// # Safety
+/// See castor_hf.h.
+#[no_mangle]
+pub unsafe extern "C" fn castor_hf_text_free(text: *mut TextView) {
+    let owner = std::mem::replace(&mut (*text).owner, std::ptr::null_mut());
+    if !owner.is_null() {
+        drop(Box::from_raw(owner.cast::<String>()));
+    }
+}
+
+/// # Safety
+/// See castor_hf.h.
+#[no_mangle]
+pub unsafe extern "C" fn castor_hf_tokenizer_longest_token(tokenizer: *const Handle) -> usize {
+    (*tokenizer).emitted.longest_token
 }

@@ -114,7 +114,8 @@ TEST_F(AuthorizeTest, KnowsTheMethods) {
   for (const char* method :
        {"/castor.v1.AttentionService/Attend", "/castor.v1.AttentionService/AttendStream",
         "/castor.v1.EncoderService/Encode", "/castor.v1.EncoderService/EncodeStream",
-        "/castor.v1.EncoderService/Rerank", "/castor.v1.SharedMemoryService/ListSharedMemory",
+        "/castor.v1.EncoderService/Rerank", "/castor.v1.EncoderService/Tokenize",
+        "/castor.v1.EncoderService/Detokenize", "/castor.v1.SharedMemoryService/ListSharedMemory",
         "/castor.v1.ServerService/GetServerInfo", "/castor.v1.ModelService/LoadModel",
         "/grpc.health.v1.Health/Watch", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
         "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"}) {

@@ -35,6 +35,12 @@ class FakeModel : public encoder::Model {
     return tokens != nullptr ? static_cast<int64_t>(tokens->ids.size()) : 1000;
   }
 
+  absl::StatusOr<bool> TokenizeSome(const EncodeRequest&, const encoder::Slice&,
+                                    Tokenized*) const override {
+    return MakeError(Reason::kInternal, "it has no tokenizer");
+  }
+  int64_t EstimateTokenizedBytes(const EncodeRequest&) const override { return 0; }
+
   absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const encoder::Slice& slice,
                                    encoder::Prepared* prepared) const override {
     const auto close = [prepared] {

@@ -123,6 +123,8 @@ TEST(SchemaTest, DeclaresTheContract) {
   ExpectSame<Spans>(v1::Spans::descriptor());
   ExpectSame<EncodeRequest>(v1::EncodeRequest::descriptor());
   ExpectSame<RerankRequest>(v1::RerankRequest::descriptor());
+  ExpectSame<TokenizeRequest>(v1::TokenizeRequest::descriptor());
+  ExpectSame<DetokenizeRequest>(v1::DetokenizeRequest::descriptor());
 }
 
 // A kernel's name on the wire is the engine's label in capitals.

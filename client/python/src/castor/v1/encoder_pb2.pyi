@@ -329,3 +329,89 @@ class RerankResponse(_message.Message):
     memory: _report_pb2.MemoryReport
     prompt_name: str
     def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., results: _Optional[_Iterable[_Union[RankedDocument, _Mapping]]] = ..., token_counts: _Optional[_Iterable[int]] = ..., truncated: _Optional[_Iterable[bool]] = ..., kernel: _Optional[_Union[_report_pb2.KernelReport, _Mapping]] = ..., timing: _Optional[_Union[_report_pb2.Timing, _Mapping]] = ..., batch: _Optional[_Union[_report_pb2.BatchReport, _Mapping]] = ..., memory: _Optional[_Union[_report_pb2.MemoryReport, _Mapping]] = ..., prompt_name: _Optional[str] = ...) -> None: ...
+
+class TokenizeRequest(_message.Message):
+    __slots__ = ("request_id", "model", "texts", "add_special_tokens", "return_tokens", "truncate", "priority", "prompt_name", "truncation_side", "max_tokens", "timeout_ms", "prompt")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TEXTS_FIELD_NUMBER: _ClassVar[int]
+    ADD_SPECIAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    RETURN_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_NAME_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATION_SIDE_FIELD_NUMBER: _ClassVar[int]
+    MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    model: str
+    texts: TextBatch
+    add_special_tokens: bool
+    return_tokens: bool
+    truncate: bool
+    priority: _report_pb2.Priority
+    prompt_name: str
+    truncation_side: TruncationSide
+    max_tokens: int
+    timeout_ms: int
+    prompt: str
+    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., texts: _Optional[_Union[TextBatch, _Mapping]] = ..., add_special_tokens: bool = ..., return_tokens: bool = ..., truncate: bool = ..., priority: _Optional[_Union[_report_pb2.Priority, str]] = ..., prompt_name: _Optional[str] = ..., truncation_side: _Optional[_Union[TruncationSide, str]] = ..., max_tokens: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., prompt: _Optional[str] = ...) -> None: ...
+
+class TokenizeResponse(_message.Message):
+    __slots__ = ("request_id", "model", "ids", "type_ids", "special", "pair", "byte_begins", "byte_ends", "character_begins", "character_ends", "tokens", "lengths", "truncated", "prompt_name")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    TYPE_IDS_FIELD_NUMBER: _ClassVar[int]
+    SPECIAL_FIELD_NUMBER: _ClassVar[int]
+    PAIR_FIELD_NUMBER: _ClassVar[int]
+    BYTE_BEGINS_FIELD_NUMBER: _ClassVar[int]
+    BYTE_ENDS_FIELD_NUMBER: _ClassVar[int]
+    CHARACTER_BEGINS_FIELD_NUMBER: _ClassVar[int]
+    CHARACTER_ENDS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_NAME_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    model: str
+    ids: _containers.RepeatedScalarFieldContainer[int]
+    type_ids: _containers.RepeatedScalarFieldContainer[int]
+    special: _containers.RepeatedScalarFieldContainer[bool]
+    pair: _containers.RepeatedScalarFieldContainer[bool]
+    byte_begins: _containers.RepeatedScalarFieldContainer[int]
+    byte_ends: _containers.RepeatedScalarFieldContainer[int]
+    character_begins: _containers.RepeatedScalarFieldContainer[int]
+    character_ends: _containers.RepeatedScalarFieldContainer[int]
+    tokens: _containers.RepeatedScalarFieldContainer[str]
+    lengths: _containers.RepeatedScalarFieldContainer[int]
+    truncated: _containers.RepeatedScalarFieldContainer[bool]
+    prompt_name: str
+    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., ids: _Optional[_Iterable[int]] = ..., type_ids: _Optional[_Iterable[int]] = ..., special: _Optional[_Iterable[bool]] = ..., pair: _Optional[_Iterable[bool]] = ..., byte_begins: _Optional[_Iterable[int]] = ..., byte_ends: _Optional[_Iterable[int]] = ..., character_begins: _Optional[_Iterable[int]] = ..., character_ends: _Optional[_Iterable[int]] = ..., tokens: _Optional[_Iterable[str]] = ..., lengths: _Optional[_Iterable[int]] = ..., truncated: _Optional[_Iterable[bool]] = ..., prompt_name: _Optional[str] = ...) -> None: ...
+
+class DetokenizeRequest(_message.Message):
+    __slots__ = ("request_id", "model", "tokens", "skip_special_tokens", "priority", "timeout_ms")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SKIP_SPECIAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    model: str
+    tokens: TokenBatch
+    skip_special_tokens: bool
+    priority: _report_pb2.Priority
+    timeout_ms: int
+    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., tokens: _Optional[_Union[TokenBatch, _Mapping]] = ..., skip_special_tokens: bool = ..., priority: _Optional[_Union[_report_pb2.Priority, str]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class DetokenizeResponse(_message.Message):
+    __slots__ = ("request_id", "model", "texts")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TEXTS_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    model: str
+    texts: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., texts: _Optional[_Iterable[str]] = ...) -> None: ...

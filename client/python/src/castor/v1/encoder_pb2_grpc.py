@@ -30,6 +30,16 @@ class EncoderServiceStub(object):
                 request_serializer=castor_dot_v1_dot_encoder__pb2.RerankRequest.SerializeToString,
                 response_deserializer=castor_dot_v1_dot_encoder__pb2.RerankResponse.FromString,
                 )
+        self.Tokenize = channel.unary_unary(
+                '/castor.v1.EncoderService/Tokenize',
+                request_serializer=castor_dot_v1_dot_encoder__pb2.TokenizeRequest.SerializeToString,
+                response_deserializer=castor_dot_v1_dot_encoder__pb2.TokenizeResponse.FromString,
+                )
+        self.Detokenize = channel.unary_unary(
+                '/castor.v1.EncoderService/Detokenize',
+                request_serializer=castor_dot_v1_dot_encoder__pb2.DetokenizeRequest.SerializeToString,
+                response_deserializer=castor_dot_v1_dot_encoder__pb2.DetokenizeResponse.FromString,
+                )
 
 
 class EncoderServiceServicer(object):
@@ -57,6 +67,19 @@ class EncoderServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Tokenize(self, request, context):
+        """Texts as a model's tokenizer cuts them, and back. The model itself has no part in it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Detokenize(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_EncoderServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -74,6 +97,16 @@ def add_EncoderServiceServicer_to_server(servicer, server):
                     servicer.Rerank,
                     request_deserializer=castor_dot_v1_dot_encoder__pb2.RerankRequest.FromString,
                     response_serializer=castor_dot_v1_dot_encoder__pb2.RerankResponse.SerializeToString,
+            ),
+            'Tokenize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Tokenize,
+                    request_deserializer=castor_dot_v1_dot_encoder__pb2.TokenizeRequest.FromString,
+                    response_serializer=castor_dot_v1_dot_encoder__pb2.TokenizeResponse.SerializeToString,
+            ),
+            'Detokenize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Detokenize,
+                    request_deserializer=castor_dot_v1_dot_encoder__pb2.DetokenizeRequest.FromString,
+                    response_serializer=castor_dot_v1_dot_encoder__pb2.DetokenizeResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -134,5 +167,39 @@ class EncoderService(object):
         return grpc.experimental.unary_unary(request, target, '/castor.v1.EncoderService/Rerank',
             castor_dot_v1_dot_encoder__pb2.RerankRequest.SerializeToString,
             castor_dot_v1_dot_encoder__pb2.RerankResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Tokenize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/castor.v1.EncoderService/Tokenize',
+            castor_dot_v1_dot_encoder__pb2.TokenizeRequest.SerializeToString,
+            castor_dot_v1_dot_encoder__pb2.TokenizeResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Detokenize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/castor.v1.EncoderService/Detokenize',
+            castor_dot_v1_dot_encoder__pb2.DetokenizeRequest.SerializeToString,
+            castor_dot_v1_dot_encoder__pb2.DetokenizeResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -1,0 +1,162 @@
+#include "engine/encoder/text/tokenize.h"
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/error.h"
+#include "engine/encoder/text/prompts.h"
+
+namespace castor::encoder {
+namespace {
+
+constexpr int64_t kAnyLength = int64_t{1} << 40;
+
+// Of each byte of a text, and of its end, how many characters begin before it.
+std::vector<uint32_t> CharactersBefore(std::string_view text) {
+  std::vector<uint32_t> before(text.size() + 1);
+  uint32_t characters = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    before[i] = characters;
+    // Where a character ends.
+    const bool last = i + 1 == text.size() || (static_cast<uint8_t>(text[i + 1]) & 0xC0) != 0x80;
+    if (last) ++characters;
+  }
+  before[text.size()] = characters;
+  return before;
+}
+
+// What is known of the tokens that were appended to out->ids.
+absl::Status Describe(const hf::Tokenizer& tokenizer, std::span<const std::string_view> texts,
+                      const hf::TokenOffsets& offsets, bool return_tokens, Tokenized* out) {
+  const size_t first = out->special.size(), tokens = offsets.bytes.size();
+  out->special.resize(first + tokens, true);
+  out->pair.resize(first + tokens, false);
+  out->bytes.resize(first + tokens);
+  out->characters.resize(first + tokens);
+  for (size_t t = 0; t < texts.size(); ++t) {
+    const std::vector<uint32_t> before = CharactersBefore(texts[t]);
+    for (size_t i = offsets.texts[t].begin; i < offsets.texts[t].end; ++i) {
+      const auto [begin, end] = offsets.bytes[i];
+      out->special[first + i] = false;
+      out->pair[first + i] = t == 1;
+      out->bytes[first + i] = {static_cast<int64_t>(begin), static_cast<int64_t>(end)};
+      out->characters[first + i] = {before[begin], before[end]};
+    }
+  }
+  out->lengths.push_back(static_cast<int64_t>(tokens));
+  if (!return_tokens) return absl::OkStatus();
+  for (size_t i = first; i < out->ids.size(); ++i) {
+    absl::StatusOr<std::string> token = tokenizer.TokenOf(out->ids[i]);
+    if (!token.ok()) return token.status();
+    out->tokens.push_back(*std::move(token));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TokenizeOne(const EncodeRequest& request, const hf::Tokenizer& tokenizer,
+                         std::string_view prompt, const hf::EncodeOptions& options,
+                         Tokenized* out) {
+  const auto& input = std::get<TextInput>(request.input);
+  const auto& how = std::get<TokenizeOnly>(request.instead);
+  const size_t i = out->lengths.size();
+  std::string prompted;
+  std::vector<std::string_view> texts = {input.texts[i]};
+  if (!prompt.empty()) texts[0] = prompted.assign(prompt).append(texts[0]);
+  if (!input.pairs.empty()) texts.push_back(input.pairs[i]);
+  hf::TokenOffsets offsets;
+  const auto cut =
+      tokenizer.Encode(texts[0], texts.size() > 1 ? std::optional(texts[1]) : std::nullopt, options,
+                       &out->ids, &out->type_ids, &offsets);
+  if (cut.status().code() == absl::StatusCode::kInvalidArgument) {
+    return InvalidField(FieldAt("texts.texts", i), std::string(cut.status().message()));
+  }
+  if (!cut.ok()) return cut.status();
+  out->truncated.push_back(*cut);
+  return Describe(tokenizer, texts, offsets, how.return_tokens, out);
+}
+
+absl::StatusOr<bool> DetokenizeSome(const EncodeRequest& request, const hf::Tokenizer& tokenizer,
+                                    const Slice& slice, Tokenized* out) {
+  const auto& input = std::get<TokenInput>(request.input);
+  const bool skip = std::get<DetokenizeOnly>(request.instead).skip_special_tokens;
+  const std::vector<int64_t> lengths =
+      LengthsOf(input.lengths, static_cast<int64_t>(input.ids.size()));
+  int64_t bytes = 0;
+  int64_t at = 0;
+  for (size_t i = 0; i < lengths.size(); at += lengths[i++]) {
+    if (i < out->texts.size()) continue;  // done before
+    if (bytes >= slice.bytes) return false;
+    if (slice.stop && slice.stop()) return MakeError(Reason::kCancelled, "decoding was stopped");
+    absl::StatusOr<std::string> text =
+        tokenizer.Decode(std::span(input.ids).subspan(at, lengths[i]), skip);
+    if (!text.ok()) return text.status();
+    bytes += lengths[i] * static_cast<int64_t>(sizeof(int64_t));
+    out->texts.push_back(*std::move(text));
+  }
+  return true;
+}
+
+}  // namespace
+
+int64_t EstimateTokenizedBytes(const EncodeRequest& request, const Prompts& prompts,
+                               const hf::Tokenizer& tokenizer) {
+  const int64_t token = tokenizer.longest_token() + 1;
+  if (const auto* tokens = std::get_if<TokenInput>(&request.input)) {
+    // Its ids twice, and the texts.
+    const int64_t each = 2 * static_cast<int64_t>(sizeof(int64_t)) + token;
+    return static_cast<int64_t>(tokens->ids.size()) * each +
+           static_cast<int64_t>(tokens->lengths.size() * sizeof(std::string));
+  }
+  const auto& input = std::get<TextInput>(request.input);
+  int64_t texts = static_cast<int64_t>(PromptTextOf(request, prompts).size() * input.texts.size());
+  int64_t longest = 0;
+  for (size_t i = 0; i < input.texts.size(); ++i) {
+    texts += BytesOf(input, i);
+    longest = std::max(longest, BytesOf(input, i));
+  }
+  // As EstimateTokens has it, without a limit.
+  const int64_t most = 2 * texts + 8 * static_cast<int64_t>(input.texts.size());
+  const bool named = std::get<TokenizeOnly>(request.instead).return_tokens;
+  const int64_t each =
+      Tokenized::kBytesPerToken + (named ? static_cast<int64_t>(sizeof(std::string)) + token : 0);
+  return most * each + longest * static_cast<int64_t>(sizeof(uint32_t));
+}
+
+absl::StatusOr<bool> TokenizeSome(const EncodeRequest& request, const InputRules& rules,
+                                  const Prompts& prompts, const hf::Tokenizer& tokenizer,
+                                  const Slice& slice, Tokenized* out) {
+  const auto* how = std::get_if<TokenizeOnly>(&request.instead);
+  if (how == nullptr) return DetokenizeSome(request, tokenizer, slice, out);
+  const auto& input = std::get<TextInput>(request.input);
+  const Prompt* const named = PromptOf(request, prompts);
+  const std::string_view prompt = PromptTextOf(request, prompts);
+  const hf::EncodeOptions options{
+      .max_tokens = request.truncate ? MaxTokens(request, rules, named) : kAnyLength,
+      .cut_left = CutsLeft(request, rules),
+      .allow_special_tokens = input.allow_special_tokens,
+      .add_special_tokens = how->add_special_tokens,
+      .trim_offsets = false,
+      .stop = slice.stop};
+  const int64_t added = how->add_special_tokens ? tokenizer.added_tokens(!input.pairs.empty()) : 0;
+  if (options.max_tokens <= added) {
+    return InvalidField("max_tokens",
+                        absl::StrCat("leaves no room for text beside ", added, " special tokens"));
+  }
+  int64_t bytes = 0;
+  while (out->lengths.size() < input.texts.size()) {
+    if (bytes >= slice.bytes) return false;
+    if (slice.stop && slice.stop()) return MakeError(Reason::kCancelled, "tokenizing was stopped");
+    bytes += BytesOf(input, out->lengths.size()) + static_cast<int64_t>(prompt.size());
+    absl::Status status = TokenizeOne(request, tokenizer, prompt, options, out);
+    if (!status.ok()) return status;
+  }
+  return true;
+}
+
+}  // namespace castor::encoder
