@@ -227,6 +227,7 @@ struct EncodeRequest {
   Spans spans;
   std::optional<std::string> prompt_name;  // unset: the model's default; empty: no prompt
   std::optional<std::string> prompt;       // a free text, instead
+  bool query_first = false;  // the first text has the prompt "query", the others "document"
   std::variant<std::monostate, TokenizeOnly, DetokenizeOnly> instead;
 
   bool runs() const { return std::holds_alternative<std::monostate>(instead); }  // on the device

@@ -23,7 +23,7 @@ int Run(int argc, char** argv) {
        {"encode",
         "Encode texts, text pairs, token ids or embeddings with one of the server's models",
         AddEncodeCommand},
-       {"rerank", "Rank documents for a query with a cross-encoder", AddRerankCommand},
+       {"rerank", "Rank documents for a query with a cross-encoder or ColBERT", AddRerankCommand},
        {"models", "List the server's models", AddModelsCommand},
        {"info", "Show the server's devices, kernels, limits and defaults", AddInfoCommand},
        {"health", "Check whether the server is serving (exit code 0 if so)", AddHealthCommand},

@@ -30,7 +30,7 @@ PredictedTime Times(const PredictedTime& time, double factor) {
 double BytesOf(const EncodeWork& work, size_t i) {
   const auto& input = std::get<TextInput>(work.request.input);
   const size_t pair = i < input.pairs.size() ? input.pairs[i].size() : 0;
-  const size_t prompt = encoder::PromptTextOf(work.request, work.model->info.prompts).size();
+  const size_t prompt = encoder::PromptTextOf(work.request, work.model->info.prompts, i).size();
   return static_cast<double>(prompt + input.texts[i].size() + pair);
 }
 

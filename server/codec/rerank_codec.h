@@ -1,5 +1,6 @@
 // Rerank: its messages from and to bytes, and the order of its documents. To the engine it is a
-// request for the logits and scores of text pairs.
+// request for the logits and scores of text pairs; or for the token rows of the query and the
+// documents, of a late-interaction model.
 //
 // Any thread may call the functions; the only argument that they modify is `out`.
 #pragma once
@@ -19,6 +20,7 @@ namespace castor::server {
 
 // What the answer needs of the request.
 struct Ranking {
+  bool late_interaction = false;
   int32_t top_n = 0;                        // 0: all
   std::vector<std::string_view> documents;  // empty: not returned
   SliceView slices;                         // that the documents point into, if there are any
@@ -28,8 +30,13 @@ struct DecodedRerank : DecodedEncode {
   Ranking ranking;
 };
 
-// A cross-encoder: one logit for a pair of texts.
-bool Reranks(const ModelInfo& model);
+// Of a cross-encoder: one logit for a pair of texts.
+bool ScoresPairs(const ModelInfo& model);
+
+// The sum over the query's rows of the greatest product with one of the document's: ColBERT's
+// MaxSim (Khattab and Zaharia 2020, equation 3). Rows of `dimensions` each; NaN if any product that
+// counts is.
+float MaxSim(std::span<const float> query, std::span<const float> document, size_t dimensions);
 
 // Errors are those of DecodeEncodeRequest, and INVALID_FIELD at "model" of one that does not
 // rerank.
@@ -42,17 +49,17 @@ absl::Status ConvertRerankRequest(wire::RerankRequest from, std::span<const Mode
                                   DecodedRerank* out);
 
 // The engine's error with the request's own names of fields. `submitted`: it came after Submit.
-absl::Status RerankError(const absl::Status& error, bool submitted);
+absl::Status RerankError(const absl::Status& error, bool late_interaction, bool submitted);
 
 // Places in descending order of their logits, ties by place; NaN last.
 std::vector<int32_t> RankByLogit(std::span<const float> logits);
 
 // One of the engine's results, by the request's documents.
 struct RerankScores {
-  std::span<const float> logits;
-  std::span<const float> scores;
+  std::vector<float> logits;  // or MaxSim
+  std::vector<float> scores;
 };
-RerankScores ScoresOf(const EncodeResult& result);
+RerankScores ScoresOf(const EncodeResult& result, bool late_interaction);
 
 grpc::ByteBuffer EncodeRerankResponse(std::string_view request_id, EncodeResult result,
                                       const Ranking& ranking, double total_us);

@@ -124,8 +124,8 @@ class RerankProtocol {
                           const std::optional<OutputRange>&, double total_us) const {
     return EncodeRerankResponse(request_id, std::move(result), ranking_, total_us);
   }
-  static absl::Status Refusal(const absl::Status& error, bool submitted) {
-    return RerankError(error, submitted);
+  absl::Status Refusal(const absl::Status& error, bool submitted) const {
+    return RerankError(error, ranking_.late_interaction, submitted);
   }
 
  private:

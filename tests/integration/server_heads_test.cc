@@ -208,6 +208,59 @@ TEST_F(ServerHeadsTest, RerankSortsPairs) {
   }
 }
 
+// As PyLate's rank.rerank does with the rows that Encode gives.
+TEST_F(ServerHeadsTest, RerankSumsGreatestProductsOfTokenRows) {
+  v1::RerankRequest request;
+  request.set_model("colbert_pylate");
+  request.set_query("who builds a dam?");
+  for (const char* text : {"interest", "a beaver builds a dam", "", "a beaver builds a dam"}) {
+    request.add_documents(text);
+  }
+  request.set_return_documents(true);
+  const auto rows_of = [&](const std::string& text, const char* prompt) {
+    v1::EncodeRequest encode;
+    encode.set_model(request.model());
+    encode.mutable_texts()->add_texts(text);
+    encode.set_prompt_name(prompt);
+    return RowsOf(Ask(encode).output());
+  };
+  const size_t width = 6;
+  const std::vector<float> query = rows_of(request.query(), "query");
+  std::vector<double> expected;
+  for (const std::string& text : request.documents()) {
+    const std::vector<float> document = rows_of(text, "document");
+    double sum = 0;
+    for (size_t q = 0; q < query.size(); q += width) {
+      double most = -INFINITY;
+      for (size_t d = 0; d < document.size(); d += width) {
+        double product = 0;
+        for (size_t k = 0; k < width; ++k) product += query[q + k] * document[d + k];
+        most = std::max(most, product);
+      }
+      sum += most;
+    }
+    expected.push_back(sum);
+  }
+  const v1::RerankResponse response = Rerank(request);
+  ASSERT_EQ(response.results_size(), 4);
+  EXPECT_EQ(response.token_counts_size(), 4);
+  EXPECT_EQ(response.truncated_size(), 4);
+  for (int i = 0; i < 4; ++i) {
+    const v1::RankedDocument& row = response.results(i);
+    EXPECT_NEAR(row.score(), expected[row.index()], 1e-4);
+    EXPECT_EQ(row.score(), row.logit());
+    EXPECT_EQ(row.document(), request.documents(row.index()));
+    if (i > 0) {
+      EXPECT_LE(row.score(), response.results(i - 1).score());
+    }
+  }
+  request.set_prompt_name("query");
+  grpc::ClientContext context;
+  v1::RerankResponse refused;
+  EXPECT_EQ(Outcome(encoder_->Rerank(&context, request, &refused)),
+            "INVALID_ARGUMENT INVALID_FIELD prompt_name");
+}
+
 TEST_F(ServerHeadsTest, RerankNamesItsOwnFields) {
   v1::RerankRequest good;
   good.set_model("cross_encoder");
@@ -244,6 +297,15 @@ TEST_F(ServerHeadsTest, RerankNamesItsOwnFields) {
   EXPECT_EQ(refusal([](R* r) { r->set_model("bert_sequences"); }), invalid + "model");
   EXPECT_EQ(refusal([](R* r) { r->set_model("bert_tokens"); }), invalid + "model");
   EXPECT_EQ(refusal([](R* r) { r->set_model("nobody"); }), "NOT_FOUND MODEL_NOT_FOUND");
+  const auto late = [&](auto change) {
+    return refusal([&](R* r) {
+      r->set_model("colbert_pylate");
+      change(r);
+    });
+  };
+  EXPECT_EQ(late([](R* r) { r->set_query(std::string(2 << 20, 'a')); }), invalid + "query");
+  EXPECT_EQ(late([](R* r) { r->add_documents(std::string(2 << 20, 'a')); }),
+            invalid + "documents[1]");
 }
 
 TEST_F(ServerHeadsTest, DenseLayersAndProjectionsSetTheWidth) {

@@ -38,25 +38,18 @@ absl::StatusOr<bool> PrepareTexts(const EncodeRequest& request, const InputRules
                                   const Prompts& prompts, const hf::Tokenizer& tokenizer,
                                   const Slice& slice, Prepared* prepared) {
   const TextInput& input = std::get<TextInput>(request.input);
-  const Prompt* const named = PromptOf(request, prompts);
-  const std::string_view prompt = PromptTextOf(request, prompts);
-  const int64_t max_tokens = MaxTokens(request, rules, named);
   const int64_t added = tokenizer.added_tokens(!input.pairs.empty());
-  if (max_tokens <= added) {
-    return InvalidField("max_tokens",
-                        absl::StrCat("leaves no room for text beside ", added, " special tokens"));
-  }
-  if (named != nullptr) {
+  if (const Prompt* const named = PromptOf(request, prompts)) {
     prepared->left_out = named->left_out;
-  } else if (!prompts.pooled && !prompt.empty() && prepared->sequences() == 0) {
-    const auto left_out = CountLeftOut(tokenizer, *request.prompt, max_tokens);
+  } else if (!prompts.pooled && request.prompt.has_value() && !request.prompt->empty() &&
+             prepared->sequences() == 0) {
+    const auto left_out = CountLeftOut(tokenizer, *request.prompt, MaxTokens(request, rules));
     if (!left_out.ok()) return InvalidField("prompt", std::string(left_out.status().message()));
     prepared->left_out = *left_out;
   }
-  const hf::EncodeOptions options{.max_tokens = max_tokens,
-                                  .cut_left = CutsLeft(request, rules),
-                                  .allow_special_tokens = input.allow_special_tokens,
-                                  .stop = slice.stop};
+  hf::EncodeOptions options{.cut_left = CutsLeft(request, rules),
+                            .allow_special_tokens = input.allow_special_tokens,
+                            .stop = slice.stop};
   const bool needs_offsets = NeedsOffsets(request);
   hf::TokenOffsets offsets;
   std::string prompted;
@@ -64,6 +57,12 @@ absl::StatusOr<bool> PrepareTexts(const EncodeRequest& request, const InputRules
   for (auto i = static_cast<size_t>(prepared->sequences()); i < input.texts.size(); ++i) {
     if (bytes >= slice.bytes) return false;
     if (slice.stop && slice.stop()) return MakeError(Reason::kCancelled, "tokenizing was stopped");
+    const std::string_view prompt = PromptTextOf(request, prompts, i);
+    options.max_tokens = MaxTokens(request, rules, PromptOf(request, prompts, i));
+    if (options.max_tokens <= added) {
+      return InvalidField(
+          "max_tokens", absl::StrCat("leaves no room for text beside ", added, " special tokens"));
+    }
     bytes += BytesOf(input, i) + static_cast<int64_t>(prompt.size());
     std::optional<std::string_view> pair;
     if (!input.pairs.empty()) pair = input.pairs[i];
@@ -160,9 +159,9 @@ int64_t EstimateTokens(const EncodeRequest& request, const InputRules& rules,
   if (const auto* texts = std::get_if<TextInput>(&request.input)) {
     // A token covers at least one code point of normalised text. A byte gives at most 1.5 of these
     // (U+0390, two bytes, decomposes into three); 8 covers the special tokens of any pair.
-    const auto prefix = static_cast<int64_t>(PromptTextOf(request, prompts).size());
     int64_t total = 0;
     for (size_t i = 0; i < texts->texts.size(); ++i) {
+      const auto prefix = static_cast<int64_t>(PromptTextOf(request, prompts, i).size());
       total += std::min(max_tokens, 2 * (prefix + BytesOf(*texts, i)) + 8);
     }
     return total;

@@ -152,16 +152,17 @@ absl::Status CheckPrompt(const EncodeRequest& request, const Prompts& prompts) {
   return absl::OkStatus();
 }
 
-const Prompt* PromptOf(const EncodeRequest& request, const Prompts& prompts) {
+const Prompt* PromptOf(const EncodeRequest& request, const Prompts& prompts, size_t text) {
+  if (request.query_first) return FindPrompt(kAlwaysThere[text == 0 ? 0 : 1], prompts);
   if (!std::holds_alternative<TextInput>(request.input) || request.prompt.has_value()) {
     return nullptr;
   }
   return FindPrompt(request.prompt_name.value_or(prompts.default_name), prompts);
 }
 
-std::string_view PromptTextOf(const EncodeRequest& request, const Prompts& prompts) {
+std::string_view PromptTextOf(const EncodeRequest& request, const Prompts& prompts, size_t text) {
   if (request.prompt.has_value()) return *request.prompt;
-  const Prompt* const prompt = PromptOf(request, prompts);
+  const Prompt* const prompt = PromptOf(request, prompts, text);
   return prompt == nullptr ? std::string_view() : prompt->text;
 }
 

@@ -36,11 +36,12 @@ absl::StatusOr<int32_t> CountLeftOut(const hf::Tokenizer& tokenizer, const std::
 // INVALID_FIELD if the request names a prompt that is not there, or cannot have one.
 absl::Status CheckPrompt(const EncodeRequest& request, const Prompts& prompts);
 
-// The model's prompt that goes before the request's texts; null: none, or a free one. Requires that
-// it was checked.
-const Prompt* PromptOf(const EncodeRequest& request, const Prompts& prompts);
+// The model's prompt that goes before one of the request's texts, all alike unless the first is a
+// query; null: none, or a free one. Requires that it was checked.
+const Prompt* PromptOf(const EncodeRequest& request, const Prompts& prompts, size_t text = 0);
 
-// The text that goes before the request's texts, likewise.
-std::string_view PromptTextOf(const EncodeRequest& request, const Prompts& prompts);
+// What goes before the text, likewise.
+std::string_view PromptTextOf(const EncodeRequest& request, const Prompts& prompts,
+                              size_t text = 0);
 
 }  // namespace castor::encoder
