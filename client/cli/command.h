@@ -77,6 +77,7 @@ int WriteTensor(const v1::Tensor& tensor, const std::string& path);
 Runner AddAttendCommand(CLI::App* command);
 Runner AddEncodeCommand(CLI::App* command);
 Runner AddRerankCommand(CLI::App* command);
+Runner AddTokenizeCommand(CLI::App* command);
 Runner AddModelsCommand(CLI::App* command);
 Runner AddInfoCommand(CLI::App* command);
 Runner AddHealthCommand(CLI::App* command);
