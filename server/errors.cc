@@ -52,6 +52,7 @@ grpc::StatusCode WireCode(absl::StatusCode code) {
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kDeadlineExceeded:
     case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kAlreadyExists:
     case absl::StatusCode::kResourceExhausted:
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kUnimplemented:
@@ -184,6 +185,8 @@ std::string_view NameOf(grpc::StatusCode code) {
       return "DEADLINE_EXCEEDED";
     case grpc::StatusCode::NOT_FOUND:
       return "NOT_FOUND";
+    case grpc::StatusCode::ALREADY_EXISTS:
+      return "ALREADY_EXISTS";
     case grpc::StatusCode::PERMISSION_DENIED:
       return "PERMISSION_DENIED";
     case grpc::StatusCode::RESOURCE_EXHAUSTED:

@@ -17,7 +17,8 @@ Parts, all by default, in this order:
   hostile   the attacks, 20 seconds each
   gpu       castor-gpu-check on the CPU's device
   chart     the Helm chart: golden renders, refusals, schemas of every supported Kubernetes
-  clients   other languages' gRPC clients, and the rotation of certificates and tokens
+  clients   other languages' gRPC clients, Triton's and KServe's, and the rotation of certificates
+            and tokens
   python    the Python package with every Python, old and new libraries, and beside others
 Environment: JOBS overrides how many compilers run at once (default: one a core).
 TEXT
@@ -85,6 +86,7 @@ clients() {
   "$logs/venv/bin/pip" install --quiet grpcio protobuf
   "$logs/venv/bin/python" tests/clients/run.py --server build/server/castor-server
   tests/rotation/run.py --build build
+  tests/oip/run.sh build/server/castor-server "$logs"
 }
 
 python() { client/python/tests/matrix.sh; }

@@ -79,6 +79,13 @@ absl::Status InvalidField(Reason reason, std::string_view field, std::string_vie
   return status;
 }
 
+absl::Status RenameField(const absl::Status& error, std::string_view field) {
+  std::string_view problem(error.message().data(), error.message().size());
+  const std::string old = FieldOf(error).value_or("");
+  if (problem.starts_with(old + ": ")) problem.remove_prefix(old.size() + 2);
+  return InvalidField(ReasonOf(error), field, problem);
+}
+
 absl::Status QueueFull(std::string_view message, std::chrono::milliseconds retry_after) {
   return WithRetryAfter(MakeError(Reason::kQueueFull, message), retry_after);
 }

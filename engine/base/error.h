@@ -55,6 +55,9 @@ absl::Status InvalidField(std::string_view field, std::string_view problem);
 // The same with another reason of code INVALID_ARGUMENT.
 absl::Status InvalidField(Reason reason, std::string_view field, std::string_view problem);
 
+// An error of InvalidField, with another name of its field.
+absl::Status RenameField(const absl::Status& error, std::string_view field);
+
 // QUEUE_FULL with a hint when to return.
 absl::Status QueueFull(std::string_view message, std::chrono::milliseconds retry_after);
 

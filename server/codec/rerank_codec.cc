@@ -126,9 +126,7 @@ absl::Status RerankError(const absl::Status& error, bool late_interaction, bool 
   } else {
     return error;
   }
-  std::string_view problem(error.message().data(), error.message().size());
-  problem.remove_prefix(std::min(problem.size(), field->size() + 2));
-  return InvalidField(ReasonOf(error), name, problem);
+  return RenameField(error, name);
 }
 
 std::vector<int32_t> RankByLogit(std::span<const float> logits) {

@@ -35,6 +35,8 @@ class SliceView {
 
   // One copy of all of `pieces`, kept as long as the slices.
   std::string_view Join(std::span<const ByteSpan> pieces);
+  // Room for a text, kept likewise.
+  char* Allocate(size_t bytes);
 
  private:
   struct Block {
@@ -42,8 +44,6 @@ class SliceView {
     size_t size = 0;
     size_t used = 0;
   };
-
-  char* Allocate(size_t bytes);
 
   std::vector<grpc::Slice> slices_;  // never changes once spans point into it
   std::vector<Block> blocks_;        // of joined copies

@@ -39,27 +39,28 @@ constexpr std::array<std::string_view, kMethods> kMethodNames = {"attend",
 
 // The codes that a call of ours can end with (proto/README.md), and which calls can: a series is
 // made for no other. Any other code counts as UNKNOWN, which stands first.
-enum Calls : unsigned { kWorking = 1, kSmall = 2, kRegistering = 4 };
+enum Calls : unsigned { kWorking = 1, kSmall = 2, kRegistering = 4, kOip = 8 };
 struct CodeName {
   grpc::StatusCode code;
   const char* name;
   unsigned calls;
-  bool before_kernels = false;  // no kernel has been chosen then
+  bool before_kernels = false;  // no kernel runs then
 };
+constexpr unsigned kAll = kWorking | kSmall | kRegistering | kOip;
 constexpr auto kCodes = std::to_array<CodeName>({
-    {grpc::StatusCode::UNKNOWN, "UNKNOWN", kWorking | kSmall | kRegistering},
-    {grpc::StatusCode::OK, "OK", kWorking | kSmall | kRegistering},
-    {grpc::StatusCode::CANCELLED, "CANCELLED", kWorking | kSmall | kRegistering},
-    {grpc::StatusCode::INVALID_ARGUMENT, "INVALID_ARGUMENT", kWorking | kSmall | kRegistering},
+    {grpc::StatusCode::UNKNOWN, "UNKNOWN", kAll},
+    {grpc::StatusCode::OK, "OK", kAll},
+    {grpc::StatusCode::CANCELLED, "CANCELLED", kAll},
+    {grpc::StatusCode::INVALID_ARGUMENT, "INVALID_ARGUMENT", kAll},
     {grpc::StatusCode::DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", kWorking},
-    {grpc::StatusCode::NOT_FOUND, "NOT_FOUND", kWorking | kSmall},
-    {grpc::StatusCode::RESOURCE_EXHAUSTED, "RESOURCE_EXHAUSTED", kWorking | kSmall | kRegistering},
-    {grpc::StatusCode::FAILED_PRECONDITION, "FAILED_PRECONDITION",
-     kWorking | kSmall | kRegistering},
-    {grpc::StatusCode::UNIMPLEMENTED, "UNIMPLEMENTED", kWorking},
-    {grpc::StatusCode::INTERNAL, "INTERNAL", kWorking | kSmall | kRegistering},
-    {grpc::StatusCode::UNAVAILABLE, "UNAVAILABLE", kWorking | kSmall | kRegistering},
-    {grpc::StatusCode::UNAUTHENTICATED, "UNAUTHENTICATED", kWorking | kSmall | kRegistering, true},
+    {grpc::StatusCode::NOT_FOUND, "NOT_FOUND", kWorking | kSmall | kOip, true},
+    {grpc::StatusCode::ALREADY_EXISTS, "ALREADY_EXISTS", kOip},
+    {grpc::StatusCode::RESOURCE_EXHAUSTED, "RESOURCE_EXHAUSTED", kAll},
+    {grpc::StatusCode::FAILED_PRECONDITION, "FAILED_PRECONDITION", kAll, true},
+    {grpc::StatusCode::UNIMPLEMENTED, "UNIMPLEMENTED", kWorking, true},
+    {grpc::StatusCode::INTERNAL, "INTERNAL", kAll},
+    {grpc::StatusCode::UNAVAILABLE, "UNAVAILABLE", kAll},
+    {grpc::StatusCode::UNAUTHENTICATED, "UNAUTHENTICATED", kAll, true},
     {grpc::StatusCode::PERMISSION_DENIED, "PERMISSION_DENIED", kWorking | kSmall | kRegistering,
      true},
 });
@@ -77,6 +78,8 @@ Calls CallsOf(size_t method) {
       return kWorking;
     case Method::kRegisterSharedMemory:
       return kRegistering;
+    case Method::kOipSmall:
+      return kOip;
     default:
       return kSmall;
   }
@@ -284,7 +287,8 @@ void Metrics::Finished(Method method, std::optional<KernelName> kernel, grpc::St
   Children::PerMethod& children = children_->methods[static_cast<size_t>(method)];
   size_t index = KernelIndex(kernel);
   if (children.requests[index][0] == nullptr) index = 0;
-  Counter* requests = children.requests[index][CodeIndex(code)];
+  const size_t row = CodeIndex(code);
+  Counter* requests = children.requests[kCodes[row].before_kernels ? 0 : index][row];
   if (requests == nullptr) requests = children.requests[index][0];
   requests->Increment();
   // NaN would poison the histogram's sum for ever.

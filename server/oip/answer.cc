@@ -2,15 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <memory>
-#include <numeric>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/base/error.h"
+#include "google/rpc/error_details.pb.h"
 #include "inference/grpc_service.pb.h"
+#include "server/codec/rerank_codec.h"
 #include "server/codec/response.h"
+#include "server/services/message.h"
+#include "server/shared_memory.h"
 
 namespace castor::server::oip {
 namespace {
@@ -35,6 +39,11 @@ std::string_view DatatypeOf(DType dtype) {
   return "";
 }
 
+// No answer has a second part.
+void SetFinal(inference::ModelInferResponse* message) {
+  (*message->mutable_parameters())["triton_final_response"].set_bool_param(true);
+}
+
 // Collects the outputs that are wanted.
 class Outputs {
  public:
@@ -43,23 +52,20 @@ class Outputs {
     message_.set_model_name(wanted.model->name);
     message_.set_model_version(std::string(kVersion));
     message_.set_id(std::string(id));
+    SetFinal(&message_);
+    // Of types that every dialect of the protocol has.
     auto& parameters = *message_.mutable_parameters();
     parameters["attention"].set_string_param(
         std::string(castor::NameOf(castor::NameOf(report.kernel.kernel))));
     parameters["batch_requests"].set_int64_param(report.batch.requests);
-    parameters["queue_us"].set_double_param(report.timing.queue_us);
-    parameters["compute_us"].set_double_param(report.timing.compute_us);
+    parameters["queue_us"].set_int64_param(std::llround(report.timing.queue_us));
+    parameters["compute_us"].set_int64_param(std::llround(report.timing.compute_us));
   }
 
   void Add(std::string_view name, TensorResult tensor) {
     if (Entry* const entry = New(name, DatatypeOf(tensor.dtype), tensor.shape)) {
       entry->tensor = std::move(tensor);
     }
-  }
-
-  // The elements are elsewhere.
-  void AddEmpty(std::string_view name, const TensorResult& tensor) {
-    New(name, DatatypeOf(tensor.dtype), tensor.shape);
   }
 
   template <typename T>
@@ -70,18 +76,27 @@ class Outputs {
     }
   }
 
-  grpc::ByteBuffer Finish() {
-    for (const std::string& name : wanted_.outputs) {
-      const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-        return entry.tensor_name == name;
-      });
-      if (found != entries_.end()) std::rotate(next(), found, found + 1), ++placed_;
+  absl::StatusOr<grpc::ByteBuffer> Finish(Metrics& metrics) {
+    auto next = entries_.begin();
+    for (const Wanted::Output& output : wanted_.outputs) {
+      const auto found = std::ranges::find(entries_, output.name, &Entry::name);
+      if (found == entries_.end()) continue;
+      if (output.range.has_value()) {
+        const size_t size = found->elements().size();
+        absl::Status written = Write(output, *found);
+        if (!written.ok()) return written;
+        metrics.SharedMemoryWritten(size);
+        found->bytes.clear();
+        found->tensor.reset();
+      }
+      std::rotate(next, found, found + 1);
+      ++next;
     }
     for (Entry& entry : entries_) *message_.add_outputs() = std::move(entry.header);
     std::vector<grpc::Slice> slices;
     std::string small = message_.SerializeAsString();
     for (Entry& entry : entries_) {
-      const size_t size = entry.tensor.has_value() ? entry.tensor->data.size() : entry.bytes.size();
+      const size_t size = entry.elements().size();
       AppendTagAndLength(inference::ModelInferResponse::kRawOutputContentsFieldNumber, size,
                          &small);
       small += entry.bytes;
@@ -95,20 +110,34 @@ class Outputs {
 
  private:
   struct Entry {
-    std::string tensor_name;
+    std::string_view name;
     inference::ModelInferResponse::InferOutputTensor header;
     std::string bytes = {};
     std::optional<TensorResult> tensor = std::nullopt;
+
+    std::span<const std::byte> elements() const {
+      return tensor.has_value() ? tensor->data.bytes() : std::as_bytes(std::span(bytes));
+    }
   };
 
-  std::vector<Entry>::iterator next() { return entries_.begin() + placed_; }
+  static absl::Status Write(const Wanted::Output& output, const Entry& entry) {
+    FileRange range = output.range->file;
+    const auto size = std::ssize(entry.elements());
+    if (size > range.size) {
+      return InvalidField(output.name, "takes " + std::to_string(size) +
+                                           " bytes, but its range in shared memory has " +
+                                           std::to_string(range.size));
+    }
+    range.size = size;
+    return WriteRange(range, entry.elements(), output.name);
+  }
 
-  // Null if it is not wanted.
+  // Null if it is not wanted. `name` is a literal.
   Entry* New(std::string_view name, std::string_view datatype, const std::vector<int64_t>& shape) {
-    if (!wanted_.Wants(name)) return nullptr;
+    if (!wanted_.outputs.empty() && !wanted_.Asks(name)) return nullptr;
     Entry& entry = entries_.emplace_back();
-    entry.tensor_name = name;
-    entry.header.set_name(entry.tensor_name);
+    entry.name = name;
+    entry.header.set_name(std::string(name));
     entry.header.set_datatype(std::string(datatype));
     entry.header.mutable_shape()->Assign(shape.begin(), shape.end());
     return &entry;
@@ -117,7 +146,6 @@ class Outputs {
   const Wanted& wanted_;
   inference::ModelInferResponse message_;
   std::vector<Entry> entries_;
-  std::ptrdiff_t placed_ = 0;  // that are in the order asked for
 };
 
 std::string_view NameOf(EncodeOutput output) {
@@ -133,57 +161,75 @@ std::string_view NameOf(EncodeOutput output) {
   }
 }
 
-// Places in descending order of their logits, ties by place; NaN is last.
-std::vector<int32_t> Ranking(const float* logits, size_t count) {
-  std::vector<int32_t> order(count);
-  std::iota(order.begin(), order.end(), 0);
-  const auto rank = [&](int32_t i) {
-    return std::isnan(logits[i]) ? -std::numeric_limits<float>::infinity() : logits[i];
-  };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int32_t a, int32_t b) { return rank(a) > rank(b); });
-  return order;
+// The documents' places and logits, best first.
+void AddRanking(const TensorResult& logits, int64_t documents, Outputs* outputs) {
+  const std::span values(logits.data.as<float>(), static_cast<size_t>(documents));
+  const std::vector<int32_t> order = RankByLogit(values);
+  std::vector<float> sorted;
+  for (const int32_t i : order) sorted.push_back(values[i]);
+  outputs->Add("index", "INT32", {documents, 1}, order);
+  outputs->Add("logit", "FP32", {documents, 1}, sorted);
+}
+
+void AddSparse(const SparseRows& rows, Outputs* outputs) {
+  const auto entries = std::ssize(rows.indices);
+  outputs->Add("sparse_indices", "INT32", {entries}, rows.indices);
+  outputs->Add("sparse_values", "FP32", {entries}, rows.values);
+  outputs->Add("sparse_lengths", "INT64", {std::ssize(rows.lengths)}, rows.lengths);
 }
 
 }  // namespace
 
-grpc::ByteBuffer Answer(const Wanted& wanted, std::string_view id, AttentionResult result,
-                        const std::optional<OutputRange>& output) {
+absl::StatusOr<grpc::ByteBuffer> Answer(const Wanted& wanted, std::string_view id,
+                                        AttentionResult result, Metrics& metrics) {
   Outputs outputs(wanted, id, result.report);
-  if (output.has_value()) {
-    outputs.AddEmpty("output", result.output);
-  } else {
-    outputs.Add("output", std::move(result.output));
-  }
+  outputs.Add("output", std::move(result.output));
   if (result.log_sum_exp.has_value()) outputs.Add("log_sum_exp", *std::move(result.log_sum_exp));
-  return outputs.Finish();
+  return outputs.Finish(metrics);
 }
 
-grpc::ByteBuffer Answer(const Wanted& wanted, std::string_view id, EncodeResult result) {
+absl::StatusOr<grpc::ByteBuffer> Answer(const Wanted& wanted, std::string_view id,
+                                        EncodeResult result, Metrics& metrics) {
   Outputs outputs(wanted, id, result.report);
-  const auto sequences = static_cast<int64_t>(result.token_counts.size());
-  std::vector<int32_t> counts(result.token_counts.begin(), result.token_counts.end());
+  const std::vector<int32_t> counts(result.token_counts.begin(), result.token_counts.end());
+  const std::vector<int64_t>* lengths = &result.outputs.front().lengths;
   if (wanted.rerank) {
-    const float* const logits = result.output.data.as<float>();
-    const std::vector<int32_t> order = Ranking(logits, counts.size());
-    std::vector<float> sorted;
-    for (const int32_t i : order) sorted.push_back(logits[i]);
-    outputs.Add("index", "INT32", {sequences, 1}, order);
-    outputs.Add("logit", "FP32", {sequences, 1}, sorted);
+    AddRanking(result.outputs.front().values, std::ssize(counts), &outputs);
   }
-  outputs.Add("token_count", "INT32", {sequences}, counts);
-  outputs.Add("lengths", "INT64", {static_cast<int64_t>(result.lengths.size())}, result.lengths);
-  if (result.sparse.has_value()) {
-    const SparseRows& rows = *result.sparse;
-    const auto entries = static_cast<int64_t>(rows.indices.size());
-    outputs.Add("sparse_indices", "INT32", {entries}, rows.indices);
-    outputs.Add("sparse_values", "FP32", {entries}, rows.values);
-    outputs.Add("sparse_lengths", "INT64", {static_cast<int64_t>(rows.lengths.size())},
-                rows.lengths);
-  } else if (!wanted.rerank || !wanted.outputs.empty()) {
-    outputs.Add(NameOf(wanted.output), std::move(result.output));
+  for (OutputRows& rows : result.outputs) {
+    if (rows.output == EncodeOutput::kTokenEmbeddings) lengths = &rows.lengths;
+    if (rows.sparse.has_value()) {
+      AddSparse(*rows.sparse, &outputs);
+    } else if (!wanted.rerank || wanted.Asks(NameOf(rows.output))) {
+      outputs.Add(NameOf(rows.output), std::move(rows.values));
+    }
   }
-  return outputs.Finish();
+  outputs.Add("token_count", "INT32", {std::ssize(counts)}, counts);
+  outputs.Add("lengths", "INT64", {std::ssize(*lengths)}, *lengths);
+  return outputs.Finish(metrics);
+}
+
+grpc::ByteBuffer StreamAnswer(const grpc::ByteBuffer& answer) {
+  std::string head;
+  AppendTagAndLength(inference::ModelStreamInferResponse::kInferResponseFieldNumber,
+                     answer.Length(), &head);
+  std::vector<grpc::Slice> slices;
+  if (!answer.Dump(&slices).ok()) slices.clear();
+  slices.insert(slices.begin(), grpc::Slice(head));
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+grpc::ByteBuffer StreamError(const Wanted& wanted, std::string_view id,
+                             const google::rpc::Status& error) {
+  google::rpc::ErrorInfo info;
+  if (error.details_size() > 0) error.details(0).UnpackTo(&info);
+  inference::ModelStreamInferResponse message;
+  message.set_error_message("[" + info.reason() + "] " + error.message());
+  inference::ModelInferResponse* const answer = message.mutable_infer_response();
+  answer->set_id(std::string(id));
+  if (wanted.model != nullptr) answer->set_model_name(wanted.model->name);
+  SetFinal(answer);
+  return SerializeMessage(message);
 }
 
 }  // namespace castor::server::oip

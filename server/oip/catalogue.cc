@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <chrono>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -25,7 +26,15 @@ bool Has(const ModelInfo& info, EncodeOutput output) {
   return std::count(info.outputs.begin(), info.outputs.end(), output) > 0;
 }
 
-void AddAttention(const Engine&, std::vector<std::unique_ptr<Model>>* models) {
+// "vanilla,clustered"
+template <typename Rows, typename ToName>
+std::string Names(const Rows& rows, ToName name) {
+  std::string names;
+  for (const auto& row : rows) (names += names.empty() ? "" : ",") += castor::NameOf(name(row));
+  return names;
+}
+
+void AddAttention(const EngineInfo& info, std::vector<std::unique_ptr<Model>>* models) {
   auto model = std::make_unique<Model>();
   model->name = kAttentionModel;
   model->attention = true;
@@ -33,6 +42,10 @@ void AddAttention(const Engine&, std::vector<std::unique_ptr<Model>>* models) {
                    {"value", "FP32", {-1, -1, -1}},      {"query_lengths", "INT64", {-1}, true},
                    {"key_lengths", "INT64", {-1}, true}, {"key_bias", "FP32", {-1}, true}};
   model->outputs = {{"output", "FP32", {-1, -1, -1}}, {"log_sum_exp", "FP32", {-1, -1}}};
+  // A tensor's metadata has room for one.
+  model->properties = {
+      {"attention", Names(info.kernels, [](const KernelInfo& k) { return k.name; })},
+      {"datatypes", "FP32,FP16,BF16"}};
   models->push_back(std::move(model));
 }
 
@@ -44,12 +57,15 @@ void AddEncoder(const ModelInfo& info, std::vector<std::unique_ptr<Model>>* mode
   const int64_t labels = static_cast<int64_t>(info.labels.size());
   model->reranker = labels == 1 && !info.token_labels && Has(info, EncodeOutput::kLogits);
   if (model->reranker) {
-    model->inputs = {{"query", "BYTES", {-1, 1}}, {"passage", "BYTES", {-1, 1}}};
+    model->inputs = {{"query", "BYTES", {-1, 1}, true}, {"passage", "BYTES", {-1, 1}, true}};
   } else {
-    model->inputs = {{"text", "BYTES", {-1, 1}}};
+    model->inputs = {{"text", "BYTES", {-1, 1}, true}};
   }
   model->inputs.push_back({"input_ids", "INT64", {-1}, true});
   model->inputs.push_back({"lengths", "INT64", {-1}, true});
+  model->inputs.push_back({"ranges", "FP32", {2, -1}, true});
+  model->properties = {{"attention", Names(info.kernels, [](KernelName name) { return name; })},
+                       {"max_tokens", std::to_string(info.max_tokens)}};
   const int64_t pooled = info.dimensions > 0    ? info.dimensions
                          : info.pooled_size > 0 ? info.pooled_size
                                                 : info.hidden_size;
@@ -79,46 +95,64 @@ inference::DataType DataTypeOf(std::string_view datatype) {
   return type;
 }
 
-uint64_t Nanoseconds(double us) { return us > 0 ? static_cast<uint64_t>(us * 1000) : 0; }
-
-void Set(uint64_t count, uint64_t ns, inference::StatisticDuration* out) {
-  out->set_count(count);
-  out->set_ns(ns);
-}
-
 }  // namespace
 
 void ModelCounters::Answered(const ExecutionReport& report, int64_t inferences, double total_us) {
-  ns_[kTotal] += Nanoseconds(total_us);
-  ns_[kQueue] += Nanoseconds(report.timing.queue_us);
-  ns_[kInput] += Nanoseconds(report.timing.copy_in_us);
-  ns_[kInfer] += Nanoseconds(report.timing.compute_us);
-  ns_[kOutput] += Nanoseconds(report.timing.copy_out_us);
-  inferences_ += static_cast<uint64_t>(inferences);
-  execution_parts_ += kParts / static_cast<uint64_t>(std::max(report.batch.requests, 1));
-  last_ms_ = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
-                                       std::chrono::system_clock::now().time_since_epoch())
-                                       .count());
+  using std::chrono::milliseconds, std::chrono::system_clock;
+  const auto now = std::chrono::duration_cast<milliseconds>(system_clock::now().time_since_epoch());
+  const int32_t requests = std::max(report.batch.requests, 1);
+  const Timing& timing = report.timing;
+  MutexLock lock(mu_);
   ++answered_;
+  inferences_ += static_cast<uint64_t>(inferences);
+  last_ms_ = static_cast<uint64_t>(now.count());
+  total_us_ += total_us;
+  queue_us_ += timing.queue_us;
+  const auto add = [&](double part, Times* times) {
+    times->input += part * timing.copy_in_us;
+    times->infer += part * timing.compute_us;
+    times->output += part * timing.copy_out_us;
+  };
+  add(1, &times_);
+  Batches& batches = batches_[requests];
+  batches.executions += 1.0 / requests;
+  add(1.0 / requests, &batches.times);
 }
 
 void ModelCounters::Failed(double total_us) {
-  ns_[kFail] += Nanoseconds(total_us);
+  MutexLock lock(mu_);
   ++failed_;
+  failed_us_ += total_us;
 }
 
 void ModelCounters::Fill(inference::ModelStatistics* out) const {
-  const uint64_t count = answered_;  // one for all: clients refuse counts that differ
+  const auto set = [](uint64_t count, double us, inference::StatisticDuration* duration) {
+    duration->set_count(count);
+    duration->set_ns(us > 0 ? static_cast<uint64_t>(us * 1000) : 0);
+  };
+  // One count for all: clients refuse counts that differ.
+  const auto set_times = [&](uint64_t count, const Times& times, auto* stats) {
+    set(count, times.input, stats->mutable_compute_input());
+    set(count, times.infer, stats->mutable_compute_infer());
+    set(count, times.output, stats->mutable_compute_output());
+  };
+  MutexLock lock(mu_);
   out->set_last_inference(last_ms_);
   out->set_inference_count(inferences_);
-  out->set_execution_count((execution_parts_ + kParts / 2) / kParts);
   inference::InferStatistics* const stats = out->mutable_inference_stats();
-  Set(count, ns_[kTotal], stats->mutable_success());
-  Set(failed_, ns_[kFail], stats->mutable_fail());
-  Set(count, ns_[kQueue], stats->mutable_queue());
-  Set(count, ns_[kInput], stats->mutable_compute_input());
-  Set(count, ns_[kInfer], stats->mutable_compute_infer());
-  Set(count, ns_[kOutput], stats->mutable_compute_output());
+  set(answered_, total_us_, stats->mutable_success());
+  set(failed_, failed_us_, stats->mutable_fail());
+  set(answered_, queue_us_, stats->mutable_queue());
+  set_times(answered_, times_, stats);
+  uint64_t executions = 0;
+  for (const auto& [requests, batches] : batches_) {
+    const auto count = static_cast<uint64_t>(std::llround(batches.executions));
+    executions += count;
+    inference::InferBatchStatistics* const row = out->add_batch_stats();
+    row->set_batch_size(static_cast<uint64_t>(requests));
+    set_times(count, batches.times, row);
+  }
+  out->set_execution_count(executions);
 }
 
 void Model::Fill(inference::ModelMetadataResponse* out) const {
@@ -132,6 +166,7 @@ void Model::Fill(inference::ModelMetadataResponse* out) const {
   };
   for (const TensorRow& row : inputs) add(row, out->add_inputs());
   for (const TensorRow& row : outputs) add(row, out->add_outputs());
+  out->mutable_properties()->insert(properties.begin(), properties.end());
 }
 
 void Model::Fill(inference::ModelConfig* out) const {
@@ -151,9 +186,9 @@ void Model::Fill(inference::ModelConfig* out) const {
   for (const TensorRow& row : outputs) add(row, out->add_output());
 }
 
-Catalogue::Catalogue(const Engine& engine) {
-  AddAttention(engine, &models_);
-  for (const ModelInfo& info : engine.info().models) AddEncoder(info, &models_);
+Catalogue::Catalogue(const EngineInfo& info) {
+  AddAttention(info, &models_);
+  for (const ModelInfo& model : info.models) AddEncoder(model, &models_);
   for (const auto& model : models_) model->alias = AliasOf(model->name);
 }
 

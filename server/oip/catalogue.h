@@ -2,15 +2,15 @@
 // is attention itself. Their tensors and their statistics.
 #pragma once
 
-#include <array>
-#include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/mutex.h"
 #include "engine/engine.h"
 #include "inference/grpc_service.pb.h"
 
@@ -26,25 +26,38 @@ struct TensorRow {
   bool optional = false;
 };
 
-// What was counted of one model since the start. Any thread; a counter is an atomic addition.
+// What was counted of one model since the start. Any thread.
 class ModelCounters {
  public:
   // `inferences`: sequences. `total_us`: from the request's bytes to its answer.
-  void Answered(const ExecutionReport& report, int64_t inferences, double total_us);
-  void Failed(double total_us);
-  void Fill(inference::ModelStatistics* out) const;
+  void Answered(const ExecutionReport& report, int64_t inferences, double total_us)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  void Failed(double total_us) ABSL_LOCKS_EXCLUDED(mu_);
+  void Fill(inference::ModelStatistics* out) const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  enum Sum { kTotal, kQueue, kInput, kInfer, kOutput, kFail, kSums };
-  // An execution is counted in parts, one for each request of its batch.
-  static constexpr uint64_t kParts = uint64_t{1} << 24;
+  // In microseconds.
+  struct Times {
+    double input = 0;
+    double infer = 0;
+    double output = 0;
+  };
+  // The executions of batches of one size, counted in parts: one for each request of a batch.
+  struct Batches {
+    double executions = 0;
+    Times times;
+  };
 
-  std::array<std::atomic<uint64_t>, kSums> ns_{};
-  std::atomic<uint64_t> answered_ = 0;
-  std::atomic<uint64_t> failed_ = 0;
-  std::atomic<uint64_t> inferences_ = 0;
-  std::atomic<uint64_t> execution_parts_ = 0;
-  std::atomic<uint64_t> last_ms_ = 0;
+  mutable Mutex mu_;
+  uint64_t answered_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t failed_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t inferences_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t last_ms_ ABSL_GUARDED_BY(mu_) = 0;
+  double total_us_ ABSL_GUARDED_BY(mu_) = 0;
+  double failed_us_ ABSL_GUARDED_BY(mu_) = 0;
+  double queue_us_ ABSL_GUARDED_BY(mu_) = 0;
+  Times times_ ABSL_GUARDED_BY(mu_);
+  std::map<int32_t, Batches> batches_ ABSL_GUARDED_BY(mu_);  // by their number of requests
 };
 
 struct Model {
@@ -55,6 +68,7 @@ struct Model {
   ModelInfo info;         // of an encoder
   std::vector<TensorRow> inputs;
   std::vector<TensorRow> outputs;
+  std::map<std::string, std::string> properties;
   mutable ModelCounters counters;
 
   void Fill(inference::ModelMetadataResponse* out) const;
@@ -64,7 +78,7 @@ struct Model {
 // Constant but for the counters.
 class Catalogue {
  public:
-  explicit Catalogue(const Engine& engine);
+  explicit Catalogue(const EngineInfo& info);
 
   // By name or alias; `version` is empty or "1". NOT_FOUND; INVALID_FIELD at "model_version".
   absl::StatusOr<const Model*> Find(std::string_view name, std::string_view version) const;

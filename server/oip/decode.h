@@ -2,7 +2,9 @@
 // Tensors stay views into the slices that gRPC received.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,17 +17,25 @@ namespace castor::server::oip {
 
 // How a request wants its answer.
 struct Wanted {
-  const Model* model = nullptr;
-  std::vector<std::string> outputs;  // in this order; empty: all there are
-  bool rerank = false;
-  EncodeOutput output = EncodeOutput::kPooled;  // what an encoder computes
+  struct Output {
+    std::string name;
+    std::optional<OutputRange> range;  // for its elements; unset: in the answer
+  };
 
-  bool Wants(std::string_view output) const;
+  const Model* model = nullptr;
+  std::vector<Output> outputs;  // in this order; empty: all there are
+  bool rerank = false;
+
+  bool Asks(std::string_view output) const;
 };
 
 // `message` points into out->slices, and must live until the engine has the request. Errors are
 // those of castor.v1's codec; INVALID_FIELD at inputs, outputs and parameters by their names.
 absl::Status DecodeAttend(wire::ModelInferRequest& message, DecodedAttend* out, Wanted* wanted);
 absl::Status DecodeEncode(wire::ModelInferRequest& message, DecodedEncode* out, Wanted* wanted);
+
+// An error of the engine, about an encoder's inputs by castor.v1's names, by the names here.
+// `submitted`: it came after Submit.
+absl::Status NameInputs(const absl::Status& error, bool submitted, const Wanted& wanted);
 
 }  // namespace castor::server::oip

@@ -15,38 +15,43 @@
 namespace castor::server::oip {
 
 // EngineRequest's protocols. Requests are decoded before, since the message says which it is.
-struct AttendProtocol : server::AttendProtocol {
-  const Wanted* wanted = nullptr;
+// Their answers are counted here, and one that cannot be given as a failure in Refuse.
+template <typename Base>
+struct Protocol : Base {
+  const Wanted& wanted;
+  Metrics* metrics;
 
-  explicit AttendProtocol(const Wanted& w) : wanted(&w) {}
-  grpc::ByteBuffer Encode(std::string_view id, AttentionResult result,
-                          const std::optional<OutputRange>& output, double total_us) const {
-    wanted->model->counters.Answered(result.report, 1, total_us);
-    return Answer(*wanted, id, std::move(result), output);
+  Protocol(const Wanted& w, Metrics* m) : wanted(w), metrics(m) {}
+  absl::StatusOr<grpc::ByteBuffer> Encode(std::string_view id, typename Base::Result result,
+                                          const std::optional<OutputRange>&,
+                                          double total_us) const {
+    const ExecutionReport report = result.report;
+    int64_t inferences = 1;
+    if constexpr (requires { result.token_counts; }) inferences = std::ssize(result.token_counts);
+    auto answer = Answer(wanted, id, std::move(result), *metrics);
+    if (answer.ok()) wanted.model->counters.Answered(report, inferences, total_us);
+    return answer;
   }
 };
 
-struct EncodeProtocol : server::EncodeProtocol {
-  const Wanted* wanted = nullptr;
+using AttendProtocol = Protocol<server::AttendProtocol>;
 
-  explicit EncodeProtocol(const Wanted& w) : wanted(&w) {}
-  grpc::ByteBuffer Encode(std::string_view id, EncodeResult result,
-                          const std::optional<OutputRange>&, double total_us) const {
-    wanted->model->counters.Answered(result.report,
-                                     static_cast<int64_t>(result.token_counts.size()), total_us);
-    return Answer(*wanted, id, std::move(result));
+struct EncodeProtocol : Protocol<server::EncodeProtocol> {
+  using Protocol::Protocol;
+  absl::Status Refusal(const absl::Status& error, bool submitted) const {
+    return NameInputs(error, submitted, wanted);
   }
 };
 
 // Has EngineRequest's interface and threads.
-class InferRequest final : private RequestShell {
+class InferRequest : private RequestShell {
  public:
   InferRequest(const RequestParts& parts, RequestShell& shell, const Catalogue& catalogue)
       : shared_memory_(parts.shared_memory),
         shell_(shell),
         catalogue_(catalogue),
-        attend_(parts, *this, AttendProtocol(wanted_)),
-        encode_(parts, *this, EncodeProtocol(wanted_)) {}
+        attend_(parts, *this, wanted_, &parts.metrics),
+        encode_(parts, *this, wanted_, &parts.metrics) {}
 
   void Start(grpc::ByteBuffer* bytes, RequestOrigin origin);
 
@@ -60,8 +65,13 @@ class InferRequest final : private RequestShell {
     return attend_.kernel().has_value() ? attend_.kernel() : encode_.kernel();
   }
 
+ protected:
+  const Wanted& wanted() const { return wanted_; }
+
  private:
-  void Deliver(grpc::ByteBuffer answer) override { shell_.Deliver(std::move(answer)); }
+  virtual grpc::ByteBuffer Form(grpc::ByteBuffer answer) const { return answer; }
+
+  void Deliver(grpc::ByteBuffer answer) override { shell_.Deliver(Form(std::move(answer))); }
   void Refuse(const absl::Status& error) override;
 
   // Refused before the engine had it.
@@ -75,6 +85,25 @@ class InferRequest final : private RequestShell {
   EngineRequest<EncodeProtocol> encode_;
   std::string request_id_;
   TimePoint received_;
+};
+
+// The same on ModelStreamInfer. Its error ends the stream.
+class StreamedRequest : public InferRequest {
+ public:
+  using InferRequest::InferRequest;
+
+ private:
+  grpc::ByteBuffer Form(grpc::ByteBuffer answer) const final { return StreamAnswer(answer); }
+};
+
+// The same with its error in its answer.
+class ToldRequest final : public StreamedRequest {
+ public:
+  using StreamedRequest::StreamedRequest;
+
+  grpc::ByteBuffer EncodeError(const google::rpc::Status& error) const {
+    return StreamError(wanted(), request_id(), error);
+  }
 };
 
 }  // namespace castor::server::oip

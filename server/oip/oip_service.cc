@@ -8,6 +8,7 @@
 #include "inference/grpc_service.pb.h"
 #include "server/oip/infer_request.h"
 #include "server/services/engine_call.h"
+#include "server/services/engine_stream.h"
 #include "server/services/typed_call.h"
 #include "server/version.h"
 
@@ -38,7 +39,14 @@ absl::Status Register(const ServiceContext& services, const Caller& caller,
                                     .offset = static_cast<int64_t>(request.offset()),
                                     .size = static_cast<int64_t>(request.byte_size())});
   if (!region.ok()) return region.status();
-  if (absl::Status s = regions.Add(caller.tenant, *std::move(region)); !s.ok()) return s;
+  const absl::Status added = regions.Add(caller.tenant, *std::move(region));
+  if (ReasonOf(added) == Reason::kRegionExists) {
+    absl::Status taken = absl::AlreadyExistsError(added.message());
+    added.ForEachPayload(
+        [&](absl::string_view url, const absl::Cord& payload) { taken.SetPayload(url, payload); });
+    return taken;
+  }
+  if (!added.ok()) return added;
   services.metrics.RegionAdded();
   return absl::OkStatus();
 }
@@ -108,7 +116,7 @@ void OipService::AddModelMethods(const ServiceContext& services) {
                         inference::ModelReadyResponse* out) {
         const auto model = catalogue_.Find(in.name(), in.version());
         out->set_ready(model.ok() && services.engine.healthy());
-        return model.status();
+        return absl::OkStatus();
       });
   AddSmall<inference::ModelMetadataRequest, inference::ModelMetadataResponse>(
       services, "/inference.GRPCInferenceService/ModelMetadata",
@@ -191,12 +199,24 @@ void OipService::AddSharedMemoryMethods(const ServiceContext& services) {
 }
 
 OipService::OipService(const ServiceContext& services)
-    : MessageService(services.authorizer), catalogue_(services.engine) {
+    : MessageService(services.authorizer), catalogue_(services.engine.info()) {
   AddServerMethods(services);
   AddModelMethods(services);
   AddSharedMemoryMethods(services);
   AddMethod("/inference.GRPCInferenceService/ModelInfer",
             EngineMethod<InferRequest>(services, Method::kModelInfer, catalogue_));
+  // A caller may ask that the first error end the stream, with its code.
+  AddMethod("/inference.GRPCInferenceService/ModelStreamInfer",
+            [told = EngineStreamMethod<ToldRequest>(services, Method::kModelInfer, catalogue_),
+             ended = EngineStreamMethod<StreamedRequest>(services, Method::kModelInfer,
+                                                         catalogue_)](Arrival arrival) -> Reactor* {
+              const auto& metadata = arrival.context->client_metadata();
+              const auto asked = metadata.find("triton_grpc_error");
+              if (asked != metadata.end() && asked->second == "true") {
+                return ended(std::move(arrival));
+              }
+              return told(std::move(arrival));
+            });
 }
 
 }  // namespace castor::server::oip

@@ -67,7 +67,7 @@ class RequestShell {
 //   std::optional<KernelName> RequestedKernel(const Decoded&)
 //   std::optional<OutputRange> TakeOutput(Decoded&)   may keep what else Encode needs
 //   grpc::ByteBuffer Encode(std::string_view request_id, Result,
-//                           const std::optional<OutputRange>&, double total_us)
+//                           const std::optional<OutputRange>&, double total_us)   or a StatusOr
 //   absl::Status Refusal(absl::Status of the engine, bool submitted)   optional: in its own terms
 //   grpc::ByteBuffer EncodeError(std::string_view request_id, google::rpc::Status)   optional: the
 //                           answer to a message of a stream that has none
@@ -176,7 +176,10 @@ class EngineRequest {
     }
     const std::chrono::duration<double, std::micro> total =
         std::chrono::steady_clock::now() - received_;
-    shell_.Deliver(protocol_.Encode(request_id_, *std::move(result), output_, total.count()));
+    absl::StatusOr<grpc::ByteBuffer> answer =
+        protocol_.Encode(request_id_, *std::move(result), output_, total.count());
+    if (!answer.ok()) return shell_.Refuse(answer.status());
+    shell_.Deliver(*std::move(answer));
   }
 
   static bool Runs(const AttentionResult&) { return true; }

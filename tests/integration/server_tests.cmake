@@ -10,7 +10,8 @@ castor_test(server_test
   SOURCES server_admission_test.cc access/server_authorize_test.cc server_call_test.cc
           server_choice_test.cc
           observed/server_health_port_test.cc
-          server_hostile_test.cc server_kernels_test.cc server_oip_test.cc server_lifecycle_test.cc
+          server_hostile_test.cc server_kernels_test.cc server_lifecycle_test.cc
+          oip/oip_encoder_test.cc oip/oip_stream_test.cc oip/oip_test.cc
           observed/server_load_report_test.cc
           observed/server_metrics_test.cc server_reflection_test.cc
           shared_memory/server_shared_memory_faults_test.cc shared_memory/server_shared_memory_test.cc
@@ -19,6 +20,7 @@ castor_test(server_test
   LABELS integration)
 target_compile_definitions(server_test PRIVATE
   CASTOR_FAMILIES="${CMAKE_SOURCE_DIR}/tests/golden/encoder/families"
+  CASTOR_HEADS="${CMAKE_SOURCE_DIR}/tests/golden/encoder/heads"
   CASTOR_TINY_MODEL="${CMAKE_SOURCE_DIR}/tests/golden/encoder/tiny_bert")
 
 castor_test(server_heads_test

@@ -12,8 +12,10 @@
 #include "castor/v1/kernel.pb.h"
 #include "engine/kernel_parameters.h"
 #include "gtest/gtest.h"
+#include "inference/grpc_service.pb.h"
 #include "server/codec/enums.h"
 #include "server/codec/messages.h"
+#include "server/oip/wire.h"
 
 namespace castor::server::wire {
 namespace {
@@ -125,6 +127,22 @@ TEST(SchemaTest, DeclaresTheContract) {
   ExpectSame<RerankRequest>(v1::RerankRequest::descriptor());
   ExpectSame<TokenizeRequest>(v1::TokenizeRequest::descriptor());
   ExpectSame<DetokenizeRequest>(v1::DetokenizeRequest::descriptor());
+}
+
+// Of contents only those of types that some input has.
+TEST(SchemaTest, DeclaresTheOpenInferenceProtocol) {
+  ExpectSame<oip::wire::InferParameter>(inference::InferParameter::descriptor());
+  ExpectSame<oip::wire::InferInputTensor>(
+      inference::ModelInferRequest::InferInputTensor::descriptor());
+  ExpectSame<oip::wire::InferRequestedOutputTensor>(
+      inference::ModelInferRequest::InferRequestedOutputTensor::descriptor());
+  ExpectSame<oip::wire::ModelInferRequest>(inference::ModelInferRequest::descriptor());
+  const Lines contents = Contract(*inference::InferTensorContents::descriptor());
+  for (const auto& [number, line] : Declared<oip::wire::InferTensorContents>()) {
+    EXPECT_EQ(contents.at(number), line);
+  }
+  EXPECT_EQ(Declared<oip::wire::ParameterEntry>(),  // a map's
+            (Lines{{1, "key: string"}, {2, "value: message"}}));
 }
 
 // A kernel's name on the wire is the engine's label in capitals.

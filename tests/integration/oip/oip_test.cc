@@ -1,61 +1,15 @@
 // The Open Inference Protocol over a socket, beside castor.v1 on the same server.
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <cmath>
 #include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "engine/engine.h"
-#include "inference/grpc_service.grpc.pb.h"
-#include "tests/integration/server_fixture.h"
+#include "tests/integration/oip/oip_fixture.h"
 
 namespace castor::testing {
 namespace {
-
-using inference::ModelInferRequest;
-using inference::ModelInferResponse;
-
-class OipTest : public ServerTest {
- protected:
-  void SetUp() override {
-    EngineOptions options;
-    options.device = "cpu";
-    options.cpu_threads = 1;
-    options.models = {{"tiny", CASTOR_TINY_MODEL}};
-    options.cost_model_budget = std::chrono::seconds(0);
-    auto engine = CreateEngine(options);
-    ASSERT_TRUE(engine.ok()) << engine.status();
-    StartServer(TestOptions(), *std::move(engine));
-    stub_ = inference::GRPCInferenceService::NewStub(channel_);
-  }
-
-  grpc::Status Infer(const ModelInferRequest& request, ModelInferResponse* response) {
-    grpc::ClientContext context;
-    return stub_->ModelInfer(&context, request, response);
-  }
-
-  // Three equal tensors of tokens x 2 x 8.
-  static ModelInferRequest Attention(int tokens) {
-    ModelInferRequest request;
-    request.set_model_name("castor_attention");
-    request.set_id("mine");
-    for (const char* name : {"query", "key", "value"}) {
-      auto* const input = request.add_inputs();
-      input->set_name(name);
-      input->set_datatype("FP32");
-      for (const int64_t size : {tokens, 2, 8}) input->add_shape(size);
-      std::vector<float> values(static_cast<size_t>(tokens) * 16);
-      for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i));
-      request.add_raw_input_contents(values.data(), values.size() * sizeof(float));
-    }
-    return request;
-  }
-
-  std::unique_ptr<inference::GRPCInferenceService::Stub> stub_;
-};
 
 TEST_F(OipTest, RawAndTypedContentsGiveTheSameAnswer) {
   const ModelInferRequest raw = Attention(5);

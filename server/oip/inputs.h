@@ -1,0 +1,61 @@
+// The inputs of a ModelInferRequest by name, and where their bytes are: in contents, in the next
+// raw entry, or in shared memory.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/codec/messages.h"
+#include "server/codec/regions.h"
+#include "server/codec/slice_view.h"
+#include "server/oip/catalogue.h"
+#include "server/oip/parameters.h"
+#include "server/oip/wire.h"
+
+namespace castor::server::oip {
+
+// The region that a tensor's parameters name, if they do. INVALID_FIELD at `tensor`.
+absl::Status ReadRegion(const Parameters& parameters, std::string_view tensor,
+                        std::optional<server::wire::SharedMemoryRef>* out);
+
+// Errors are INVALID_FIELD at the input's name and those of RequestRegions::Resolve there.
+class Inputs {
+ public:
+  // All must outlive it; texts and integers that it reads are kept by `slices`.
+  Inputs(wire::ModelInferRequest& message, SliceView& slices, RequestRegions& regions)
+      : message_(message), slices_(slices), regions_(regions) {}
+
+  absl::Status Read(const Model& model);
+
+  bool Has(std::string_view name) const { return entries_.contains(name); }
+
+  // The bytes stay where they are. Leaves *out unset if there is no such input.
+  absl::Status Tensor(std::string_view name, std::optional<server::wire::Tensor>* out);
+
+  // INT32 or INT64, in any shape; leaves *out empty if there is no such input.
+  absl::Status Integers(std::string_view name, std::vector<int64_t>* out);
+
+  // BYTES in UTF-8, in any shape. There must be such an input.
+  absl::Status Texts(std::string_view name, std::vector<std::string_view>* out);
+
+ private:
+  using Data = decltype(server::wire::Tensor::data);
+  struct Entry {
+    wire::InferInputTensor* input;
+    Data data;  // empty: in contents
+  };
+
+  // A copy in one piece.
+  absl::Status Join(const Data& data, std::string_view name, std::string_view* out);
+
+  wire::ModelInferRequest& message_;
+  SliceView& slices_;
+  RequestRegions& regions_;
+  std::map<std::string_view, Entry> entries_;
+};
+
+}  // namespace castor::server::oip
