@@ -183,7 +183,7 @@ absl::Status DecodeEncode(wire::ModelInferRequest& message, DecodedEncode* out, 
 }
 
 absl::Status NameInputs(const absl::Status& error, bool submitted, const Wanted& wanted) {
-  const absl::Status named = wanted.rerank ? RerankError(error, submitted) : error;
+  const absl::Status named = wanted.rerank ? RerankError(error, false, submitted) : error;
   for (const auto& [theirs, ours] : {std::pair{"documents", "passage"},
                                      {"texts.texts", "text"},
                                      {"tokens.ids", "input_ids"},

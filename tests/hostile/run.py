@@ -29,6 +29,7 @@ from attacks import ATTACKS, HEADER_FLOODS, HEAVY, Harm, answered
 from authority import Authority, caller_entry, callers_file, client_context
 from client import Client
 from honest import HONEST, keepalive
+from oip_attacks import OIP_ATTACKS
 from peer import Peer
 from tls_attacks import TLS_ATTACKS
 
@@ -66,7 +67,7 @@ class Server:
     """castor-server as a separate process."""
 
     def __init__(self, program: str, seconds: float, descriptors: int = 0, security=None,
-                 max_deadline: int = 5, rounds: int = 1):
+                 max_deadline: int = 5, rounds: int = 1, arguments=()):
         def limit():
             if descriptors:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
@@ -76,7 +77,7 @@ class Server:
         self.process = subprocess.Popen(
             [program, "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--device", "cpu",
              "--cost-model-budget", "0s", "--max-deadline", f"{max_deadline}s", *BUDGETS,
-             *(security.arguments if security else [])],
+             *(security.arguments if security else []), *arguments],
             stderr=subprocess.PIPE, text=True, preexec_fn=limit)
         for line in self.process.stderr:
             found = re.search(r"listening grpc=127.0.0.1:(\d+) .*metrics=127.0.0.1:(\d+)", line)
@@ -172,7 +173,8 @@ def mib(size: int) -> str:
 
 def attack_once(program: str, attack, seconds: float, rounds: int, security=None) -> tuple[str, bool]:
     server = Server(program, seconds, security=security, rounds=rounds,
-                    max_deadline=getattr(attack, "max_deadline", 5))
+                    max_deadline=getattr(attack, "max_deadline", 5),
+                    arguments=getattr(attack, "arguments", ()))
     warm = server.peer()
     assert answered(warm)
     warm.close()
@@ -269,7 +271,7 @@ def main() -> int:
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         security = Security(folder)
-        plain = ATTACKS + (HEAVY if arguments.heavy else [])
+        plain = ATTACKS + OIP_ATTACKS + (HEAVY if arguments.heavy else [])
         for attack, how in ([(attack, None) for attack in plain] +
                             [(attack, security) for attack in TLS_ATTACKS] +
                             [(scene, how) for scene in HONEST for how in (None, security)

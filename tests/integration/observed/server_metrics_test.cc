@@ -89,7 +89,7 @@ TEST_F(ServerMetricsTest, TheServerSaysWhereItsMetricsAre) {
 }
 
 // Every series costs memory and time wherever the pages are collected. We allow 1,000 per server
-// and 215 for each pair of operation and kernel that it can run; of them, 800 that are no
+// and 215 for each pair of operation and kernel that it can run; of them, 600 that are no
 // histogram's.
 TEST_F(ServerMetricsTest, FewSeriesPerKernelAndNoneAppearsLater) {
   const size_t pairs = server_->engine().stats().work.size();
@@ -103,7 +103,7 @@ TEST_F(ServerMetricsTest, FewSeriesPerKernelAndNoneAppearsLater) {
                             return !name.ends_with("_bucket") && !name.ends_with("_sum") &&
                                    !name.ends_with("_count");
                           }),
-            800);
+            600);
 
   AttendCall attend;
   ASSERT_TRUE(attend.Run(*attention_, AttendOf(3)).ok());
