@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Processor time of the server per call, of the Open Inference Protocol over castor.v1's Attend with
-the same three tensors, in rounds that take turns. Needs grpcio.
+the same three tensors, in rounds that take turns. Needs grpcio, hpack and hyperframe.
 
     measure.py --server build/server/castor-server [--rounds 15] [--calls 200]
 """
