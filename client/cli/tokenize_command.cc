@@ -20,7 +20,7 @@ struct TokenizeFlags {
   bool no_special_tokens = false;
 };
 
-std::string Table(const v1::TokenizeResponse& response) {
+std::string TokenTable(const v1::TokenizeResponse& response) {
   std::vector<std::vector<std::string>> cells = {{"TEXT", "ID", "TOKEN", "CHARACTERS"}};
   int at = 0;
   for (int i = 0; i < response.lengths_size(); ++i) {
@@ -65,7 +65,7 @@ int Run(const TokenizeFlags& flags) {
   while (const auto input = reader.Next()) {
     request.mutable_texts()->mutable_texts()->MergeFrom(input->request.texts().texts());
   }
-  return Show(client.Tokenize(request), flags.common, Table);
+  return Show(client.Tokenize(request), flags.common, TokenTable);
 }
 
 }  // namespace

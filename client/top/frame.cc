@@ -130,7 +130,10 @@ Lines LinesOf(std::vector<Row> rows, size_t most, Sort sort, size_t names, const
       std::string text = "-";
       if (column.quantile != nullptr) {
         const auto& quantile = row.*column.quantile;
-        if (quantile) text = (quantile->beyond ? ">" : "") + column.text(quantile->seconds);
+        if (quantile) {
+          text = quantile->beyond ? ">" : "";
+          text += column.text(quantile->seconds);
+        }
       } else if (const Value& value = row.*column.value) {
         text = column.text(*value);
       }
