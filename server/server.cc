@@ -16,6 +16,7 @@
 #include "castor/v1/model.grpc.pb.h"
 #include "castor/v1/server.grpc.pb.h"
 #include "castor/v1/shared_memory.grpc.pb.h"
+#include "inference/grpc_service.grpc.pb.h"
 #include "server/auth/caller_authorizer.h"
 #include "server/logging.h"
 #include "server/services/services.h"
@@ -54,7 +55,7 @@ constexpr milliseconds kTraceFlush{3000};
 // With fewer, libraries abort in odd places.
 constexpr rlim_t kMinDescriptors = 32;
 
-std::vector<std::string> HealthNames(const EngineInfo& info) {
+std::vector<std::string> HealthNames(const EngineInfo& info, const Protocols& protocols) {
   std::vector<std::string> names = {"",
                                     std::string(kReadiness),
                                     v1::AttentionService::service_full_name(),
@@ -62,6 +63,7 @@ std::vector<std::string> HealthNames(const EngineInfo& info) {
                                     v1::ModelService::service_full_name(),
                                     v1::ServerService::service_full_name(),
                                     v1::SharedMemoryService::service_full_name()};
+  if (protocols.oip) names.push_back(inference::GRPCInferenceService::service_full_name());
   for (const ModelInfo& model : info.models) names.push_back("model/" + model.name);
   return names;
 }
@@ -180,7 +182,7 @@ Server::Server(ServerOptions options, Access access, std::unique_ptr<Engine> eng
       calls_({options_.max_calls, options_.max_concurrent_streams, kMaxMetadataBytes,
               options_.transfer_timeout},
              connections_, metrics_),
-      health_(HealthNames(engine_->info())),
+      health_(HealthNames(engine_->info(), options_.protocols)),
       health_service_(health_, calls_, {CallTable::Kind::kHealth, CallTable::Kind::kHealth},
                       *authorizer_),
       context_{*engine_,

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "grpc/health/v1/health.grpc.pb.h"
 #include "tests/integration/oip/oip_fixture.h"
 
 namespace castor::testing {
@@ -137,6 +138,16 @@ TEST_F(OipTest, TextsAreLengthPrefixedBytes) {
     EXPECT_EQ(bad.error_code(), grpc::INVALID_ARGUMENT);
     EXPECT_EQ(DetailsOf(bad).bad_request.field_violations(0).field(), "text");
   }
+}
+
+TEST_F(OipTest, HealthKnowsTheService) {
+  const auto health = grpc::health::v1::Health::NewStub(channel_);
+  grpc::ClientContext context;
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service("inference.GRPCInferenceService");
+  grpc::health::v1::HealthCheckResponse response;
+  ASSERT_TRUE(health->Check(&context, request, &response).ok());
+  EXPECT_EQ(response.status(), grpc::health::v1::HealthCheckResponse::SERVING);
 }
 
 TEST_F(OipTest, StatisticsCountWhatWasAnsweredAndWhatWasNot) {
