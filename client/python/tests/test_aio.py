@@ -35,6 +35,14 @@ def test_calls(server: Server, client: castor.Client) -> None:
             query = await made.encode_query("x", model="prompted")
             assert np.array_equal(query, client.encode_query("x", model="prompted"))
             assert len(await made.models()) == 5
+            ranked = await made.rank("a", ["b"] * 300, 2, model="cross")
+            assert ranked == client.rank("a", ["b"] * 300, 2, model="cross")
+            assert (await made.tokenize("a dam", model="minilm")).ids.tolist() == [
+                101,
+                1037,
+                5477,
+                102,
+            ]
             q, k, v = arrays()
             async with made.shared_memory(1 << 16) as memory:
                 output = memory.array(q.shape)
@@ -70,7 +78,7 @@ def test_streams(server: Server, client: castor.Client) -> None:
                 wrong = ["a"] * 300 + ["word " * 300]
                 async for _ in made.encode_stream(wrong, model="minilm", truncate=False):
                     pass
-            assert caught.value.index == 256
+            assert caught.value.index == 300
 
     asyncio.run(run())
 

@@ -22,6 +22,8 @@ def test_rows_are_in_order_and_of_the_model(client: castor.Client) -> None:
     assert rows.shape == (5, 384) and rows.dtype == np.float32 and rows.flags.writeable
     for text, row in zip(TEXTS, rows):
         assert abs(client.encode(text, model="minilm") - row).max() < 2e-5
+    for given in (np.array(TEXTS), (text for text in TEXTS), [np.str_(text) for text in TEXTS]):
+        assert np.array_equal(client.encode(given, model="minilm"), rows)
     assert client.encode([], model="minilm").shape == (0, 384)
     assert client.encode([], model="minilm", precision="ubinary", truncate_dim=64).shape == (0, 8)
     report = client.encode_with_report(TEXTS, model="minilm", request_id="mine")
@@ -33,7 +35,7 @@ def test_rows_are_in_order_and_of_the_model(client: castor.Client) -> None:
 def test_many_texts_are_several_requests(client: castor.Client, capsys) -> None:
     texts = [f"text number {i}" for i in range(700)]
     rows = client.encode(texts, model="minilm", show_progress_bar=True)
-    assert "encoded 700 of 700" in capsys.readouterr().err
+    assert "700 of 700 texts" in capsys.readouterr().err
     streamed = list(client.encode_stream(iter(texts), model="minilm"))
     assert np.array_equal(rows, streamed)
     for precision in ("int8", "binary"):
@@ -97,8 +99,34 @@ def test_scores_and_ranks(client: castor.Client) -> None:
     texts = [each["text"] for each in cases if is_alone(each)]
     want = [each["SCORES"][0] for each in cases if is_alone(each)]
     assert abs(client.predict(texts, model="labels") - np.array(want)).max() < 1e-4
-    with pytest.raises(ValueError, match="3 labels"):
+    many = [f"{each} {n}" for n in range(100) for each in "abc"]  # two requests
+    scores = client.predict([("a", text) for text in many], model="cross", logits=True)
+    got = [each["corpus_id"] for each in client.rank("a", many, model="cross")]
+    assert sorted(got) == [*range(300)] and (np.diff(scores[got]) <= 1e-5).all()
+    assert client.rank("a", [], model="cross") == []
+    assert client.predict([], model="cross").shape == (0,)
+    with pytest.raises(castor.InvalidFieldError, match="label"):
         client.rank("a", ["b", "c"], model="labels")
+    with pytest.raises(TypeError, match="documents several"):
+        client.rank("a", "b", model="cross")
+    with pytest.raises(castor.InvalidFieldError) as caught:
+        client.rank("a", ["b"] * 299 + ["long " * 600], model="cross", truncate=False)
+    assert caught.value.index == 299
+
+
+def test_tokens_of_the_vocabulary(client: castor.Client) -> None:
+    text = "a beaver's 🦫 dam"
+    tokens = client.tokenize(text, model="minilm", return_tokens=True)
+    assert tokens.tokens[:2] == ["[CLS]", "a"] and tokens.special.tolist()[:2] == [True, False]
+    cut = [text[begin:end] for begin, end in tokens.offsets[~tokens.special]]
+    assert cut == ["a", "beaver", "'", "s", "🦫", "dam"]
+    many = client.tokenize([text, ""] * 200, model="minilm", add_special_tokens=False)
+    assert len(many) == 400 and len(many[1].ids) == 0
+    assert np.array_equal(many[398].ids, tokens.ids[1:-1])
+    assert client.detokenize([101, 1037, 5477], model="minilm") == "[CLS] a dam"
+    options = {"model": "minilm", "skip_special_tokens": True}
+    assert client.detokenize([tokens.ids[:3], [101]], **options) == ["a beaver", ""]
+    assert client.tokenize([], model="minilm") == client.detokenize([], model="minilm") == []
 
 
 def test_sparse_rows(client: castor.Client) -> None:
@@ -160,6 +188,25 @@ def test_tensors_by_dlpack(client: castor.Client) -> None:
     short = client.attend(*(each.bfloat16() for each in (q, k, v))).output
     assert short.dtype == np.float32 and abs(short - exact).max() < 0.05
 
+    negative = torch.complex(q, -q).conj().imag.detach()  # q, which is stored as -q
+    assert negative.is_neg() and abs(client.attend(negative, k, v).output - exact).max() < 1e-6
+    with pytest.raises(TypeError, match="key is not a plain CPU tensor"):
+        client.attend(q, k.to("meta"), v)
+    rows = client.encode(TEXTS, model="minilm", convert_to_tensor=True)
+    assert np.array_equal(rows, client.encode(TEXTS, model="minilm"))
+
+
+def test_a_tensor_elsewhere_is_refused(client: castor.Client) -> None:
+    class OnGpu:
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 2, 0
+
+        def __dlpack__(self, **_: object) -> None:
+            raise BufferError("on a GPU")
+
+    with pytest.raises(TypeError, match="query is not a plain CPU tensor: on a GPU"):
+        client.attend(OnGpu(), *arrays()[1:])
+
 
 def test_shared_memory(client: castor.Client) -> None:
     q, k, v = arrays()
@@ -171,14 +218,19 @@ def test_shared_memory(client: castor.Client) -> None:
         assert abs(client.attend(q, placed[1], v, memory=memory).output - output).max() < 1e-6
         with pytest.raises(MemoryError, match="bytes are left"):
             memory.array(1 << 16)
-        with pytest.raises(ValueError, match="output is not"):
-            client.attend(*placed, memory=memory, output=np.empty_like(q))
+        for wrong in (np.empty_like(q), output[:, ::2], [1]):
+            with pytest.raises(ValueError, match="output is not"):
+                client.attend(*placed, memory=memory, output=wrong)
+        with pytest.raises(ValueError, match="shape is"):
+            memory.array(-1)
         path = Path("/dev/shm" + memory.key)
         assert path.exists()
         unused = memory
     assert not path.exists() and output.any()  # the array outlives it
     with pytest.raises(castor.RegionNotFoundError):
         client.attend(*placed, memory=unused)
+    with pytest.raises(ValueError, match="size is 0"), client.shared_memory(0):
+        pass
     with pytest.raises(ZeroDivisionError), client.shared_memory(64) as memory:
         _ = 1 // 0
     assert not Path("/dev/shm" + memory.key).exists()
@@ -198,16 +250,27 @@ def test_bad_input_names_the_field(client: castor.Client) -> None:
         client.encode("a", truncate_dimm=3)
     with pytest.raises(ValueError, match="precision 'int8' of a stream needs ranges"):
         list(client.encode_stream(["a"], precision="int8"))
-    with pytest.raises(ValueError, match="output_type 'int4'"):
+    with pytest.raises(ValueError, match="precision 'int4'"):
         client.encode("a", model="minilm", precision="int4")
     with pytest.raises(ValueError, match="in_flight is 0"):
         list(client.encode_stream(["a"], in_flight=0))
     with pytest.raises(ValueError, match="no texts"):
-        client.predict([], model="cross")
+        client.encode_with_report([], model="minilm")
+    with pytest.raises(ValueError, match="no spans"):
+        client.encode_spans("a", [], model="minilm")
+    for wrong in (None, b"abc", 3):
+        with pytest.raises(TypeError, match=f"texts is {type(wrong).__name__}, not str"):
+            client.encode(wrong, model="minilm")
+    with pytest.raises(TypeError, match="texts is str, not several"):
+        list(client.encode_stream("abc"))
+    with pytest.raises(TypeError, match="truncate_dim is 'x'"):
+        client.encode("a", model="minilm", truncate_dim="x")
+    with pytest.raises(ValueError, match="timeout is inf"):
+        client.encode("a", model="minilm", timeout=float("inf"))
     with pytest.raises(TypeError, match="in one call"):
         client.predict(["a", ("b", "c")], model="cross")
-    with pytest.raises(UnicodeEncodeError):
-        client.encode("\ud800", model="minilm")
+    with pytest.raises(ValueError, match=r"texts\[301\] is not Unicode"):
+        client.encode(["a"] * 301 + ["\ud800"], model="minilm")
     with pytest.raises(castor.DeadlineExceededError):
         client.encode(["word " * 400] * 200, model="minilm", timeout=0.002)
 
@@ -238,7 +301,7 @@ def test_a_streams_errors_name_the_index(client: castor.Client) -> None:
     with pytest.raises(castor.InvalidFieldError) as caught:
         for _ in rows:
             got += 1
-    assert caught.value.index == 512 and got <= 512
+    assert caught.value.index == 600 and got <= 512
 
     def broken():
         yield "a"
@@ -263,6 +326,12 @@ def test_threads_share_a_client(client: castor.Client) -> None:
     for thread in threads:
         thread.join()
     assert len(worst) == 8 and max(worst) < 2e-5
+
+
+def test_a_model_that_was_not_there_before(client: castor.Client) -> None:
+    client.model("minilm")
+    del client._cache["ModelService/ListModels"].models[:]  # as if loaded since
+    assert client.encode_query("a", model="minilm").shape == (384,)
 
 
 def test_close(server: Server) -> None:

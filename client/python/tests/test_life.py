@@ -134,6 +134,24 @@ print(client.encode("a", model="minilm").shape)
     assert out.splitlines() == ["(384,)", str([(3, 384)] * 4), "(384,)"], err
 
 
+def test_a_stream_stays_with_its_process(server: Server) -> None:
+    program = """
+import os, sys, castor
+client = castor.Client(sys.argv[1])
+stream = client.encode_stream(["a"] * 2000, model="minilm")
+next(stream)
+if child := os.fork():
+    assert len(list(stream)) == 1999 and os.waitpid(child, 0)[1] == 0
+else:
+    try:
+        list(stream)
+    except RuntimeError as error:
+        print(error, client.encode("a", model="minilm").shape)
+"""
+    out, err = run(program, server).communicate(timeout=60)
+    assert out == "a stream does not go on in a fork of its process (384,)\n", err
+
+
 @pytest.mark.parametrize("what", ["stream", "call"])
 def test_an_interrupt_ends_it(server: Server, what: str) -> None:
     program = """

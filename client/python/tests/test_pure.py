@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import castor
-from castor import channel, errors, kernels, requests, tensors
+from castor import channel, errors, kernels, tensors, texts
 from castor.rpc import error_details_pb2, status_pb2
 from castor.v1 import encoder_pb2, kernel_pb2, tensor_pb2
 from castor.window import Window
@@ -86,6 +86,8 @@ def test_kernels_are_put_and_read() -> None:
     gate = np.ones(3, np.float32)
     kernels.put(request, castor.Cast(layer="m/0", gate=gate), tensors.to_message)
     assert request.cast.gate.shape == [3] and request.cast.layer == "m/0"
+    kernels.put(request, castor.Automatic(allowed="vanilla"), tensors.to_message)
+    assert list(request.automatic.allowed) == [kernel_pb2.VANILLA]
     with pytest.raises(ValueError, match="clustering 'x' is not one of hash, query_space"):
         kernels.put(request, castor.Clustered(clustering="x"), tensors.to_message)
     with pytest.raises(ValueError, match="kernel 'fast' is not one of vanilla"):
@@ -133,14 +135,16 @@ def test_merge_is_attention_over_all_keys() -> None:
 
 
 def test_texts_are_packed_within_bounds() -> None:
-    texts = ["x" * (i % 700) for i in range(5000)]
-    batches = list(requests.pack(iter(texts)))
-    assert [text for batch in batches for text in batch] == texts
-    assert max(map(len, batches)) <= requests.MOST_TEXTS
-    assert max(sum(map(len, b[:-1])) for b in batches) < requests.MOST_CHARACTERS
+    given = ["x" * (i % 700) for i in range(5000)]
+    packed = list(texts.pack(iter(given)))
+    batches = [batch for batch, _ in packed]
+    assert [text for batch in batches for text in batch] == given
+    assert all(given[start : start + len(batch)] == batch for batch, start in packed)
+    assert max(map(len, batches)) <= texts.MOST_TEXTS
+    assert max(sum(map(len, b[:-1])) for b in batches) < texts.MOST_CHARACTERS
     for wrong in (["a", None], ["a", b"b"], [("a", "b", "c")], [()]):
         with pytest.raises(TypeError, match=r"texts\[\d\]"):
-            list(requests.pack(wrong))  # type: ignore[arg-type]
+            list(texts.pack(wrong))  # type: ignore[arg-type]
 
 
 def answer(request: encoder_pb2.EncodeRequest, error: status_pb2.Status | None = None):
@@ -186,6 +190,31 @@ def test_a_window_gives_up_on_a_server_that_stays_away() -> None:
     with pytest.raises(castor.UnavailableError) as caught:
         window.after(away)
     assert caught.value.index == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"target": 50051},
+        {"target": ""},
+        {"timeout": 0},
+        {"timeout": None},
+        {"timeout": float("inf")},
+        {"tenant": "ä"},
+    ],
+    ids=str,
+)
+def test_a_client_refuses(options: dict) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))) as caught:
+        castor.Client(**options)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_token_is_checked_and_not_shown() -> None:
+    with castor.Client(token="secret\n") as client:
+        with pytest.raises(ValueError, match="token has other characters") as caught:
+            client.encode("a")
+        assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ def main() -> None:
         except castor.QueueFullError as error:
             wait: float | None = error.retry_after
             print(wait, rows, stream, scores, best, fidelity)
-        client.encode("a", truncate_dimm=64)  # type: ignore[call-arg]
-        client.encode(7)  # type: ignore[arg-type]
+        client.encode("a", truncate_dimm=64)  # type: ignore[call-overload]
+        client.encode(7)  # type: ignore[call-overload]
 
 
 async def later(client: castor.AsyncClient) -> NDArray[Any]:

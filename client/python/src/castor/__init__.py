@@ -33,7 +33,7 @@ from castor.errors import (
     UnavailableError,
 )
 from castor.kernels import Automatic, Cast, Clustered, ImprovedClustered, Kernel, Vanilla
-from castor.reports import Attention, Encoded, Fidelity, Report, Spans, Sparse, Timing
+from castor.reports import Attention, Encoded, Fidelity, Report, Spans, Sparse, Timing, Tokens
 from castor.sentence_transformer import SentenceTransformer
 from castor.tensors import merge, quantize
 
@@ -74,6 +74,7 @@ __all__ = [
     "Sparse",
     "TLS",
     "Timing",
+    "Tokens",
     "TooLargeError",
     "TooManyRegionsError",
     "UnauthenticatedError",

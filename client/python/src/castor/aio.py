@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from castor import attention, errors, requests, tensors
 from castor.client import Connection
 from castor.requests import Call
-from castor.window import Window
+from castor.texts import EncodeOptions, Packer, check_stream, encode_request
+from castor.window import GRACE, IN_FLIGHT, Window, ended_early
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -44,6 +45,8 @@ class AsyncClient(Connection):
     encode_sparse = _awaitable(requests.encode_sparse)
     predict = _awaitable(requests.predict)
     rank = _awaitable(requests.rank)
+    tokenize = _awaitable(requests.tokenize)
+    detokenize = _awaitable(requests.detokenize)
     attend = _awaitable(attention.attend)
     models = _awaitable(requests.models)
     model = _awaitable(requests.model)
@@ -55,10 +58,10 @@ class AsyncClient(Connection):
         *,
         in_flight: int = 8,
         ordered: bool = True,
-        **options: Unpack[requests.EncodeOptions],
+        **options: Unpack[EncodeOptions],
     ) -> AsyncIterator[NDArray[Any]]:
         """As Client.encode_stream, of an iterable or an asynchronous one."""
-        timeout = options.get("timeout") or self.timeout
+        timeout = self._seconds(options.get("timeout"))
         window = Window(in_flight, timeout, ordered)
         source = _requests(texts, options)
         async for answer in self._stream("EncoderService/EncodeStream", source, window, timeout):
@@ -95,10 +98,10 @@ class AsyncClient(Connection):
 
     async def _run(self, call: Call[T]) -> T:
         while True:
-            if len(call.requests) == 1:
-                answers = [await self._unary(call)]
-            else:
+            if call.streams and len(call.requests) > 1:
                 answers = await self._many(call)
+            else:
+                answers = [await self._unary(call, number) for number in range(len(call.requests))]
             result = call.read(answers)
             if not isinstance(result, Call):
                 return result
@@ -107,27 +110,29 @@ class AsyncClient(Connection):
     def _of_loop(self, name: str, repeat: bool) -> Any:
         return self._method(grpc.aio, asyncio.get_running_loop(), name, repeat)
 
-    async def _unary(self, call: Call[Any], wait_for_ready: bool | None = None) -> Any:
-        if call.cache and call.method in self._cache:
-            return self._cache[call.method]
+    async def _unary(self, call: Call[Any], number: int = 0, wait_for_ready: bool = False) -> Any:
+        if had := self._had(call):
+            return had
         try:
             answer = await self._of_loop(call.method, call.repeat)(
-                call.requests[0],
-                timeout=call.timeout or self.timeout,
+                call.requests[number],
+                timeout=self._seconds(call.timeout),
                 metadata=self._metadata(),
                 wait_for_ready=wait_for_ready,
             )
         except grpc.RpcError as error:
-            raise errors.from_rpc(error) from None
-        if call.cache:
+            raise call.failed(errors.from_rpc(error), number) from None
+        if call.holds:
             self._cache[call.method] = answer
+        if call.progress:
+            call.progress(number + 1)
         return answer
 
     async def _many(self, call: Call[Any]) -> list[Any]:
         answers: list[Any] = []
-        timeout = call.timeout or self.timeout
+        timeout = self._seconds(call.timeout)
         source = _each(zip(call.requests, call.starts))
-        window = Window(requests.IN_FLIGHT, timeout)
+        window = Window(IN_FLIGHT, timeout)
         async for answer in self._stream(call.method + "Stream", source, window, timeout):
             answers.append(answer)
             if call.progress:
@@ -151,9 +156,9 @@ class AsyncClient(Connection):
                             await call.write(window.add(*entry))
                     if window.empty:
                         break
-                    answer = await asyncio.wait_for(call.read(), timeout + requests.GRACE)
+                    answer = await asyncio.wait_for(call.read(), timeout + GRACE)
                     if not answer:
-                        raise requests.ended_early()
+                        raise ended_early()
                     for request in window.take(answer):
                         await call.write(request)
                     for each in window.ready():
@@ -174,15 +179,15 @@ async def _each(items: Iterable[T]) -> AsyncIterator[T]:
 
 
 async def _requests(
-    texts: Iterable[str] | AsyncIterable[str], options: requests.EncodeOptions
+    texts: Iterable[str] | AsyncIterable[str], options: EncodeOptions
 ) -> AsyncIterator[tuple[Any, int]]:
-    requests.check_stream(options)
-    packer, start, index = requests.Packer(), 0, 0
+    check_stream(texts, options)
+    packer, start, index = Packer(), 0, 0
     async for text in texts if isinstance(texts, AsyncIterable) else _each(texts):
         if packer.add(text, index):
             batch = packer.take()
-            yield requests.texts_request(batch, "pooled", **options), start
+            yield encode_request(batch, start, "pooled", options), start
             start += len(batch)
         index += 1
     if packer.texts:
-        yield requests.texts_request(packer.take(), "pooled", **options), start
+        yield encode_request(packer.take(), start, "pooled", options), start

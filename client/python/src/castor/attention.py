@@ -40,6 +40,8 @@ class Memory:
     """
 
     def __init__(self, size: int, key_prefix: str = "/") -> None:
+        if size < 1:
+            raise ValueError(f"size is {size}, not at least 1")
         self.key = f"{key_prefix}castor-{secrets.token_hex(8)}"
         self.name = self.key[1:]  # the region's
         self._path = "/dev/shm" + self.key
@@ -57,6 +59,8 @@ class Memory:
     def array(self, shape: int | Sequence[int], dtype: Any = np.float32) -> NDArray[Any]:
         """A new array of zeros inside, behind those before it."""
         dtype, shape = np.dtype(dtype), (shape,) if isinstance(shape, int) else tuple(shape)
+        if min(shape, default=0) < 0:
+            raise ValueError(f"shape is {shape}")
         end = self._used + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         if end > self._bytes.size:
             free = self._bytes.size - self._used
@@ -66,8 +70,9 @@ class Memory:
         return array
 
     def put(self, values: Any) -> NDArray[Any]:
-        """A copy of an array."""
-        array = self.array(np.shape(values), values.dtype)
+        """A copy of an array or CPU tensor."""
+        values = np.asarray(values)
+        array = self.array(values.shape, values.dtype)
         array[...] = values
         return array
 
@@ -161,7 +166,8 @@ def attend(
     if positions is not None:
         _put_positions(request.positions, positions, tensor)
     if output is not None:
-        place = memory.locate(output) if memory and output.flags.c_contiguous else None
+        fits = memory and isinstance(output, np.ndarray) and output.flags.c_contiguous
+        place = memory.locate(output) if memory and fits else None
         if place is None:
             raise ValueError("output is not a contiguous array of `memory`")
         request.output.CopyFrom(place)

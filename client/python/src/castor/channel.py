@@ -28,6 +28,9 @@ _RETRIES = {
                 for service, method in [
                     ("AttentionService", "Attend"),
                     ("EncoderService", "Encode"),
+                    ("EncoderService", "Rerank"),
+                    ("EncoderService", "Tokenize"),
+                    ("EncoderService", "Detokenize"),
                     ("ModelService", "ListModels"),
                     ("ServerService", "GetServerInfo"),
                 ]
@@ -113,8 +116,15 @@ class Security:
     def metadata(self) -> Sequence[tuple[str, str]]:
         token = self._token
         if self._token_file:
-            token = (self._token_file.contents()[0] or b"").decode().strip()
-        return (("authorization", f"Bearer {token}"),) if token else ()
+            token = (self._token_file.contents()[0] or b"").decode(errors="replace").strip()
+        return (("authorization", f"Bearer {checked('token', token)}"),) if token else ()
+
+
+def checked(name: str, value: str) -> str:
+    """What gRPC takes as metadata. The value may be a secret, and is not shown."""
+    if not (value.isascii() and value.isprintable()):
+        raise ValueError(f"{name} has other characters than printable ASCII")
+    return value
 
 
 def connect(

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from castor import attention, channel, errors, requests, tensors
 from castor.requests import Call
+from castor.texts import EncodeOptions, stream_requests
 from castor.v1 import (
     attention_pb2_grpc,
     encoder_pb2_grpc,
@@ -24,10 +25,12 @@ from castor.v1 import (
     server_pb2_grpc,
     shared_memory_pb2_grpc,
 )
-from castor.window import Window
+from castor.window import GRACE, IN_FLIGHT, Window, ended_early
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+_MOST_SECONDS = 2_000_000.0  # in milliseconds an int32
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,11 +62,12 @@ class Connection:
         """`timeout` is each call's deadline in seconds, retries included. A token goes over TLS, or
         to this machine alone, unless `allow_plaintext_token`; its file, like those of TLS, may
         change. `tenant` names the caller where servers take no tokens."""
-        if timeout <= 0:
-            raise ValueError(f"timeout is {timeout}, not a number of seconds")
+        if not isinstance(target, str) or not target:
+            raise ValueError(f"target is {target!r}, not an address")
         self.target, self.timeout = target, timeout
+        self._seconds(timeout)
         self._security = channel.Security(target, tls, token, token_file, allow_plaintext_token)
-        self._tenant = (("castor-tenant", tenant),) if tenant else ()
+        self._tenant = (("castor-tenant", channel.checked("tenant", tenant)),) if tenant else ()
         self._lock = threading.Lock()
         self._made_for: Any = None
         self._channels: dict[bool, Any] = {}
@@ -71,6 +75,18 @@ class Connection:
         self._cache: dict[str, Any] = {}
         self._closed = False
         _clients.add(self)
+
+    def _seconds(self, timeout: float | None) -> float:
+        """Of one call or request."""
+        seconds = self.timeout if timeout is None else timeout
+        if not isinstance(seconds, (int, float)) or not 0 < seconds <= _MOST_SECONDS:
+            raise ValueError(f"timeout is {seconds!r}, not a number of seconds")
+        return seconds
+
+    def _had(self, call: Call[Any]) -> Any:
+        """An answer of before, if it will do."""
+        had = self._cache.get(call.method) if call.holds else None
+        return had if had is not None and call.holds and call.holds(had) else None
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         return (*self._security.metadata(), *self._tenant)
@@ -137,6 +153,8 @@ class Client(Connection):
     encode_sparse = _blocking(requests.encode_sparse)
     predict = _blocking(requests.predict)
     rank = _blocking(requests.rank)
+    tokenize = _blocking(requests.tokenize)
+    detokenize = _blocking(requests.detokenize)
     attend = _blocking(attention.attend)
     models = _blocking(requests.models)
     model = _blocking(requests.model)
@@ -148,7 +166,7 @@ class Client(Connection):
         *,
         in_flight: int = 8,
         ordered: bool = True,
-        **options: Unpack[requests.EncodeOptions],
+        **options: Unpack[EncodeOptions],
     ) -> Iterator[NDArray[Any]]:
         """One row for each text, of any number of texts, which are taken as they are needed.
 
@@ -156,9 +174,9 @@ class Client(Connection):
         error has the `index` of the first text of its request. `ordered=False` gives rows as they
         come, a request's together. Rows are views of their request's; copy those that you keep.
         """
-        timeout = options.get("timeout") or self.timeout
+        timeout = self._seconds(options.get("timeout"))
         window = Window(in_flight, timeout, ordered)
-        source = requests.stream_requests(texts, options)
+        source = stream_requests(texts, options)
         for answer in self._stream("EncoderService/EncodeStream", source, window, timeout):
             yield from tensors.from_message(answer.output)
 
@@ -192,37 +210,39 @@ class Client(Connection):
 
     def _run(self, call: Call[T]) -> T:
         while True:
-            if len(call.requests) == 1:
-                answers = [self._unary(call)]
-            else:
+            if call.streams and len(call.requests) > 1:
                 answers = self._many(call)
+            else:
+                answers = [self._unary(call, number) for number in range(len(call.requests))]
             result = call.read(answers)
             if not isinstance(result, Call):
                 return result
             call = result
 
-    def _unary(self, call: Call[Any], wait_for_ready: bool | None = None) -> Any:
-        if call.cache and call.method in self._cache:
-            return self._cache[call.method]
+    def _unary(self, call: Call[Any], number: int = 0, wait_for_ready: bool = False) -> Any:
+        if had := self._had(call):
+            return had
         method = self._method(grpc, None, call.method, call.repeat)
         try:
             answer = method(
-                call.requests[0],
-                timeout=call.timeout or self.timeout,
+                call.requests[number],
+                timeout=self._seconds(call.timeout),
                 metadata=self._metadata(),
                 wait_for_ready=wait_for_ready,
             )
         except grpc.RpcError as error:
-            raise errors.from_rpc(error) from None
-        if call.cache:
+            raise call.failed(errors.from_rpc(error), number) from None
+        if call.holds:
             self._cache[call.method] = answer
+        if call.progress:
+            call.progress(number + 1)
         return answer
 
     def _many(self, call: Call[Any]) -> list[Any]:
         answers: list[Any] = []
-        timeout = call.timeout or self.timeout
+        timeout = self._seconds(call.timeout)
         source = zip(call.requests, call.starts)
-        window = Window(requests.IN_FLIGHT, timeout)
+        window = Window(IN_FLIGHT, timeout)
         for answer in self._stream(call.method + "Stream", source, window, timeout):
             answers.append(answer)
             if call.progress:
@@ -233,7 +253,7 @@ class Client(Connection):
         self, name: str, source: Iterator[tuple[Any, int]], window: Window, timeout: float
     ) -> Iterator[Any]:
         """The answers. Takes from the source when there is room in the window, in this thread."""
-        more = True
+        more, process = True, os.getpid()
         while more or not window.empty:
             sends: SimpleQueue[Any] = SimpleQueue()
             for request in window.unanswered():
@@ -249,6 +269,8 @@ class Client(Connection):
                             sends.put(window.add(*entry))
                     if window.empty:
                         break
+                    if os.getpid() != process:
+                        raise RuntimeError("a stream does not go on in a fork of its process")
                     for request in window.take(_next(call, timeout)):
                         sends.put(request)
                     yield from window.ready()
@@ -259,13 +281,14 @@ class Client(Connection):
             except errors.CastorError as error:
                 time.sleep(window.after(error))
             finally:
-                sends.put(None)
-                call.cancel()
+                if os.getpid() == process:
+                    sends.put(None)
+                    call.cancel()
 
 
 def _next(call: Any, timeout: float) -> Any:
     """The next answer; the server's own deadline comes first, unless it hangs."""
-    watch = threading.Timer(timeout + requests.GRACE, call.cancel)
+    watch = threading.Timer(timeout + GRACE, call.cancel)
     watch.daemon = True
     watch.start()
     try:
@@ -273,5 +296,5 @@ def _next(call: Any, timeout: float) -> Any:
     finally:
         watch.cancel()
     if answer is None:
-        raise requests.ended_early()
+        raise ended_early()
     return answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import grpc
@@ -24,12 +25,12 @@ class CastorError(Exception):
     retry_after: float | None = None  # seconds, if a later retry makes sense
     request_id: str = ""
     error_id: str = ""  # of an INTERNAL error: the server's log has it too
-    index: int | None = None  # of many inputs: the first one of the request that failed
+    index: int | None = None  # of many inputs: the one to blame, or its request's first
 
     def __str__(self) -> str:
         named = not self.field or self.message.startswith(self.field)
         where = "" if named else f" at {self.field}"
-        which = f" (inputs from {self.index})" if self.index is not None else ""
+        which = f" (input {self.index})" if self.index is not None else ""
         return f"{self.reason or self.code.name}{where}: {self.message}{which}"
 
 
@@ -127,6 +128,13 @@ def from_status(status: status_pb2.Status) -> CastorError:
     code = _CODES.get(status.code, grpc.StatusCode.UNKNOWN)
     error = _CLASSES.get(found.get("reason") or code.name, CastorError)(status.message)
     vars(error).update(found, code=code, message=status.message)
+    return error
+
+
+def of_input(error: CastorError, start: int) -> CastorError:
+    """Of a request of many, whose first input is number `start` of the call's."""
+    named = re.match(r"(?:texts\.\w+|documents)\[(\d+)\]", error.field)
+    error.index = start + (int(named[1]) if named else 0)
     return error
 
 

@@ -97,9 +97,10 @@ def put(request: Any, kernel: Kernel | str | None, tensor: Callable[[str, Any], 
             continue
         if kind.type == FieldDescriptor.TYPE_MESSAGE:
             getattr(message, field.name).CopyFrom(tensor(f"{name}.{field.name}", value))
-        elif kind.type == FieldDescriptor.TYPE_ENUM and isinstance(value, str):
+        elif kind.type == FieldDescriptor.TYPE_ENUM and field.default == "":
             setattr(message, field.name, number(kind.enum_type, value, f"{name}.{field.name}"))
         elif kind.type == FieldDescriptor.TYPE_ENUM:
+            value = [value] if isinstance(value, str) else value
             values = [number(kind.enum_type, each, f"{name}.{field.name}") for each in value]
             getattr(message, field.name).extend(values)
         elif value or value is False and field.default is None:

@@ -102,6 +102,19 @@ class Sparse:
 
 
 @dataclass(frozen=True)
+class Tokens:
+    """One text as its model's tokenizer cuts it, an entry for each token."""
+
+    ids: NDArray[np.int64]
+    type_ids: NDArray[np.int64]
+    special: NDArray[np.bool_]  # the tokenizer added it: it stands for no text
+    pair: NDArray[np.bool_]  # it is of the second text of a pair
+    offsets: NDArray[np.int64]  # [tokens, 2]: begin and end in characters, the prompt included
+    tokens: list[str]  # the vocabulary's entries, with return_tokens
+    truncated: bool
+
+
+@dataclass(frozen=True)
 class Attention:
     output: NDArray[Any]
     log_sum_exp: NDArray[np.float32] | None
@@ -111,6 +124,23 @@ class Attention:
 def _same(kind: type[T], message: Any) -> T:
     """A dataclass whose fields are the message's."""
     return kind(**{field.name: getattr(message, field.name) for field in fields(kind)})  # type: ignore[arg-type]
+
+
+def read_tokens(answer: Any) -> list[Tokens]:
+    """Of a TokenizeResponse."""
+    ends = np.cumsum(answer.lengths)
+    offsets = np.array([answer.character_begins, answer.character_ends], np.int64).T
+    columns: list[NDArray[Any]] = [
+        np.array(answer.ids, np.int64),
+        np.array(answer.type_ids, np.int64),
+        np.array(answer.special, np.bool_),
+        np.array(answer.pair, np.bool_),
+        offsets,
+    ]
+    parts = zip(*(np.split(column, ends[:-1]) for column in columns))
+    begins = ends - np.array(answer.lengths, np.int64)
+    words = [list(answer.tokens[begin:end]) for begin, end in zip(begins, ends)]
+    return [Tokens(*part, *rest) for part, *rest in zip(parts, words, answer.truncated)]
 
 
 def read(answer: Any) -> Report:

@@ -1,34 +1,30 @@
 """Calls as values: what to send and how to read the answers. Pure; client.py and aio.py run them.
 
-A call has one request, or several that travel over one stream. What reads its answers may return
-another call, to be run in its place.
+A call has one request, or several, which travel over one stream if the method has one. What reads
+its answers may return another call, to be run in its place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Union
+import functools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from castor import errors, kernels, reports, tensors
-from castor.kernels import Kernel
-from castor.rpc import status_pb2
+from castor import errors, reports, tensors, texts
+from castor.texts import EncodeOptions, Options, PooledOptions, RowOptions, Text, TokenizeOptions
 from castor.v1 import encoder_pb2, model_pb2, server_pb2
 
 if TYPE_CHECKING:
+    import torch
     from typing_extensions import Unpack
 
 T = TypeVar("T")
-Text = Union[str, "tuple[str, str]"]  # or a pair of texts
-
-# Of one request: some 8,000 tokens, four seconds of a base-size model on two cores.
-MOST_TEXTS = 256
-MOST_CHARACTERS = 32 * 1024
-IN_FLIGHT = 8  # requests of a call that has several
-GRACE = 5.0  # seconds beyond a message's deadline, after which a stream's server is taken for hung
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass
@@ -38,148 +34,46 @@ class Call(Generic[T]):
     read: Callable[[list[Any]], T | Call[T]]
     timeout: float | None = None  # seconds; None: the client's
     repeat: bool = True  # whether the server may be given it twice
-    cache: bool = False  # whether one answer holds for the client's life
+    streams: bool = False  # whether there is a method of the same name and "Stream"
+    holds: Callable[[Any], bool] | None = None  # whether an answer had before will do
     progress: Callable[[int], None] | None = None  # told how many requests are answered
     starts: Sequence[int] = (0,)  # the first input of each request, for errors
 
+    def failed(self, error: errors.CastorError, number: int) -> errors.CastorError:
+        """The error of the request of this number."""
+        return errors.of_input(error, self.starts[number]) if len(self.requests) > 1 else error
 
-class Options(TypedDict, total=False):
-    """Of everything that encodes texts; EncodeRequest in encoder.proto describes them."""
-
-    model: str  # default: the only one
-    prompt_name: str | None  # None: the model's default; "": none
-    prompt: str | None  # a free text in place of a prompt of a name
-    kernel: Kernel | str | None  # None: the model's own
-    max_tokens: int
-    truncate: bool  # False refuses texts that are too long
-    truncation_side: str  # "left", "right"
-    allow_special_tokens: bool
-    priority: str  # "low", "normal", "high"
-    request_id: str
-    timeout: float | None  # seconds, of each request
-    show_progress_bar: bool | None
+    def then(self, read: Callable[[Any], Any]) -> Call[Any]:
+        before = self.read
+        return replace(self, read=lambda answers: read(before(answers)))
 
 
-class RowOptions(Options, total=False):
-    normalize_embeddings: bool | None  # None: as the model was saved
-    truncate_dim: int | None
-
-
-class PooledOptions(RowOptions, total=False):
-    pooling: str  # "mean", "cls", "last_token", "maximum", ...
-
-
-class EncodeOptions(PooledOptions, total=False):
-    # float32, float16; bfloat16, which numpy holds as float32; int8, uint8, binary, ubinary.
-    precision: str
-    ranges: Any  # of int8 and uint8: [2, dim], the least and greatest; None: those of the texts
-
-
-class Packer:
-    """Gathers texts until they are enough for one request."""
-
-    def __init__(self) -> None:
-        self._characters, self.texts = 0, list[Text]()
-
-    def add(self, text: Text, index: int) -> bool:
-        """Whether the texts are now to be taken."""
-        parts = (text,) if isinstance(text, str) else text
-        if not isinstance(parts, (tuple, list)) or not all(isinstance(each, str) for each in parts):
-            raise TypeError(f"texts[{index}] is {type(text).__name__}, not str")
-        if not isinstance(text, str) and len(parts) != 2:
-            raise TypeError(f"texts[{index}] has {len(parts)} parts, not two")
-        self.texts.append(text)
-        self._characters += sum(map(len, parts))
-        return len(self.texts) >= MOST_TEXTS or self._characters >= MOST_CHARACTERS
-
-    def take(self) -> list[Text]:
-        texts, self.texts, self._characters = self.texts, [], 0
-        return texts
-
-
-def pack(texts: Iterable[Text]) -> Iterator[list[Text]]:
-    packer = Packer()
-    for index, text in enumerate(texts):
-        if packer.add(text, index):
-            yield packer.take()
-    if packer.texts:
-        yield packer.take()
-
-
-def texts_request(
-    texts: Sequence[Text],
-    output: str = "",
-    *,
-    model: str = "",
-    prompt_name: str | None = None,
-    prompt: str | None = None,
-    kernel: Kernel | str | None = None,
-    max_tokens: int = 0,
-    truncate: bool | None = None,
-    truncation_side: str = "",
-    allow_special_tokens: bool = False,
-    priority: str = "",
-    request_id: str = "",
-    timeout: float | None = None,
-    show_progress_bar: bool | None = None,
-    normalize_embeddings: bool | None = None,
-    truncate_dim: int | None = None,
-    pooling: str = "",
-    precision: str = "float32",
-    ranges: Any = None,
-) -> encoder_pb2.EncodeRequest:
-    """An EncodeRequest. `timeout` and `show_progress_bar` are for those who send it."""
-    optional: dict[str, Any] = {
-        "normalize": normalize_embeddings,
-        "truncate": truncate,
-        "prompt_name": prompt_name,
-        "prompt": prompt,
-    }
-    request = encoder_pb2.EncodeRequest(
-        request_id=request_id,
-        model=model,
-        dimensions=truncate_dim or 0,
-        max_tokens=max_tokens,
-        **optional,
-    )
-    batch = request.texts
-    batch.SetInParent()
-    pairs = [text for text in texts if not isinstance(text, str)]
-    if not pairs:
-        batch.texts.extend(text for text in texts if isinstance(text, str))
-    elif len(pairs) == len(texts):
-        batch.texts.extend(first for first, _ in pairs)
-        batch.pairs.extend(second for _, second in pairs)
-    else:
-        raise TypeError("texts and pairs of texts in one call")
-    batch.allow_special_tokens = allow_special_tokens
-    names = {"output": output, "pooling": pooling, "truncation_side": truncation_side}
-    names |= {"priority": priority, "output_type": "" if precision == "float32" else precision}
-    for field, name in names.items():
-        if name:
-            enum = request.DESCRIPTOR.fields_by_name[field].enum_type
-            setattr(request, field, kernels.number(enum, name, field))
-    if ranges is not None:
-        request.ranges.CopyFrom(tensors.to_message("ranges", np.asarray(ranges, np.float32)))
-    kernels.put(request, kernel, tensors.to_message)
-    return request
-
-
-def texts_call(
-    texts: Sequence[Text], read: Callable[[list[Any]], T | Call[T]], output: str, **options: Any
-) -> Call[T]:
-    if not texts:
-        raise ValueError("there are no texts")
-    requests, starts, start = [], [], 0
-    for batch in pack(texts):
-        requests.append(texts_request(batch, output, **options))
+def _call(
+    method: str,
+    inputs: Iterable[Text],
+    request: Callable[[list[Text], int], Any],
+    read: Callable[[list[Any]], Any],
+    options: Any,
+) -> Call[Any]:
+    """A call of any number of texts."""
+    requests, starts, end = [], [], 0
+    for batch, start in texts.pack(inputs):
+        requests.append(request(batch, start))
         starts.append(start)
-        start += len(batch)
+        end = start + len(batch)
     progress = None
     if options.get("show_progress_bar") and len(requests) > 1:
-        progress = _bar([*starts[1:], start])
-    method = "EncoderService/Encode"
-    return Call(method, requests, read, options.get("timeout"), progress=progress, starts=starts)
+        progress = _bar([*starts[1:], end])
+    call: Call[Any] = Call(method, requests, read, options.get("timeout"), starts=starts)
+    call.progress, call.streams = progress, method == "EncoderService/Encode"
+    return call
+
+
+def _encode(inputs: Any, output: str, read: Callable[[list[Any]], Any], options: Any) -> Call[Any]:
+    def request(batch: list[Text], start: int) -> encoder_pb2.EncodeRequest:
+        return texts.encode_request(batch, start, output, options)
+
+    return _call("EncoderService/Encode", texts.as_list(inputs), request, read, options)
 
 
 def _bar(ends: list[int]) -> Callable[[int], None]:
@@ -187,31 +81,67 @@ def _bar(ends: list[int]) -> Callable[[int], None]:
 
     def show(answered: int) -> None:
         end = "\n" if answered == len(ends) else ""
-        print(f"\rencoded {ends[answered - 1]:,} of {ends[-1]:,}", end=end, file=sys.stderr)
+        print(f"\r{ends[answered - 1]:,} of {ends[-1]:,} texts", end=end, file=sys.stderr)
 
     return show
 
 
-def _is_one(texts: Any) -> bool:
-    return isinstance(texts, str)
+@overload
+def encode(
+    inputs: str | Iterable[str],
+    *,
+    output_value: Literal["sentence_embedding"] = ...,
+    convert_to_tensor: Literal[False] = ...,
+    **options: Unpack[EncodeOptions],
+) -> Call[NDArray[Any]]: ...
+@overload
+def encode(
+    inputs: str | Iterable[str],
+    *,
+    output_value: Literal["sentence_embedding"] = ...,
+    convert_to_tensor: Literal[True],
+    **options: Unpack[EncodeOptions],
+) -> Call[torch.Tensor]: ...
+@overload
+def encode(
+    inputs: str | Iterable[str],
+    *,
+    output_value: str = ...,
+    convert_to_tensor: bool = ...,
+    **options: Unpack[EncodeOptions],
+) -> Call[Any]: ...
+def encode(
+    inputs: str | Iterable[str],
+    *,
+    output_value: str = "sentence_embedding",
+    convert_to_tensor: bool = False,
+    **options: Unpack[EncodeOptions],
+) -> Call[Any]:
+    """One row for each text, in order; of one text its row. See castor.texts.EncodeOptions.
 
-
-def encode(texts: str | Sequence[str], **options: Unpack[EncodeOptions]) -> Call[NDArray[Any]]:
-    """One row for each text, in order; of one text its row. See EncodeOptions.
-
-    int8 and uint8 without `ranges` use those of all the texts, as sentence-transformers does.
+    int8 and uint8 without `ranges` use those of all the texts, as sentence-transformers does. With
+    `output_value="token_embeddings"`, a list of each text's [tokens, dim], not normalised.
     """
-    if len(texts) == 0 and not _is_one(texts):
-        return _no_rows(options)
+    one, inputs = isinstance(inputs, str), texts.as_list(inputs)
+    of_tokens = output_value == "token_embeddings"
 
-    def read(encoded: reports.Encoded) -> NDArray[Any]:
-        return encoded.rows[0] if _is_one(texts) else encoded.rows
+    def read(rows: Any) -> Any:
+        if convert_to_tensor:
+            rows = [*map(tensors.to_torch, rows)] if of_tokens else tensors.to_torch(rows)
+        return rows[0] if one else rows
 
-    return then(encode_with_report(texts, **options), read)
+    if of_tokens:
+        options.setdefault("normalize_embeddings", False)
+        return encode_tokens(inputs, **options).then(read)  # type: ignore[misc]
+    if output_value != "sentence_embedding":
+        raise ValueError(f"output_value {output_value!r} is not one that a server gives")
+    if not inputs:
+        return _no_rows(options).then(read)
+    return encode_with_report(inputs, **options).then(lambda encoded: read(encoded.rows))
 
 
 def encode_with_report(
-    texts: str | Sequence[str], **options: Unpack[EncodeOptions]
+    inputs: str | Iterable[str], **options: Unpack[EncodeOptions]
 ) -> Call[reports.Encoded]:
     """The same, always [texts, dim], with token counts, truncation and reports."""
     quantized = None
@@ -230,35 +160,33 @@ def encode_with_report(
             tuple(reports.read(each) for each in answers),
         )
 
-    return texts_call([texts] if isinstance(texts, str) else texts, read, "pooled", **options)
+    return _encode(inputs, "pooled", read, options)
 
 
 def _rows(answers: list[Any]) -> NDArray[Any]:
     """A copy, for the caller to write to."""
+    if not answers:
+        raise ValueError("there are no texts")
     return np.concatenate([tensors.from_message(answer.output) for answer in answers])
 
 
-def then(call: Call[Any], read: Callable[[Any], Any]) -> Call[Any]:
-    before = call.read
-    call.read = lambda answers: read(before(answers))
-    return call
-
-
-def _with_model(name: str, use: Callable[[model_pb2.Model], Any]) -> Call[Any]:
+def _with_model(name: str | None, use: Callable[[model_pb2.Model], Any]) -> Call[Any]:
     """A call made of what `use` says of the model: a value, or a call."""
 
     def read(answers: list[Any]) -> Any:
-        return use(find_model(answers[0].models, name))
+        if model := _find(answers[0], name):
+            return use(model)
+        loaded = ", ".join(model.name for model in answers[0].models)
+        raise LookupError(f"model {name!r} is not one of the server's: {loaded}")
 
-    return Call("ModelService/ListModels", [model_pb2.ListModelsRequest()], read, cache=True)
+    request = model_pb2.ListModelsRequest()
+    holds = lambda had: _find(had, name) is not None  # noqa: E731
+    return Call("ModelService/ListModels", [request], read, holds=holds)
 
 
-def find_model(models: Sequence[model_pb2.Model], name: str) -> model_pb2.Model:
-    for model in models:
-        if model.name == name or (not name and len(models) == 1):
-            return model
-    loaded = ", ".join(model.name for model in models)
-    raise LookupError(f"model {name!r} is not one of the server's: {loaded}")
+def _find(had: model_pb2.ListModelsResponse, name: str | None) -> model_pb2.Model | None:
+    found = [model for model in had.models if name in ("", None, model.name)]
+    return found[0] if len(found) == 1 else None
 
 
 def _no_rows(options: EncodeOptions) -> Call[NDArray[Any]]:
@@ -271,40 +199,41 @@ def _no_rows(options: EncodeOptions) -> Call[NDArray[Any]]:
             return rows
         return tensors.quantize(rows, precision, np.zeros((2, dim)))
 
-    return _with_model(options.get("model", ""), empty)
+    return _with_model(options.get("model"), empty)
 
 
-def _encode_with_prompt(
-    names: Sequence[str], texts: str | Sequence[str], options: EncodeOptions
-) -> Call[NDArray[Any]]:
-    if options.get("prompt_name") is not None or options.get("prompt") is not None:
-        return encode(texts, **options)
+def _prompted(encode: F, doc: str, *names: str) -> F:
+    """encode() with the first prompt of these names that the model has."""
 
-    def use(model: model_pb2.Model) -> Call[NDArray[Any]]:
-        known = {prompt.name for prompt in model.prompts}
-        found = next((name for name in names if name in known), "")
-        prompted: EncodeOptions = {**options, "prompt_name": found}
-        return encode(texts, **prompted)
+    def prompted(inputs: Any, **options: Any) -> Any:
+        if options.get("prompt_name") is not None or options.get("prompt") is not None:
+            return encode(inputs, **options)
+        inputs = inputs if isinstance(inputs, str) else texts.as_list(inputs)
 
-    return _with_model(options.get("model", ""), use)
+        def use(model: model_pb2.Model) -> Any:
+            known = {prompt.name for prompt in model.prompts}
+            found = next((name for name in names if name in known), "")
+            return encode(inputs, **options, prompt_name=found)
 
+        return _with_model(options.get("model"), use)
 
-def encode_query(
-    texts: str | Sequence[str], **options: Unpack[EncodeOptions]
-) -> Call[NDArray[Any]]:
-    """encode() with the model's prompt "query", if it has one; else none."""
-    return _encode_with_prompt(["query"], texts, options)
+    made: Any = functools.update_wrapper(prompted, encode)
+    made.__doc__ = doc
+    return made  # type: ignore[no-any-return]
 
 
-def encode_document(
-    texts: str | Sequence[str], **options: Unpack[EncodeOptions]
-) -> Call[NDArray[Any]]:
-    """encode() with the first there is of the prompts "document", "passage", "corpus"."""
-    return _encode_with_prompt(["document", "passage", "corpus"], texts, options)
+encode_query = _prompted(encode, """encode() with the model's prompt "query", if any.""", "query")
+encode_document = _prompted(
+    encode,
+    """encode() with the first there is of the prompts "document", "passage", "corpus".""",
+    "document",
+    "passage",
+    "corpus",
+)
 
 
 def encode_tokens(
-    texts: str | Sequence[str], **options: Unpack[RowOptions]
+    inputs: str | Iterable[str], **options: Unpack[RowOptions]
 ) -> Call[list[NDArray[np.float32]]]:
     """[tokens, dim] of each text, special tokens and the prompt's included: of ColBERT its rows."""
 
@@ -315,43 +244,47 @@ def encode_tokens(
             rows += np.split(tensors.from_message(answer.output).copy(), ends)
         return rows
 
-    everything = [texts] if isinstance(texts, str) else texts
-    return texts_call(everything, read, "token_embeddings", **options)
+    return _encode(inputs, "token_embeddings", read, options)
 
 
 def encode_spans(
     document: str, spans: Sequence[tuple[int, int]], **options: Unpack[PooledOptions]
 ) -> Call[reports.Spans]:
     """A row for each range (begin, end) of the document's characters: late chunking."""
+    if not spans:
+        raise ValueError("there are no spans")
 
     def read(answers: list[Any]) -> reports.Spans:
         found = answers[0].spans
         tokens = [(span.begin, span.end) for span in found]
         return reports.Spans(_rows(answers), tokens, [span.truncated for span in found])
 
-    call = texts_call([document], read, "pooled", **options)
+    call = _encode([document], "pooled", read, options)
     for begin, end in spans:
         call.requests[0].spans.ranges.add(begin=begin, end=end)
     return call
 
 
-def encode_sparse(texts: str | Sequence[str], **options: Unpack[Options]) -> Call[reports.Sparse]:
+def encode_sparse(inputs: str | Iterable[str], **options: Unpack[Options]) -> Call[reports.Sparse]:
     """Of a SPLADE model, or BGE-M3: one row for each text."""
 
     def read(answers: list[Any]) -> reports.Sparse:
-        sparse = [answer.sparse for answer in answers]
-        lengths = [np.array(each.lengths, np.int64) for each in sparse]
+        def joined(name: str, dtype: Any) -> NDArray[Any]:
+            parts = [np.array(getattr(answer.sparse, name), dtype) for answer in answers]
+            return np.concatenate([np.zeros(0, dtype), *parts])
+
+        ends = np.cumsum(joined("lengths", np.int64))
         return reports.Sparse(
-            np.concatenate([np.array(each.indices, np.int32) for each in sparse]),
-            np.concatenate([np.array(each.values, np.float32) for each in sparse]),
-            np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64),
+            joined("indices", np.int32),
+            joined("values", np.float32),
+            np.concatenate([np.zeros(1, np.int64), ends]),
         )
 
-    return texts_call([texts] if isinstance(texts, str) else texts, read, "sparse", **options)
+    return _encode(inputs, "sparse", read, options)
 
 
 def predict(
-    inputs: Text | Sequence[Text], *, logits: bool = False, **options: Unpack[Options]
+    inputs: Text | Iterable[Text], *, logits: bool = False, **options: Unpack[Options]
 ) -> Call[NDArray[np.float32]]:
     """Scores of a classifier or cross-encoder, for each text or pair of texts.
 
@@ -361,12 +294,13 @@ def predict(
     alone = isinstance(inputs, (str, tuple))
 
     def read(answers: list[Any]) -> NDArray[np.float32]:
+        if not answers:
+            return np.zeros(0, np.float32)
         rows = _rows(answers)
         rows = rows[:, 0] if rows.shape[1] == 1 else rows
         return rows[0] if alone else rows
 
-    everything: Any = [inputs] if alone else inputs
-    return texts_call(everything, read, "logits" if logits else "scores", **options)
+    return _encode([inputs] if alone else inputs, "logits" if logits else "scores", read, options)
 
 
 class Ranked(TypedDict, total=False):
@@ -379,25 +313,83 @@ class Ranked(TypedDict, total=False):
 
 def rank(
     query: str,
-    documents: Sequence[str],
+    documents: Iterable[str],
     top_k: int | None = None,
     return_documents: bool = False,
     **options: Unpack[Options],
 ) -> Call[list[Ranked]]:
-    """The documents by a cross-encoder's score for the query, best first."""
+    """The documents by a cross-encoder's or late-interaction model's score, best first."""
+    if not isinstance(query, str) or isinstance(documents, str):
+        raise TypeError("query must be one text, and documents several")
+    documents = texts.as_list(documents, "documents")
 
-    def order(scores: NDArray[np.float32]) -> list[Ranked]:
-        if scores.ndim != 1:
-            raise ValueError(f"the model has {scores.shape[1]} labels: rank() needs one")
-        ranked: list[Ranked] = []
-        for index in np.argsort(-scores, kind="stable")[:top_k]:
-            entry: Ranked = {"corpus_id": int(index), "score": float(scores[index])}
-            if return_documents:
-                entry["text"] = documents[index]
-            ranked.append(entry)
+    def request(batch: list[Text], start: int) -> encoder_pb2.RerankRequest:
+        paired = encoder_pb2.TextBatch()
+        texts.put_texts(paired, batch, start)
+        made = encoder_pb2.RerankRequest(query=query, documents=paired.pairs)
+        texts.put(made, options)
+        return made
+
+    def read(answers: list[Any]) -> list[Ranked]:
+        found = [
+            (start + each.index, each.score, each.logit)
+            for answer, start in zip(answers, call.starts)
+            for each in answer.results
+        ]
+        found.sort(key=lambda each: (math.isnan(each[2]), -each[2], each[0]))
+        ranked: list[Ranked] = [{"corpus_id": n, "score": score} for n, score, _ in found[:top_k]]
+        if return_documents:
+            for each in ranked:
+                each["text"] = documents[each["corpus_id"]]
         return ranked
 
-    return then(predict([(query, document) for document in documents], **options), order)
+    pairs = [(query, document) for document in documents]
+    call: Call[list[Ranked]] = _call("EncoderService/Rerank", pairs, request, read, options)
+    return call
+
+
+def tokenize(
+    inputs: str | Iterable[str],
+    *,
+    add_special_tokens: bool = True,
+    return_tokens: bool = False,
+    **options: Unpack[TokenizeOptions],
+) -> Call[Any]:
+    """castor.Tokens of each text; of one text its own."""
+
+    def request(batch: list[Text], start: int) -> encoder_pb2.TokenizeRequest:
+        made = encoder_pb2.TokenizeRequest()
+        texts.put_texts(made.texts, batch, start)
+        kinds = {"add_special_tokens": add_special_tokens, "return_tokens": return_tokens}
+        texts.put(made, {**kinds, **options})
+        return made
+
+    def read(answers: list[Any]) -> Any:
+        found = [tokens for answer in answers for tokens in reports.read_tokens(answer)]
+        return found[0] if isinstance(inputs, str) else found
+
+    return _call("EncoderService/Tokenize", texts.as_list(inputs), request, read, options)
+
+
+def detokenize(
+    ids: Sequence[int] | Sequence[Sequence[int]],
+    *,
+    model: str | None = None,
+    skip_special_tokens: bool = False,
+    timeout: float | None = None,
+) -> Call[Any]:
+    """The text of a sequence of token ids, or of each of several."""
+    one = len(ids) > 0 and np.ndim(ids[0]) == 0
+    sequences: Any = [ids] if one else ids
+    request = encoder_pb2.DetokenizeRequest(model=model, skip_special_tokens=skip_special_tokens)
+    for sequence in sequences:
+        request.tokens.ids.extend(sequence)
+        request.tokens.lengths.append(len(sequence))
+
+    def read(answers: list[Any]) -> Any:
+        return answers[0].texts[0] if one else [text for a in answers for text in a.texts]
+
+    return Call("EncoderService/Detokenize", [request] if sequences else [], read, timeout)
 
 
 def models(*, timeout: float | None = None) -> Call[list[model_pb2.Model]]:
@@ -407,7 +399,7 @@ def models(*, timeout: float | None = None) -> Call[list[model_pb2.Model]]:
 
 
 def model(name: str = "") -> Call[model_pb2.Model]:
-    """One model; default: the only one."""
+    """One model, as it was when first asked for; default: the only one."""
     return _with_model(name, lambda found: found)
 
 
@@ -415,25 +407,3 @@ def server_info(*, timeout: float | None = None) -> Call[server_pb2.ServerInfo]:
     """Devices, kernels, limits, version: see server.proto."""
     request = server_pb2.GetServerInfoRequest()
     return Call("ServerService/GetServerInfo", [request], lambda a: a[0], timeout)
-
-
-def stream_requests(
-    texts: Iterable[str], options: EncodeOptions
-) -> Iterator[tuple[encoder_pb2.EncodeRequest, int]]:
-    """Requests, each with the number of its first text."""
-    check_stream(options)
-    start = 0
-    for batch in pack(texts):
-        yield texts_request(batch, "pooled", **options), start
-        start += len(batch)
-
-
-def check_stream(options: EncodeOptions) -> None:
-    precision = options.get("precision", "")
-    if precision in ("int8", "uint8") and options.get("ranges") is None:
-        raise ValueError(f"precision {precision!r} of a stream needs ranges")
-
-
-def ended_early() -> errors.CastorError:
-    status = status_pb2.Status(code=14, message="the server ended the stream early")
-    return errors.from_status(status)

@@ -84,22 +84,17 @@ class SentenceTransformer:
             "show_progress_bar": show_progress_bar,
             **options,
         }
-        if output_value == "token_embeddings":
-            rows: Any = []
-            if len(texts) or isinstance(texts, str):
-                rows = self.client.encode_tokens(texts, normalize_embeddings=False, **everything)
-            rows = [_tensor(row) for row in rows]
-            return rows[0] if isinstance(texts, str) else rows
         if output_value != "sentence_embedding":
-            raise ValueError(f"output_value {output_value!r} is not one that a server gives")
+            everything |= {"output_value": output_value, "convert_to_tensor": True}
+            return self.client.encode(texts, **everything)
         rows = self._rows(
             texts, normalize_embeddings, truncate_dim or self.truncate_dim, precision, everything
         )
         if convert_to_tensor:
-            return _tensor(rows)
-        if not convert_to_numpy:
-            return _tensor(rows) if isinstance(texts, str) else list(_tensor(rows))
-        return rows
+            return tensors.to_torch(rows)
+        if convert_to_numpy:
+            return rows
+        return tensors.to_torch(rows) if isinstance(texts, str) else list(tensors.to_torch(rows))
 
     def encode_query(self, inputs: str | Iterable[str], **options: Any) -> Any:
         """encode() with the prompt "query"."""
@@ -133,7 +128,8 @@ class SentenceTransformer:
         if dim is None or normalize:
             # False leaves rows as the model's modules make them, which may be of unit length.
             options |= {"normalize_embeddings": normalize or None, "precision": precision}
-            return self.client.encode(texts, truncate_dim=dim, **options)
+            encoded: NDArray[Any] = self.client.encode(texts, truncate_dim=dim, **options)
+            return encoded
         # The server would cut first and normalise then; the class does not normalise again.
         rows = self.client.encode(texts, **options)[..., :dim]
         return rows if precision == "float32" else tensors.quantize(rows, precision)
@@ -144,12 +140,6 @@ def _with_prompt(name: str, options: dict[str, Any]) -> dict[str, Any]:
     return options if named else {**options, "prompt_name": name}
 
 
-def _tensor(rows: NDArray[Any]) -> Any:
-    import torch
-
-    return torch.from_numpy(np.ascontiguousarray(rows))
-
-
 def _unit(rows: Any) -> NDArray[np.float32]:
     array = np.atleast_2d(np.asarray(rows, np.float32))
     norms = np.linalg.norm(array, axis=-1, keepdims=True)
@@ -157,4 +147,4 @@ def _unit(rows: Any) -> NDArray[np.float32]:
 
 
 def _like(given: Any, result: NDArray[Any]) -> Any:
-    return _tensor(result) if hasattr(given, "detach") else result
+    return tensors.to_torch(result) if hasattr(given, "detach") else result

@@ -29,12 +29,15 @@ def as_array(name: str, values: Any) -> tuple[NDArray[Any], tensor_pb2.DataType]
     Takes numpy arrays (ml_dtypes' bfloat16 too) and CPU tensors of any library with DLPack.
     """
     if not isinstance(values, np.ndarray):
-        if hasattr(values, "detach"):  # torch's, of which DLPack refuses those with gradients
-            values = values.detach()
+        if hasattr(
+            values, "resolve_neg"
+        ):  # torch's: DLPack refuses gradients, and forgets negation
+            values = values.detach().resolve_neg()
         if str(getattr(values, "dtype", "")) == "torch.bfloat16":  # numpy's DLPack has none
             bits = values.contiguous().view(sys.modules["torch"].int16)
-            return np.from_dlpack(bits).view("<u2"), tensor_pb2.BFLOAT16
-        values = np.from_dlpack(values) if hasattr(values, "__dlpack__") else np.asarray(values)
+            return _from_dlpack(name, bits).view("<u2"), tensor_pb2.BFLOAT16
+        known = hasattr(values, "__dlpack__")
+        values = _from_dlpack(name, values) if known else np.asarray(values)
     array = np.ascontiguousarray(values)
     if array.dtype.name == "bfloat16":
         return array.view("<u2"), tensor_pb2.BFLOAT16
@@ -42,6 +45,19 @@ def as_array(name: str, values: Any) -> tuple[NDArray[Any], tensor_pb2.DataType]
         raise TypeError(f"{name} is {array.dtype}: use float32, float16 or bfloat16")
     dtype = _FLOATS[array.dtype.name]
     return array.astype(_DTYPES[dtype], copy=False), dtype
+
+
+def _from_dlpack(name: str, tensor: Any) -> NDArray[Any]:
+    try:
+        return np.from_dlpack(tensor)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise TypeError(f"{name} is not a plain CPU tensor: {error}") from None
+
+
+def to_torch(rows: NDArray[Any]) -> Any:
+    import torch
+
+    return torch.from_numpy(np.ascontiguousarray(rows))
 
 
 def to_message(name: str, values: Any) -> tensor_pb2.Tensor:

@@ -9,6 +9,10 @@ from typing import Any
 import grpc
 
 from castor import channel, errors
+from castor.rpc import status_pb2
+
+IN_FLIGHT = 8  # requests of a call that has several
+GRACE = 5.0  # seconds beyond a message's deadline, after which a stream's server is taken for hung
 
 
 class _Slot:
@@ -27,7 +31,7 @@ class Window:
         if size < 1:
             raise ValueError(f"in_flight is {size}, not at least 1")
         self._size, self._ordered = size, ordered
-        self._timeout_ms = max(1, min(round(timeout * 1000), 2**31 - 1))
+        self._timeout_ms = max(1, round(timeout * 1000))
         self._slots: deque[_Slot] = deque()
         self._count = self._failures = 0
 
@@ -59,7 +63,7 @@ class Window:
         slot = next(ids, None)
         error = errors.from_status(answer.error) if answer.HasField("error") else None
         if error and slot:
-            error.index = slot.start
+            errors.of_input(error, slot.start)
             waits = any(s.answer is None and not s.refused and s is not slot for s in self._slots)
             if error.retry_after and waits:
                 slot.refused = True
@@ -94,3 +98,8 @@ class Window:
             raise error
         backoff = min(channel.MOST_BACKOFF, channel.FIRST_BACKOFF * 2 ** (self._failures - 1))
         return max(float(backoff) * (0.5 + random.random() / 2), error.retry_after or 0)
+
+
+def ended_early() -> errors.CastorError:
+    status = status_pb2.Status(code=14, message="the server ended the stream early")
+    return errors.from_status(status)
