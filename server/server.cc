@@ -55,7 +55,8 @@ constexpr milliseconds kTraceFlush{3000};
 // With fewer, libraries abort in odd places.
 constexpr rlim_t kMinDescriptors = 32;
 
-std::vector<std::string> HealthNames(const EngineInfo& info, const Protocols& protocols) {
+std::vector<std::string> HealthNames(const EngineInfo& info, const Protocols& protocols,
+                                     const tei::Models& tei) {
   std::vector<std::string> names = {"",
                                     std::string(kReadiness),
                                     v1::AttentionService::service_full_name(),
@@ -65,6 +66,9 @@ std::vector<std::string> HealthNames(const EngineInfo& info, const Protocols& pr
                                     v1::SharedMemoryService::service_full_name()};
   if (protocols.oip) names.push_back(inference::GRPCInferenceService::service_full_name());
   for (const ModelInfo& model : info.models) names.push_back("model/" + model.name);
+  if (protocols.tei) {
+    for (std::string& name : tei.Services()) names.push_back(std::move(name));
+  }
   return names;
 }
 
@@ -182,7 +186,8 @@ Server::Server(ServerOptions options, Access access, std::unique_ptr<Engine> eng
       calls_({options_.max_calls, options_.max_concurrent_streams, kMaxMetadataBytes,
               options_.transfer_timeout},
              connections_, metrics_),
-      health_(HealthNames(engine_->info(), options_.protocols)),
+      tei_models_(engine_->info().models, options_.tei_model),
+      health_(HealthNames(engine_->info(), options_.protocols, tei_models_)),
       health_service_(health_, calls_, {CallTable::Kind::kHealth, CallTable::Kind::kHealth},
                       *authorizer_),
       context_{*engine_,
@@ -206,6 +211,7 @@ std::vector<grpc::Service*> Server::MakeServices() {
   std::vector<MessageService*> services = {&health_service_, &attention_, &encoder_,
                                            &models_,         &info_,      &regions_};
   if (options_.protocols.oip) services.push_back(&oip_.emplace(context_));
+  if (options_.protocols.tei) services.push_back(&tei_.emplace(context_, tei_models_));
   if (options_.reflection) {
     std::vector<std::string> names;
     for (const MessageService* service : services) {

@@ -36,6 +36,7 @@
 #include "server/services/reflection_service.h"
 #include "server/services/services.h"
 #include "server/shared_memory.h"
+#include "server/tei/tei_service.h"
 #include "server/tracing/tracer.h"
 #include "server/transport/call_table.h"
 #include "server/transport/connections.h"
@@ -134,6 +135,7 @@ class Server {
   Connections connections_;
   CallTable calls_;
   OpenStreams streams_;
+  const tei::Models tei_models_;
   HealthState health_;
   HealthService health_service_;
   std::optional<LoadReports> load_reports_;
@@ -145,6 +147,7 @@ class Server {
   ServerService info_;
   SharedMemoryService regions_;
   std::optional<oip::OipService> oip_;
+  std::optional<tei::TeiService> tei_;
   std::optional<ReflectionService> reflection_;
   std::unique_ptr<HealthEndpoint> health_endpoint_;  // null: there is none
   std::unique_ptr<Listener> listener_;

@@ -35,7 +35,9 @@ constexpr std::array<std::string_view, kMethods> kMethodNames = {"attend",
                                                                  "unregister_shared_memory",
                                                                  "list_shared_memory",
                                                                  "model_infer",
-                                                                 "oip_small"};
+                                                                 "oip_small",
+                                                                 "tei",
+                                                                 "tei_small"};
 
 // The codes that a call of ours can end with (proto/README.md), and which calls can: a series is
 // made for no other. Any other code counts as UNKNOWN, which stands first.
@@ -75,6 +77,8 @@ Calls CallsOf(size_t method) {
     case Method::kTokenize:
     case Method::kDetokenize:
     case Method::kModelInfer:
+    case Method::kTei:
+    case Method::kTeiSmall:
       return kWorking;
     case Method::kRegisterSharedMemory:
       return kRegistering;
@@ -88,7 +92,8 @@ Calls CallsOf(size_t method) {
 // Whether kernels run for it.
 bool Runs(size_t method) {
   return CallsOf(method) == kWorking && method != static_cast<size_t>(Method::kTokenize) &&
-         method != static_cast<size_t>(Method::kDetokenize);
+         method != static_cast<size_t>(Method::kDetokenize) &&
+         method != static_cast<size_t>(Method::kTeiSmall);
 }
 
 size_t CodeIndex(grpc::StatusCode code) {

@@ -49,8 +49,10 @@ enum class Method {
   kListSharedMemory,
   kModelInfer,  // of the Open Inference Protocol
   kOipSmall,    // all its others
+  kTei,         // of tei.v1's Embed, Predict and Rerank; each message of a stream like a call
+  kTeiSmall,    // of its Info and Tokenize
 };
-inline constexpr int kMethods = 17;
+inline constexpr int kMethods = 19;
 
 std::string_view NameOf(Method method);  // "attend", "get_server_info"
 

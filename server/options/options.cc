@@ -62,6 +62,13 @@ void DeclareNetwork(Declarer& declare, ServerOptions& options) {
       "Protocols served beside castor.v1: oip, the Open Inference Protocol; tei, tei.v1; "
       "'none' for neither",
       [&options](const std::string& text) { return ReadProtocols(text, &options.protocols); });
+  declare.Text(kNetwork, "--tei-model", "NAME", "",
+               "The model that tei.v1 serves, where several are loaded and a call does not choose "
+               "one by its metadata castor-model",
+               [&options](const std::string& text) {
+                 options.tei_model = text;
+                 return std::string();
+               });
   declare.Number(kNetwork, "--max-concurrent-streams", &options.max_concurrent_streams, 1, 65536,
                  "Concurrent calls on one connection");
   declare.Number(kNetwork, "--max-connections", &options.max_connections, 0, 1 << 20,
@@ -286,6 +293,10 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
       model.dtype = model_type == ModelType::kBFloat16 ? DType::kBFloat16 : DType::kFloat32;
       model.int8 = model_type == ModelType::kInt8;
       options.engine.models.push_back(std::move(model));
+    }
+    if (!options.tei_model.empty() &&
+        std::ranges::count(options.engine.models, options.tei_model, &ModelSource::name) == 0) {
+      throw CLI::ValidationError("--tei-model", "no --model has this name");
     }
     for (const std::string& text : weights) {
       const auto [tenant, weight] = ParseWeight(text);

@@ -31,6 +31,7 @@ struct ServerOptions {
   std::string metrics_listen = "127.0.0.1:9464";  // empty: no metrics endpoint
   std::string health_listen;                      // empty: no health port
   Protocols protocols;
+  std::string tei_model;  // that tei.v1 serves where a call says nothing; empty: the only one
   int64_t max_message_bytes = MemoryShare(int64_t{256} << 20, 16);  // one request message
   int32_t max_concurrent_streams = 256;                             // calls on one connection
   int64_t max_connections = 0;      // 0: what the limit on descriptors leaves, at most 4096

@@ -37,6 +37,10 @@ std::string_view FullNameOf(Method method) {
       return "castor.v1.EncoderService/Detokenize";
     case Method::kModelInfer:
       return "inference.GRPCInferenceService/ModelInfer";
+    case Method::kTei:
+      return "tei.v1.Embed/Embed";
+    case Method::kTeiSmall:
+      return "tei.v1.Tokenize/Tokenize";
     default:
       return "castor.v1.EncoderService/Encode";
   }

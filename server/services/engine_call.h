@@ -8,6 +8,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "server/services/call.h"
@@ -43,6 +44,14 @@ class EngineCall final : public MessageCall, private RequestShell {
     request_.Start(message, {record_.received(), deadline_, caller()->tenant, record_.trace()});
   }
 
+  std::optional<absl::Status> OnPart(const grpc::ByteBuffer& part) override {
+    if constexpr (requires { request_.Add(part); }) {
+      record_.Received(part);
+      return record_.accepted() ? request_.Add(part) : CallRecord::Draining();
+    }
+    return std::nullopt;
+  }
+
   void OnRefusal(const absl::Status& error) override {
     Refuse(record_.accepted() ? error : CallRecord::Draining());
   }
@@ -56,6 +65,11 @@ class EngineCall final : public MessageCall, private RequestShell {
 
   void Deliver(grpc::ByteBuffer answer) override {
     AddLoadReport();
+    if constexpr (requires { request_.headers(); }) {
+      for (const auto& [name, value] : request_.headers()) {
+        context()->AddInitialMetadata(name, value);
+      }
+    }
     record_.Answered(answer, request_.kernel(), request_.request_id());
     Send(std::move(answer), deadline_);
   }

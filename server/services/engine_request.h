@@ -71,6 +71,8 @@ class RequestShell {
 //   absl::Status Refusal(absl::Status of the engine, bool submitted)   optional: in its own terms
 //   grpc::ByteBuffer EncodeError(std::string_view request_id, google::rpc::Status)   optional: the
 //                           answer to a message of a stream that has none
+//   headers()   optional: of the answer's initial metadata, pairs of strings
+//   absl::Status Add(const grpc::ByteBuffer&)   optional: a part of a request that comes in several
 // where Decoded has the members `request`, the engine's type, `regions` and `timeout`.
 template <typename Protocol>
 class EngineRequest {
@@ -113,6 +115,20 @@ class EngineRequest {
     requires requires(const Protocol& p) { p.EncodeError("", google::rpc::Status()); }
   {
     return protocol_.EncodeError(request_id_, std::move(error));
+  }
+
+  // Likewise, of an answer.
+  const auto& headers() const
+    requires requires(const Protocol& protocol) { protocol.headers(); }
+  {
+    return protocol_.headers();
+  }
+
+  // Before Start, of a request that comes in parts.
+  absl::Status Add(const grpc::ByteBuffer& part)
+    requires requires(Protocol& protocol) { protocol.Add(part); }
+  {
+    return protocol_.Add(part);
   }
 
  private:

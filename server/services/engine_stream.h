@@ -1,6 +1,7 @@
 // A stream whose messages are requests to the engine, such as AttendStream: each is counted, logged
-// and traced like a call. Its error goes into its answer, and the stream goes on; where answers
-// have no place for errors, the first ends the stream.
+// and traced like a call. Its error goes into its answer, and the stream goes on. Where answers
+// have no place for errors, and so for ids, they come in order, and the first error ends the
+// stream.
 #pragma once
 
 #include <memory>
@@ -17,9 +18,11 @@ template <typename Request, typename... Args>
 class EngineStream final : public MessageStream {
  public:
   EngineStream(const ServiceContext& services, Method method, Arrival arrival, const Args&... args)
-      : MessageStream(services, method, std::move(arrival)), args_(args...) {}
+      : MessageStream(services, method, std::move(arrival), !kHasErrors), args_(args...) {}
 
  private:
+  static constexpr bool kHasErrors = requires(Request& request) { request.EncodeError({}); };
+
   class Item final : public Message, private RequestShell {
    public:
     explicit Item(EngineStream& stream, const Args&... args)
@@ -50,7 +53,7 @@ class EngineStream final : public MessageStream {
     void Refuse(const absl::Status& error) override {
       google::rpc::Status told =
           record_.RefusedMessage(error, request_.kernel(), request_.request_id());
-      if constexpr (requires { request_.EncodeError(std::move(told)); }) {
+      if constexpr (kHasErrors) {
         stream_.Answer(*this, request_.EncodeError(std::move(told)));
       } else {
         stream_.Fail(*this, told);

@@ -8,10 +8,11 @@
 
 namespace castor::server {
 
-absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message) {
-  if (bytes.Length() > kMaxSmallMessageBytes) {
+absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message,
+                          size_t max_bytes) {
+  if (bytes.Length() > max_bytes) {
     return MakeError(Reason::kTooLarge, "the limit for messages of this method is " +
-                                            std::to_string(kMaxSmallMessageBytes) + " bytes");
+                                            std::to_string(max_bytes) + " bytes");
   }
   grpc::ByteBuffer copy = bytes;  // adds a reference; the reader needs it mutable
   bool parsed = false;

@@ -11,11 +11,12 @@
 
 namespace castor::server {
 
-// No message that is parsed here needs more. Parsing copies, and beyond the transport's bounds.
+// What most messages that are parsed here need. Parsing copies, and beyond the transport's bounds.
 inline constexpr size_t kMaxSmallMessageBytes = 64 << 10;
 
-// MALFORMED_MESSAGE if the bytes do not parse; TOO_LARGE for more than kMaxSmallMessageBytes.
-absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message);
+// MALFORMED_MESSAGE if the bytes do not parse; TOO_LARGE for more than `max_bytes`.
+absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message,
+                          size_t max_bytes = kMaxSmallMessageBytes);
 
 grpc::ByteBuffer SerializeMessage(const google::protobuf::Message& message);
 

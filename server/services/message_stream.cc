@@ -19,11 +19,13 @@ constexpr int64_t kShareOfBudgets = 16;
 
 }  // namespace
 
-MessageStream::MessageStream(const ServiceContext& services, Method method, Arrival arrival)
+MessageStream::MessageStream(const ServiceContext& services, Method method, Arrival arrival,
+                             bool ordered)
     : services_(services),
       method_(method),
       context_(arrival.context),
       caller_(std::move(arrival.caller)),
+      ordered_(ordered),
       max_messages_(static_cast<size_t>(
           std::max<int64_t>(services.engine.options().max_queued_requests / kShareOfBudgets, 1))),
       max_bytes_(services.engine.options().max_queued_bytes / kShareOfBudgets),
@@ -70,6 +72,7 @@ void MessageStream::OnReadDone(bool ok) {
       message->bytes_ = static_cast<int64_t>(message_.Length());
       bytes_ += message->bytes_;
       computing_.emplace(message.get(), message);
+      if (ordered_) message->place_ = &answers_.emplace_back();
     } else {
       (context_->IsCancelled() ? cancelled_ : half_closed_) = true;
       reading_ = Reading::kStopped;
@@ -141,7 +144,9 @@ void MessageStream::Answer(const Message& message, Outgoing answer) {
     answer.message = std::move(computing_.extract(&message).mapped());
     const auto size = static_cast<int64_t>(answer.bytes.Length());
     bytes_ += size - std::exchange(answer.message->bytes_, size);
-    answers_.push_back(std::move(answer));
+    // Once the stream has failed, or its caller is gone, there are no places any more.
+    const bool placed = ordered_ && !cancelled_ && !failure_.has_value();
+    (placed ? *answer.message->place_ : answers_.emplace_back()) = std::move(answer);
     step = NextStep();
   }
   Take(std::move(step));
@@ -154,7 +159,8 @@ std::vector<std::shared_ptr<MessageStream::Message>> MessageStream::Computing() 
 }
 
 bool MessageStream::HasRoom() const {
-  const size_t messages = computing_.size() + answers_.size() + (writing_.has_value() ? 1 : 0);
+  const size_t unplaced = ordered_ ? 0 : computing_.size();
+  const size_t messages = unplaced + answers_.size() + (writing_.has_value() ? 1 : 0);
   return messages < max_messages_ && bytes_ < max_bytes_;
 }
 
@@ -183,7 +189,7 @@ MessageStream::Step MessageStream::NextStep() {
   TimePoint limit = TimePoint::max();
   if (writing_.has_value()) {
     limit = limit_;
-  } else if (!answers_.empty()) {
+  } else if (!answers_.empty() && answers_.front().message != nullptr) {
     writing_ = std::move(answers_.front());
     answers_.pop_front();
     step.write = &writing_->bytes;
@@ -203,7 +209,9 @@ MessageStream::Step MessageStream::NextStep() {
 }
 
 void MessageStream::Take(Step step) {
-  for (const Outgoing& answer : step.dropped) answer.message->Cancel();
+  for (const Outgoing& answer : step.dropped) {
+    if (answer.message != nullptr) answer.message->Cancel();
+  }
   for (const auto& message : step.cancelled) message->Cancel();
   step.dropped.clear();
   if (step.write == nullptr && !step.finish) return;

@@ -43,6 +43,8 @@ namespace castor::server {
 
 class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                       public std::enable_shared_from_this<MessageStream> {
+  struct Outgoing;
+
  public:
   // One request, until its answer has been written or dropped.
   class Message {
@@ -57,10 +59,12 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
 
    private:
     friend class MessageStream;
-    int64_t bytes_ = 0;  // of the request, then of the answer
+    int64_t bytes_ = 0;          // of the request, then of the answer
+    Outgoing* place_ = nullptr;  // of the answer in an ordered stream
   };
 
-  MessageStream(const ServiceContext& services, Method method, Arrival arrival);
+  // `ordered`: answers come in the order of their messages, and not as they are ready.
+  MessageStream(const ServiceContext& services, Method method, Arrival arrival, bool ordered);
   ~MessageStream() override = default;
 
   // Reads the first message, or refuses the call. The last line of a handler.
@@ -91,8 +95,8 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
 
  private:
   struct Outgoing {
-    std::shared_ptr<Message> message;
-    grpc::ByteBuffer bytes;
+    std::shared_ptr<Message> message = nullptr;  // null: not answered yet
+    grpc::ByteBuffer bytes = {};
     std::optional<grpc::Status> failure = std::nullopt;  // in place of the bytes
   };
 
@@ -122,6 +126,7 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   const Method method_;
   grpc::CallbackServerContext* const context_;
   const absl::StatusOr<Caller> caller_;
+  const bool ordered_;
   const size_t max_messages_;
   const int64_t max_bytes_;
   const bool accepted_;  // counted as a call in flight in any case

@@ -19,7 +19,16 @@ void MessageCall::Begin() {
 
 void MessageCall::OnReadDone(bool ok) {
   handoff_.TakeOver();
-  if (ok) {
+  const std::optional<absl::Status> part = ok ? OnPart(message_) : std::nullopt;
+  if (part.has_value() && part->ok()) {
+    in_parts_ = true;
+    message_.Clear();
+    HandOver();
+    return StartRead(&message_);
+  }
+  if (part.has_value()) {
+    OnRefusal(*part);
+  } else if (ok || (in_parts_ && !context_->IsCancelled())) {
     table_.Received(row_);
     OnMessage(&message_);
   } else if (context_->IsCancelled()) {

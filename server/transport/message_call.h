@@ -18,6 +18,7 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -51,6 +52,12 @@ class MessageCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
  protected:
   ~MessageCall() override = default;
 
+  // A message of a request that comes in several: an error refuses the call, else it reads on.
+  // Nothing: the request is this message. After the last part comes OnMessage, with no bytes.
+  virtual std::optional<absl::Status> OnPart(const grpc::ByteBuffer& /*message*/) {
+    return std::nullopt;
+  }
+
   // The message has arrived; the call may empty it.
   virtual void OnMessage(grpc::ByteBuffer* message) = 0;
 
@@ -83,6 +90,7 @@ class MessageCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   CallTable::Row row_;
   absl::Status entered_;
   grpc::ByteBuffer message_;
+  bool in_parts_ = false;  // some have come
   grpc::ByteBuffer answer_;
   Handoff handoff_;
 };

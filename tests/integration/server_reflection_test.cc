@@ -119,7 +119,8 @@ TEST_F(ReflectionTest, BothVersionsListAllServices) {
             "castor.v1.AttentionService", "castor.v1.EncoderService", "castor.v1.ModelService",
             "castor.v1.ServerService", "castor.v1.SharedMemoryService", "grpc.health.v1.Health",
             "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection",
-            "inference.GRPCInferenceService"}));
+            "inference.GRPCInferenceService", "tei.v1.Embed", "tei.v1.Info", "tei.v1.Predict",
+            "tei.v1.Rerank", "tei.v1.Tokenize"}));
   }
 }
 

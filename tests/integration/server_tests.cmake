@@ -24,7 +24,9 @@ target_compile_definitions(server_test PRIVATE
   CASTOR_TINY_MODEL="${CMAKE_SOURCE_DIR}/tests/golden/encoder/tiny_bert")
 
 castor_test(server_heads_test
-  SOURCES server_heads_test.cc server_outputs_test.cc server_tokens_test.cc LIBS castor_server_fixture nlohmann_json::nlohmann_json
+  SOURCES server_heads_test.cc server_outputs_test.cc server_tei_test.cc
+          server_tokens_test.cc
+  LIBS castor_server_fixture nlohmann_json::nlohmann_json
   LABELS integration)
 target_compile_definitions(server_heads_test PRIVATE
   CASTOR_GOLDEN_ENCODER="${CMAKE_SOURCE_DIR}/tests/golden/encoder")

@@ -23,13 +23,15 @@ namespace {
 
 using server::Caller;
 
-// "/package.Service/Method" for each method in castor's own files and in those of gRPC's services.
+// "/package.Service/Method" for each method in castor's own files and in those of gRPC's services
+// and of tei.v1.
 std::vector<std::string> AllMethods() {
   std::vector<std::string> files;
   google::protobuf::DescriptorPool::internal_generated_database()->FindAllFileNames(&files);
   std::vector<std::string> methods;
   for (const std::string& name : files) {
-    if (!name.starts_with("castor/") && !name.starts_with("grpc/")) continue;
+    const auto in = [&](const char* folder) { return name.starts_with(folder); };
+    if (!in("castor/") && !in("grpc/") && !in("tei/")) continue;
     const auto* file = google::protobuf::DescriptorPool::generated_pool()->FindFileByName(name);
     for (int i = 0; i < file->service_count(); ++i) {
       const auto* service = file->service(i);
@@ -118,7 +120,8 @@ TEST_F(AuthorizeTest, KnowsTheMethods) {
         "/castor.v1.EncoderService/Detokenize", "/castor.v1.SharedMemoryService/ListSharedMemory",
         "/castor.v1.ServerService/GetServerInfo", "/castor.v1.ModelService/LoadModel",
         "/grpc.health.v1.Health/Watch", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
-        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"}) {
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+        "/tei.v1.Rerank/RerankStream"}) {
     EXPECT_EQ(std::count(methods.begin(), methods.end(), method), 1) << method;
   }
 }

@@ -1,0 +1,310 @@
+#include "server/tei/messages.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <span>
+
+#include "engine/base/error.h"
+#include "server/codec/convert.h"
+#include "server/codec/rerank_codec.h"
+#include "server/tei/models.h"
+
+namespace castor::server::tei {
+namespace {
+
+// Characters for each token that a text may have, where it is not cut.
+constexpr int64_t kMaxCharactersPerToken = 250;
+constexpr int64_t kAnyLength = std::numeric_limits<int64_t>::max();
+
+using Texts = std::vector<std::string_view>;
+
+absl::Status Invalid(const std::string& problem) {
+  return MakeError(Reason::kInvalidField, "Input validation error: " + problem);
+}
+
+absl::Status Need(bool served, std::string_view what) {
+  if (served) return absl::OkStatus();
+  return absl::FailedPreconditionError("Backend error: Model is not " + std::string(what));
+}
+
+int64_t Characters(std::string_view text) {
+  return std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; });
+}
+
+absl::Status SetTexts(Texts texts, Texts pairs, int64_t max_characters, EncodeRequest* out,
+                      Asked* asked) {
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const std::string_view pair = pairs.empty() ? std::string_view() : pairs[i];
+    if (texts[i].empty() && pair.empty()) return Invalid("`inputs` cannot be empty");
+    const int64_t characters = Characters(texts[i]) + Characters(pair);
+    if (characters > max_characters) {
+      return Invalid("`inputs` must have less than " + std::to_string(max_characters) +
+                     " characters. Given: " + std::to_string(characters));
+    }
+    asked->characters += characters;
+  }
+  out->input =
+      TextInput{.texts = std::move(texts), .pairs = std::move(pairs), .allow_special_tokens = true};
+  return absl::OkStatus();
+}
+
+template <typename Request>
+void SetPrompt(const Request& from, EncodeRequest* out) {
+  if (from.has_prompt_name()) out->prompt_name = from.prompt_name();
+}
+
+// What all but Tokenize's have.
+template <typename Request>
+absl::Status Set(const Request& from, Texts texts, Texts pairs, const ModelInfo& model,
+                 EncodeRequest* out, Asked* asked) {
+  if (!proto::TruncationDirection_IsValid(from.truncation_direction())) {
+    return UnknownValue("truncation_direction", from.truncation_direction());
+  }
+  out->truncate = from.truncate();
+  const bool left = from.truncation_direction() == proto::TRUNCATION_DIRECTION_LEFT;
+  out->truncation_side = left ? Side::kLeft : Side::kRight;
+  if constexpr (requires { from.raw_scores(); }) asked->raw_scores = from.raw_scores();
+  if constexpr (requires { from.has_prompt_name(); }) SetPrompt(from, out);
+  return SetTexts(std::move(texts), std::move(pairs),
+                  from.truncate() ? kAnyLength : kMaxCharactersPerToken * model.max_tokens, out,
+                  asked);
+}
+
+float Sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
+
+// One label's probability, or that of each of several.
+void ToProbabilities(std::vector<float>* logits) {
+  if (logits->size() == 1) {
+    logits->front() = Sigmoid(logits->front());
+    return;
+  }
+  const float greatest = *std::ranges::max_element(*logits);
+  for (float& x : *logits) x = std::exp(x - greatest);
+  const float sum = std::accumulate(logits->begin(), logits->end(), 0.0f);
+  for (float& x : *logits) x /= sum;
+}
+
+// Places in descending order of their scores; among equal ones the last comes first. NaN is last.
+std::vector<int> Order(const std::vector<float>& scores) {
+  std::vector<int> order(scores.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::sort(order, std::greater(), [&](int i) {
+    const bool known = !std::isnan(scores[i]);
+    return std::pair(known ? scores[i] : -std::numeric_limits<float>::infinity(), i);
+  });
+  return order;
+}
+
+std::vector<float> ValuesOf(const TensorResult& tensor) {
+  const auto* const values = tensor.data.as<float>();
+  return {values, values + tensor.data.size() / sizeof(float)};
+}
+
+uint64_t Nanoseconds(double us) { return us > 0 ? static_cast<uint64_t>(us * 1000) : 0; }
+
+}  // namespace
+
+absl::Status Convert(const proto::EmbedRequest& from, const ModelInfo& model, EncodeRequest* out,
+                     Asked* asked) {
+  const bool served = Has(model, EncodeOutput::kPooled);
+  if (absl::Status s = Need(served, "an embedding model"); !s.ok()) return s;
+  if (from.has_dimensions() && from.dimensions() == 0) {
+    return InvalidField("dimensions", "should be positive");
+  }
+  out->output = EncodeOutput::kPooled;
+  out->normalize = !from.has_normalize() || from.normalize();
+  out->dimensions = from.dimensions();
+  return Set(from, {from.inputs()}, {}, model, out, asked);
+}
+
+absl::Status Convert(const proto::EmbedSparseRequest& from, const ModelInfo& model,
+                     EncodeRequest* out, Asked* asked) {
+  const bool served = Has(model, EncodeOutput::kSparse);
+  if (absl::Status s = Need(served, "an embedding model with SPLADE pooling"); !s.ok()) return s;
+  out->output = EncodeOutput::kSparse;
+  return Set(from, {from.inputs()}, {}, model, out, asked);
+}
+
+absl::Status Convert(const proto::EmbedAllRequest& from, const ModelInfo& model, EncodeRequest* out,
+                     Asked* asked) {
+  const bool served = Has(model, EncodeOutput::kTokenEmbeddings);
+  if (absl::Status s = Need(served, "an embedding model"); !s.ok()) return s;
+  out->output = EncodeOutput::kTokenEmbeddings;
+  out->normalize = false;
+  return Set(from, {from.inputs()}, {}, model, out, asked);
+}
+
+absl::Status Convert(const proto::PredictRequest& from, const ModelInfo& model, EncodeRequest* out,
+                     Asked* asked) {
+  if (absl::Status s = Need(Classifies(model), "a classifier model"); !s.ok()) return s;
+  out->output = EncodeOutput::kLogits;
+  return Set(from, {from.inputs()}, {}, model, out, asked);
+}
+
+absl::Status Convert(const proto::PredictPairRequest& from, const ModelInfo& model,
+                     EncodeRequest* out, Asked* asked) {
+  if (absl::Status s = Need(Classifies(model), "a classifier model"); !s.ok()) return s;
+  if (from.inputs_size() != 1 && from.inputs_size() != 2) {
+    return InvalidField("inputs", "must have one or two entries");
+  }
+  out->output = EncodeOutput::kLogits;
+  const auto& inputs = from.inputs();
+  return Set(from, {inputs[0]}, inputs.size() == 2 ? Texts{inputs[1]} : Texts(), model, out, asked);
+}
+
+absl::Status Convert(const proto::RerankRequest& from, const ModelInfo& model, EncodeRequest* out,
+                     Asked* asked) {
+  return Convert(from, Texts(from.texts_size(), from.query()), model, out, asked);
+}
+
+absl::Status Convert(const proto::RerankRequest& from, std::vector<std::string_view> queries,
+                     const ModelInfo& model, EncodeRequest* out, Asked* asked) {
+  if (absl::Status s = Need(Classifies(model), "a classifier model"); !s.ok()) return s;
+  if (absl::Status s = Need(ScoresPairs(model), "a re-ranker model"); !s.ok()) return s;
+  out->output = EncodeOutput::kLogits;
+  Texts texts(from.texts().begin(), from.texts().end());
+  if (from.return_text()) asked->texts.assign(from.texts().begin(), from.texts().end());
+  return Set(from, std::move(queries), std::move(texts), model, out, asked);
+}
+
+absl::Status Convert(const proto::EncodeRequest& from, const ModelInfo&, EncodeRequest* out,
+                     Asked* asked) {
+  out->instead =
+      TokenizeOnly{.add_special_tokens = from.add_special_tokens(), .return_tokens = true};
+  out->truncate = false;
+  asked->texts = {from.inputs()};
+  SetPrompt(from, out);
+  return SetTexts({from.inputs()}, {}, kAnyLength, out, asked);
+}
+
+absl::Status Convert(const proto::DecodeRequest& from, const ModelInfo&, EncodeRequest* out,
+                     Asked*) {
+  out->instead = DetokenizeOnly{.skip_special_tokens = from.skip_special_tokens()};
+  out->input.emplace<TokenInput>().ids.assign(from.ids().begin(), from.ids().end());
+  return absl::OkStatus();
+}
+
+void Fill(const EncodeResult& result, const Asked&, const ModelInfo&, proto::EmbedResponse* out) {
+  const std::vector<float> values = ValuesOf(result.output);
+  out->mutable_embeddings()->Assign(values.begin(), values.end());
+}
+
+void Fill(const EncodeResult& result, const Asked&, const ModelInfo&,
+          proto::EmbedSparseResponse* out) {
+  for (size_t i = 0; i < result.sparse->indices.size(); ++i) {
+    proto::SparseValue* const row = out->add_sparse_embeddings();
+    row->set_index(static_cast<uint32_t>(result.sparse->indices[i]));
+    row->set_value(result.sparse->values[i]);
+  }
+}
+
+void Fill(const EncodeResult& result, const Asked&, const ModelInfo&,
+          proto::EmbedAllResponse* out) {
+  const int64_t rows = result.output.shape[0], width = result.output.shape[1];
+  const auto* const values = result.output.data.as<float>();
+  for (int64_t i = 0; i < rows; ++i) {
+    const std::span row(values + i * width, static_cast<size_t>(width));
+    out->add_token_embeddings()->mutable_embeddings()->Assign(row.begin(), row.end());
+  }
+}
+
+void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo&,
+          proto::PredictResponse* out) {
+  std::vector<float> scores = ValuesOf(result.output);
+  if (!asked.raw_scores) ToProbabilities(&scores);
+  for (const int i : Order(scores)) {
+    proto::Prediction* const row = out->add_predictions();
+    row->set_score(scores[i]);
+    row->set_label(result.labels[i]);
+  }
+}
+
+void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo&,
+          proto::RerankResponse* out) {
+  std::vector<float> scores = ValuesOf(result.output);
+  if (!asked.raw_scores) std::ranges::transform(scores, scores.begin(), Sigmoid);
+  for (const int i : Order(scores)) {
+    proto::Rank* const row = out->add_ranks();
+    row->set_index(static_cast<uint32_t>(i));
+    row->set_score(scores[i]);
+    if (!asked.texts.empty()) row->set_text(asked.texts[i]);
+  }
+}
+
+void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo& model,
+          proto::EncodeResponse* out) {
+  const Tokenized& from = *result.tokenized;
+  const auto prompt = std::ranges::find(model.prompts.all, result.prompt_name, &Prompt::name);
+  const bool prompted = !result.prompt_name.empty() && prompt != model.prompts.all.end();
+  const std::string text = (prompted ? prompt->text : "") + asked.texts.front();
+  for (size_t i = 0; i < from.ids.size(); ++i) {
+    proto::SimpleToken* const token = out->add_tokens();
+    token->set_id(static_cast<uint32_t>(from.ids[i]));
+    token->set_special(from.special[i]);
+    if (from.special[i]) {
+      token->set_text(from.tokens[i]);
+      continue;
+    }
+    const auto [begin, end] = from.bytes[i];
+    token->set_start(static_cast<uint32_t>(begin));
+    token->set_stop(static_cast<uint32_t>(end));
+    token->set_text(text.substr(begin, end - begin));
+  }
+}
+
+void Fill(const EncodeResult& result, const Asked&, const ModelInfo&, proto::DecodeResponse* out) {
+  out->set_text(result.tokenized->texts.front());
+}
+
+void Fill(const EncodeResult& result, int64_t characters, double total_us, proto::Metadata* out) {
+  const Timing& timing = result.report.timing;
+  const auto& counts = result.token_counts;
+  out->set_compute_chars(static_cast<uint32_t>(characters));
+  out->set_compute_tokens(
+      static_cast<uint32_t>(std::accumulate(counts.begin(), counts.end(), int64_t{0})));
+  out->set_total_time_ns(Nanoseconds(total_us));
+  out->set_tokenization_time_ns(Nanoseconds(timing.decode_us));
+  out->set_queue_time_ns(Nanoseconds(timing.queue_us));
+  out->set_inference_time_ns(
+      Nanoseconds(timing.copy_in_us + timing.compute_us + timing.copy_out_us));
+}
+
+Headers HeadersOf(const proto::Metadata& metadata) {
+  const auto milliseconds = [](uint64_t ns) { return std::to_string(ns / 1'000'000); };
+  return {{"x-compute-type", "gpu+optimized"},  // whatever the device, as the original has it
+          {"x-compute-time", milliseconds(metadata.total_time_ns())},
+          {"x-compute-characters", std::to_string(metadata.compute_chars())},
+          {"x-compute-tokens", std::to_string(metadata.compute_tokens())},
+          {"x-total-time", milliseconds(metadata.total_time_ns())},
+          {"x-tokenization-time", milliseconds(metadata.tokenization_time_ns())},
+          {"x-queue-time", milliseconds(metadata.queue_time_ns())},
+          {"x-inference-time", milliseconds(metadata.inference_time_ns())}};
+}
+
+absl::Status InOwnTerms(const absl::Status& error, bool submitted, bool reranks) {
+  constexpr std::string_view kTexts = "texts.texts", kPairs = "texts.pairs", kTokens = "tokens.";
+  constexpr std::string_view kTooLong = "is longer than ", kTokensAre = " tokens";
+  const std::optional<std::string> field = castor::FieldOf(error);
+  if (!field.has_value()) return error;
+  std::string_view problem(error.message().data(), error.message().size());
+  problem.remove_prefix(std::min(problem.size(), field->size() + 2));
+  if (problem.starts_with(kTooLong)) {
+    problem.remove_prefix(kTooLong.size());
+    return Invalid("`inputs` must have less than " +
+                   std::string(problem.substr(0, problem.find(kTokensAre))) +
+                   " tokens. Given: more");
+  }
+  std::string name = *field;
+  if (field->starts_with(kTokens)) {
+    name = field->substr(kTokens.size());
+  } else if (field->starts_with(kTexts) || field->starts_with(kPairs)) {
+    const bool query = field->starts_with(kTexts) && field->size() > kTexts.size() && !submitted;
+    name = !reranks ? "inputs" : query ? "query" : "texts" + field->substr(kTexts.size());
+  }
+  return InvalidField(ReasonOf(error), name, problem);
+}
+
+}  // namespace castor::server::tei

@@ -1,0 +1,72 @@
+// What each RPC of tei.v1 asks of the engine, and how the engine's result answers it. The overloads
+// differ by message. Pure functions, which change only their last arguments.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/engine.h"
+#include "tei/v1/tei.pb.h"
+
+namespace castor::server::tei {
+
+namespace proto = ::tei::v1;
+
+// What the answer needs of its request.
+struct Asked {
+  int64_t characters = 0;
+  bool raw_scores = false;
+  std::vector<std::string> texts;  // that it repeats
+};
+
+// `out` points into `from` and, where there are `queries`, into those.
+absl::Status Convert(const proto::EmbedRequest& from, const ModelInfo& model, EncodeRequest* out,
+                     Asked* asked);
+absl::Status Convert(const proto::EmbedSparseRequest& from, const ModelInfo& model,
+                     EncodeRequest* out, Asked* asked);
+absl::Status Convert(const proto::EmbedAllRequest& from, const ModelInfo& model, EncodeRequest* out,
+                     Asked* asked);
+absl::Status Convert(const proto::PredictRequest& from, const ModelInfo& model, EncodeRequest* out,
+                     Asked* asked);
+absl::Status Convert(const proto::PredictPairRequest& from, const ModelInfo& model,
+                     EncodeRequest* out, Asked* asked);
+absl::Status Convert(const proto::RerankRequest& from, const ModelInfo& model, EncodeRequest* out,
+                     Asked* asked);
+absl::Status Convert(const proto::EncodeRequest& from, const ModelInfo& model, EncodeRequest* out,
+                     Asked* asked);
+absl::Status Convert(const proto::DecodeRequest& from, const ModelInfo& model, EncodeRequest* out,
+                     Asked* asked);
+// With a query of its own for each text.
+absl::Status Convert(const proto::RerankRequest& from, std::vector<std::string_view> queries,
+                     const ModelInfo& model, EncodeRequest* out, Asked* asked);
+
+void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo& model,
+          proto::EmbedResponse* out);
+void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo& model,
+          proto::EmbedSparseResponse* out);
+void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo& model,
+          proto::EmbedAllResponse* out);
+void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo& model,
+          proto::PredictResponse* out);
+void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo& model,
+          proto::RerankResponse* out);
+void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo& model,
+          proto::EncodeResponse* out);
+void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo& model,
+          proto::DecodeResponse* out);
+
+void Fill(const EncodeResult& result, int64_t characters, double total_us, proto::Metadata* out);
+
+// The same for the answer's initial metadata.
+using Headers = std::vector<std::pair<std::string, std::string>>;
+Headers HeadersOf(const proto::Metadata& metadata);
+
+// The engine's error in the protocol's words and with its names of fields. `submitted`: it came
+// after Submit. `reranks`: the request has `query` and `texts`.
+absl::Status InOwnTerms(const absl::Status& error, bool submitted, bool reranks);
+
+}  // namespace castor::server::tei

@@ -1,0 +1,68 @@
+#include "server/tei/models.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "engine/base/error.h"
+#include "server/codec/rerank_codec.h"
+#include "tei/v1/tei.grpc.pb.h"
+
+namespace castor::server::tei {
+namespace {
+
+constexpr char kMetadata[] = "castor-model";
+
+}  // namespace
+
+Models::Models(const std::vector<ModelInfo>& loaded, const std::string& usual)
+    : unknown_{.model = {},
+               .error = MakeError(Reason::kModelNotFound,
+                                  "the metadata castor-model does not name a loaded encoder")} {
+  for (const ModelInfo& model : loaded) {
+    if (!model.outputs.empty()) choices_[model.name].model = model;  // not a file of CAST layers
+  }
+  const auto named = choices_.find(usual);
+  if (named != choices_.end()) {
+    usual_ = &named->second;
+  } else if (choices_.size() == 1) {
+    usual_ = &choices_.begin()->second;
+  } else {
+    none_.error = MakeError(Reason::kModelNotFound,
+                            choices_.empty()
+                                ? "no encoder is loaded: start the server with --model"
+                                : "several models are loaded: start the server with --tei-model, "
+                                  "or send the metadata castor-model with each call");
+  }
+}
+
+const Choice& Models::Choose(const grpc::ServerContextBase& call) const {
+  const auto& metadata = call.client_metadata();
+  const auto asked = metadata.find(kMetadata);
+  if (asked == metadata.end()) return *usual_;
+  const auto found = choices_.find(std::string_view(asked->second.data(), asked->second.size()));
+  return found == choices_.end() ? unknown_ : found->second;
+}
+
+std::vector<std::string> Models::Services() const {
+  std::vector<std::string> names = {::tei::v1::Info::service_full_name(),
+                                    ::tei::v1::Tokenize::service_full_name()};
+  if (!usual_->error.ok()) return names;
+  const ModelInfo& model = usual_->model;
+  const auto add = [&](bool has, const char* name) {
+    if (has) names.emplace_back(name);
+  };
+  add(!Classifies(model), ::tei::v1::Embed::service_full_name());
+  add(Classifies(model), ::tei::v1::Predict::service_full_name());
+  add(ScoresPairs(model), ::tei::v1::Rerank::service_full_name());
+  return names;
+}
+
+bool Has(const ModelInfo& model, EncodeOutput output) {
+  return std::ranges::count(model.outputs, output) > 0;
+}
+
+bool Classifies(const ModelInfo& model) {
+  return Has(model, EncodeOutput::kLogits) && !model.token_labels;
+}
+
+}  // namespace castor::server::tei

@@ -1,0 +1,48 @@
+// Which of the loaded models a call of tei.v1 is for. The protocol has no field for it, because its
+// servers have one model each.
+#pragma once
+
+#include <grpcpp/server_context.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/engine.h"
+
+namespace castor::server::tei {
+
+// A model, or why there is none.
+struct Choice {
+  ModelInfo model;
+  absl::Status error;
+};
+
+// Constant; any thread.
+class Models {
+ public:
+  // `usual`: --tei-model; may be empty.
+  Models(const std::vector<ModelInfo>& loaded, const std::string& usual);
+  Models(const Models&) = delete;
+  Models& operator=(const Models&) = delete;
+
+  // By the call's metadata `castor-model`, else the usual one, else the only one.
+  const Choice& Choose(const grpc::ServerContextBase& call) const;
+
+  // The services that a call without metadata finds a model for.
+  std::vector<std::string> Services() const;
+
+ private:
+  std::map<std::string, Choice, std::less<>> choices_;
+  const Choice unknown_;
+  Choice none_;
+  const Choice* usual_ = &none_;
+};
+
+bool Has(const ModelInfo& model, EncodeOutput output);
+
+// Classifies whole texts.
+bool Classifies(const ModelInfo& model);
+
+}  // namespace castor::server::tei
