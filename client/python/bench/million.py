@@ -8,6 +8,8 @@ import os
 import sys
 import time
 
+import numpy as np
+
 import castor
 
 
@@ -20,6 +22,7 @@ target, texts = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 1_000_00
 client = castor.Client(target)
 distinct = [f"item {n}" for n in range(1009)]  # a prime: no request is like the one before
 want = client.encode(distinct)
+assert len(np.unique(want, axis=0)) == len(want)
 begin, seen, worst = time.perf_counter(), [], 0.0
 stream = client.encode_stream(distinct[n % 1009] for n in range(texts))
 for n, row in enumerate(stream):

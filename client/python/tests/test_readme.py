@@ -1,4 +1,4 @@
-"""README.md does as it says."""
+"""README.md does as it says, over plaintext and with TLS and a token."""
 
 from __future__ import annotations
 
@@ -7,17 +7,28 @@ import re
 from pathlib import Path
 
 import pytest
+from authority import Authority, caller_entry, callers_file
 from conftest import GOLDEN, MINILM, ROOT, Server
 
 README = Path(__file__).parents[1] / "README.md"
 
 
-def test_the_tour_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("secured", [False, True], ids=["plaintext", "tls-and-token"])
+def test_the_tour_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secured: bool) -> None:
     cross, splade = GOLDEN / "heads/cross_encoder", GOLDEN / "heads/splade_bert"
-    one = Server(f"--model=minilm={MINILM}", "--shared-memory")
-    two = Server(f"--model=cross={cross}", f"--model=splade={splade}")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "text.txt").write_text((ROOT / "README.md").read_text())
+    flags, options = [], ""
+    if secured:
+        authority = Authority(str(tmp_path))
+        certificate, key = authority.issue("server")
+        Path("callers.toml").write_text(callers_file(caller_entry("search", "right")))
+        Path("search.token").write_text("right\n")
+        flags = ["--tls-certificate", certificate, "--tls-key", key]
+        flags += ["--auth-tokens", "callers.toml"]
+        options = f', tls=castor.TLS(ca_file="{authority.path}"), token_file="search.token"'
+    one = Server(f"--model=minilm={MINILM}", "--shared-memory", *flags)
+    two = Server(f"--model=cross={cross}", f"--model=splade={splade}", *flags)
+    Path("text.txt").write_text((ROOT / "README.md").read_text())
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
     assert len(blocks) > 6
     names: dict = {}
@@ -26,7 +37,8 @@ def test_the_tour_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             if not importlib.util.find_spec("matplotlib"):
                 continue
             monkeypatch.setenv("MPLBACKEND", "agg")
-        block = block.replace("127.0.0.1:50051", one.target).replace("127.0.0.1:50052", two.target)
+        for port, server in (("50051", one), ("50052", two)):
+            block = block.replace(f'"127.0.0.1:{port}"', f'"{server.target}"{options}')
         exec(compile(block, "README.md", "exec"), names)
     assert names["rows"].shape == (3, 384) and names["sparse"].indptr.shape == (2,)
     assert (

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, Server
+from conftest import GOLDEN, ROOT, Server
 
 import castor
 
@@ -93,6 +93,10 @@ def test_attributes_and_similarities(pair: tuple[Any, Any]) -> None:
     assert_same(theirs.similarity(rows, rows[:4]), ours.similarity(rows, rows[:4]))
     assert_same(theirs.similarity_pairwise(rows, rows), ours.similarity_pairwise(rows, rows))
     assert isinstance(ours.similarity(rows.numpy(), rows.numpy()), np.ndarray)
+    dot = castor.SentenceTransformer(ours.client, "prompted", similarity_fn_name="dot")
+    assert_same(rows @ rows.T, dot.similarity(rows, rows))
+    with pytest.raises(ValueError, match="similarity_fn_name 'euclidean'"):
+        castor.SentenceTransformer(similarity_fn_name="euclidean")
 
 
 def test_what_it_refuses(pair: tuple[Any, Any]) -> None:
@@ -107,3 +111,47 @@ def test_what_it_refuses(pair: tuple[Any, Any]) -> None:
         ours.encode("a", prompt_name="none")
     assert ours.encode([]).shape == (0, 384)
     assert ours.encode([], output_value="token_embeddings") == []
+
+
+@pytest.fixture(scope="module")
+def others() -> Iterator[castor.Client]:
+    """Small models of other shapes: dense layers, a length to cut rows to, pairs, SPLADE."""
+    names = ["bert-embed", "bert-embed_more", "roberta-embed", "bert-cross", "bert-sparse"]
+    running = Server(*(f"--model={name}={GOLDEN / 'directories' / name}" for name in names))
+    with castor.Client(running.target) as client:
+        yield client
+    running.stop()
+
+
+@pytest.mark.parametrize("name", ["bert-embed", "bert-embed_more", "roberta-embed"])
+def test_other_models(others: castor.Client, name: str) -> None:
+    theirs = peer.SentenceTransformer(str(GOLDEN / "directories" / name), device="cpu")
+    ours = castor.SentenceTransformer(others, name)
+    assert ours.get_embedding_dimension() == theirs.get_embedding_dimension()
+    for options in CASES:
+        if "prompt_name" not in options:
+            assert_same(theirs.encode(TEXTS, **options), ours.encode(TEXTS, **options))
+    options = {"truncate_dim": theirs.get_embedding_dimension() - 1}
+    for more in ({}, {"normalize_embeddings": True}, {"precision": "ubinary"}):
+        got = ours.encode(TEXTS, **options, **more)
+        assert_same(theirs.encode(TEXTS, **options, **more), got)
+
+
+def test_cross_encoders(others: castor.Client) -> None:
+    theirs = peer.CrossEncoder(str(GOLDEN / "directories/bert-cross"), device="cpu")
+    pairs = list(zip(TEXTS, reversed(TEXTS)))
+    assert_same(theirs.predict(pairs), others.predict(pairs, model="bert-cross"))
+    want = theirs.rank(TEXTS[0], TEXTS[:100], top_k=10, return_documents=True)
+    got = others.rank(TEXTS[0], TEXTS[:100], top_k=10, return_documents=True, model="bert-cross")
+    assert [each.pop("corpus_id") for each in want] == [each.pop("corpus_id") for each in got]
+    assert [each["text"] for each in want] == [each["text"] for each in got]
+    assert theirs.rank("a", []) == others.rank("a", [], model="bert-cross")
+
+
+def test_sparse_encoders(others: castor.Client) -> None:
+    theirs = peer.SparseEncoder(str(GOLDEN / "directories/bert-sparse"), device="cpu")
+    want = theirs.encode(TEXTS).to_dense().numpy()
+    got = others.encode_sparse(TEXTS, model="bert-sparse")
+    rows = np.zeros_like(want)
+    rows[np.repeat(np.arange(len(TEXTS)), np.diff(got.indptr)), got.indices] = got.values
+    assert abs(rows - want).max() <= BOUND

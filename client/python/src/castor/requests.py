@@ -137,22 +137,15 @@ def encode(
         raise ValueError(f"output_value {output_value!r} is not one that a server gives")
     if not inputs:
         return _no_rows(options).then(read)
-    return encode_with_report(inputs, **options).then(lambda encoded: read(encoded.rows))
+    return _pooled(inputs, options, lambda rows, answers: read(rows))
 
 
 def encode_with_report(
     inputs: str | Iterable[str], **options: Unpack[EncodeOptions]
 ) -> Call[reports.Encoded]:
     """The same, always [texts, dim], with token counts, truncation and reports."""
-    quantized = None
-    if options.get("precision") in ("int8", "uint8") and options.get("ranges") is None:
-        quantized = options["precision"]
-        options = {**options, "precision": "float32"}
 
-    def read(answers: list[Any]) -> reports.Encoded:
-        rows = _rows(answers)
-        if quantized:
-            rows = tensors.quantize(rows, quantized)
+    def read(rows: NDArray[Any], answers: list[Any]) -> reports.Encoded:
         return reports.Encoded(
             rows,
             np.concatenate([np.array(each.token_counts, np.int64) for each in answers]),
@@ -160,7 +153,21 @@ def encode_with_report(
             tuple(reports.read(each) for each in answers),
         )
 
-    return _encode(inputs, "pooled", read, options)
+    return _pooled(inputs, options, read)
+
+
+def _pooled(
+    inputs: Any, options: EncodeOptions, read: Callable[[NDArray[Any], list[Any]], Any]
+) -> Call[Any]:
+    precision = options.get("precision", "")
+    if precision not in ("int8", "uint8") or options.get("ranges") is not None:
+        return _encode(inputs, "pooled", lambda answers: read(_rows(answers), answers), options)
+
+    # Of the ranges of all the texts, which no request has alone.
+    def quantize(answers: list[Any]) -> Any:
+        return read(tensors.quantize(_rows(answers), precision), answers)
+
+    return _encode(inputs, "pooled", quantize, {**options, "precision": "float32"})
 
 
 def _rows(answers: list[Any]) -> NDArray[Any]:

@@ -22,19 +22,21 @@ class SentenceTransformer:
     `device`, with a warning. similarity() returns arrays for arrays and tensors for tensors.
     """
 
-    similarity_fn_name = "cosine"
-
     def __init__(
         self,
         target: str | Client = "127.0.0.1:50051",
         model: str = "",
         *,
         truncate_dim: int | None = None,
+        similarity_fn_name: str = "cosine",
         **client: Any,
     ) -> None:
+        if similarity_fn_name not in ("cosine", "dot"):
+            raise ValueError(f"similarity_fn_name {similarity_fn_name!r} is not cosine or dot")
         self.client = target if isinstance(target, Client) else Client(target, **client)
         self.model = model
         self.truncate_dim = truncate_dim
+        self.similarity_fn_name = similarity_fn_name
 
     @property
     def prompts(self) -> dict[str, str]:
@@ -105,13 +107,22 @@ class SentenceTransformer:
         return self.encode(inputs, **_with_prompt("document", options))
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """[n, m] cosines."""
-        first, second = _unit(embeddings1), _unit(embeddings2)
+        """[n, m]"""
+        first, second = self._unit(embeddings1), self._unit(embeddings2)
         return _like(embeddings1, first @ second.T)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """[n] cosines of rows with rows."""
-        return _like(embeddings1, (_unit(embeddings1) * _unit(embeddings2)).sum(-1))
+        """[n], of rows with rows."""
+        first, second = self._unit(embeddings1), self._unit(embeddings2)
+        return _like(embeddings1, (first * second).sum(-1))
+
+    def _unit(self, rows: Any) -> NDArray[np.float32]:
+        array: NDArray[np.float32] = np.atleast_2d(np.asarray(rows, np.float32))
+        if self.similarity_fn_name == "dot":
+            return array
+        norms = np.linalg.norm(array, axis=-1, keepdims=True)
+        array = array / np.maximum(norms, np.float32(1e-12))
+        return array
 
     @property
     def _info(self) -> Any:
@@ -125,25 +136,26 @@ class SentenceTransformer:
         precision: str,
         options: dict[str, Any],
     ) -> NDArray[Any]:
-        if dim is None or normalize:
-            # False leaves rows as the model's modules make them, which may be of unit length.
-            options |= {"normalize_embeddings": normalize or None, "precision": precision}
-            encoded: NDArray[Any] = self.client.encode(texts, truncate_dim=dim, **options)
-            return encoded
+        rows: NDArray[Any]
+        if dim is None and not normalize:
+            rows = self.client.encode(texts, precision=precision, **options)
+            return rows
+        whole = int(self._info.hidden_size)
+        if normalize:
+            # Where the model itself cuts rows, it does so after it has normalised them.
+            options |= {"normalize_embeddings": True, "precision": precision}
+            dim = min(dim or self._info.dimensions or whole, whole)
+            rows = self.client.encode(texts, truncate_dim=dim, **options)
+            return rows
         # The server would cut first and normalise then; the class does not normalise again.
-        rows = self.client.encode(texts, **options)[..., :dim]
-        return rows if precision == "float32" else tensors.quantize(rows, precision)
+        ranges = options.pop("ranges", None)
+        rows = self.client.encode(texts, truncate_dim=whole, **options)[..., :dim]
+        return rows if precision == "float32" else tensors.quantize(rows, precision, ranges)
 
 
 def _with_prompt(name: str, options: dict[str, Any]) -> dict[str, Any]:
     named = options.get("prompt_name") is not None or options.get("prompt") is not None
     return options if named else {**options, "prompt_name": name}
-
-
-def _unit(rows: Any) -> NDArray[np.float32]:
-    array = np.atleast_2d(np.asarray(rows, np.float32))
-    norms = np.linalg.norm(array, axis=-1, keepdims=True)
-    return array / np.maximum(norms, np.float32(1e-12))  # type: ignore[no-any-return]
 
 
 def _like(given: Any, result: NDArray[Any]) -> Any:
