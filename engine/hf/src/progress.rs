@@ -95,10 +95,20 @@ impl<'a> Progress<'a> {
         if !how.growth.allows(how.tokenizer, &short.text)? {
             return Err(Failure::Grown);
         }
-        let encoding = if how.offsets {
-            how.tokenizer.encode(&*short.text, false)?
-        } else {
-            how.tokenizer.encode_fast(&*short.text, false)?
+        // Post-processors that trim offsets count characters, so let them see characters.
+        let by_character = how.offsets && !short.text.is_ascii();
+        let encoding = match (how.offsets, by_character) {
+            (false, _) => how.tokenizer.encode_fast(&*short.text, false)?,
+            (true, false) => how.tokenizer.encode(&*short.text, false)?,
+            (true, true) => how.tokenizer.encode_char_offsets(&*short.text, false)?,
+        };
+        let characters: Vec<usize> = match by_character {
+            true => short.text.char_indices().map(|(at, _)| at).collect(),
+            false => Vec::new(),
+        };
+        let byte = |at: usize| match by_character {
+            true => *characters.get(at).unwrap_or(&short.text.len()),
+            false => at,
         };
         self.rest = match how.cuts {
             Some(cuts) => cuts.skip(rest),
@@ -119,7 +129,10 @@ impl<'a> Progress<'a> {
                 let mut bytes = (0, 0);
                 if how.offsets {
                     let (begin, end) = encoding.get_offsets()[token];
-                    bytes = (before + short.before(begin), before + short.before(end));
+                    bytes = (
+                        before + short.before(byte(begin)),
+                        before + short.before(byte(end)),
+                    );
                 }
                 let type_id = encoding.get_type_ids()[token];
                 self.kept.push((encoding.get_ids()[token], type_id, bytes));

@@ -144,6 +144,22 @@ TEST(TokenizerFileTest, NamesTheFileInErrors) {
   }
 }
 
+// RoBERTa's <mask> takes the space before it, which its post-processor leaves out again.
+TEST(TokenizerFileTest, OffsetsLieBetweenCharacters) {
+  const auto tokenizer =
+      Tokenizer::OpenFile(encoder::GoldenDirectory() + "/directories/roberta-embed/tokenizer.json");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  std::vector<int64_t> ids, types;
+  TokenOffsets offsets;
+  for (const bool trim : {false, true}) {
+    const EncodeOptions options = {.allow_special_tokens = true, .trim_offsets = trim};
+    ASSERT_TRUE((*tokenizer)
+                    ->Encode("\u00e9\u2028\u00a0<mask>\u00e9", {}, options, &ids, &types, &offsets)
+                    .ok());
+    EXPECT_THAT(offsets.bytes, testing::Contains(TokenOffsets::Bytes{7, 13}));
+  }
+}
+
 // One word would take minutes, or tokens would differ from call to call.
 TEST(TokenizerFileTest, RefusesModelsThatDoNotServe) {
   const TemporaryFolder folder;
