@@ -13,20 +13,22 @@ namespace {
 // Bytes of text per slice: about a millisecond of work, unless it ends in a long text.
 constexpr int64_t kSliceBytes = 4096;
 
-// The bytes of text in the job's next slice.
+// The bytes of text, or of ids, in the job's next slice.
 int64_t NextSlice(const EncodeWork& work) {
+  const Tokenized& tokenized = work.tokenized;
+  int64_t bytes = 0;
   if (const auto* tokens = std::get_if<TokenInput>(&work.request.input)) {
-    return static_cast<int64_t>(tokens->ids.size() * sizeof(int64_t));
+    const auto lengths = encoder::LengthsOf(tokens->lengths, std::ssize(tokens->ids));
+    for (size_t i = tokenized.texts.size(); i < lengths.size() && bytes < kSliceBytes; ++i) {
+      bytes += lengths[i] * static_cast<int64_t>(sizeof(int64_t));
+    }
+    return bytes;
   }
   const auto& input = std::get<TextInput>(work.request.input);
-  size_t bytes = 0;
-  const size_t done = work.request.runs() ? static_cast<size_t>(work.prepared.sequences())
-                                          : work.tokenized.lengths.size();
-  for (size_t i = done; i < input.texts.size(); ++i) {
-    if (bytes >= static_cast<size_t>(kSliceBytes)) break;
-    bytes += input.texts[i].size() + (input.pairs.empty() ? 0 : input.pairs[i].size());
-  }
-  return static_cast<int64_t>(bytes);
+  size_t i = work.request.runs() ? static_cast<size_t>(work.prepared.sequences())
+                                 : tokenized.lengths.size();
+  while (i < input.texts.size() && bytes < kSliceBytes) bytes += encoder::BytesOf(input, i++);
+  return bytes;
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 // Tokenize and Detokenize over a socket, by the tokenizers that real libraries wrote; their ids are
-// those of Encode. client/python/tests and tests/tokens compare them with the crate's own package.
+// those of Encode. tests/clients/token_peers.py compares them with the crate's own package.
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "engine/engine.h"
@@ -143,17 +145,68 @@ TEST_F(ServerTokensTest, IdsBecomeTextsAgain) {
   *request.mutable_tokens()->mutable_ids() = tokens.ids();
   *request.mutable_tokens()->mutable_lengths() = tokens.lengths();
   request.set_skip_special_tokens(true);
-  std::vector<int64_t> lengths(tokens.lengths().begin(), tokens.lengths().end());
-  if (lengths[1] == 0) {  // an empty sequence is none
-    request.mutable_tokens()->mutable_lengths()->Clear();
-    request.mutable_tokens()->add_lengths(lengths[0]);
-    request.mutable_tokens()->add_lengths(lengths[2]);
-  }
   const v1::DetokenizeResponse response = Detokenize(request);
   ASSERT_EQ(outcome_, "OK") << message_;
   EXPECT_EQ(response.request_id(), "back");
-  EXPECT_EQ(response.texts(0), texts[0]);
-  EXPECT_EQ(response.texts(response.texts_size() - 1), texts[2]);
+  EXPECT_EQ(std::vector<std::string>(response.texts().begin(), response.texts().end()), texts);
+}
+
+// Much work, and a small answer: whoever keeps the end of a text reads all of it.
+v1::TokenizeRequest HugeRequest(size_t texts, size_t bytes = 1 << 20) {
+  std::string text;
+  while (text.size() < bytes) text += "a b ";
+  v1::TokenizeRequest request = TokenizeOf(std::vector<std::string>(texts, text));
+  request.set_truncate(true);
+  request.set_truncation_side(v1::LEFT);
+  request.set_max_tokens(9);
+  return request;
+}
+
+TEST_F(ServerTokensTest, WhatMissesItsDeadlineOrIsCancelledStops) {
+  const v1::TokenizeRequest huge = HugeRequest(12);
+  v1::TokenizeResponse response;
+  grpc::ClientContext hurried;
+  hurried.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(100));
+  EXPECT_EQ(encoder_->Tokenize(&hurried, huge, &response).error_code(),
+            grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_TRUE(AwaitNoBytes());
+  v1::TokenizeRequest own = huge;
+  own.set_timeout_ms(100);
+  Tokenize(own);
+  EXPECT_EQ(outcome_, "DEADLINE_EXCEEDED DEADLINE_EXCEEDED") << message_;
+
+  grpc::ClientContext left;
+  grpc::Status status;
+  std::thread caller([&] { status = encoder_->Tokenize(&left, huge, &response); });
+  EXPECT_TRUE(Await([&] { return server_->engine().stats().load.inflight_requests == 1; }));
+  left.TryCancel();
+  caller.join();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(AwaitNoBytes());
+  Tokenize(TokenizeOf({"a b"}));
+  EXPECT_EQ(outcome_, "OK") << message_;
+}
+
+TEST_F(ServerTokensTest, DrainAnswersWhatWasAdmitted) {
+  std::atomic<int> answered = 0;
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 4; ++i) {
+    callers.emplace_back([&] {
+      for (;;) {
+        grpc::ClientContext context;
+        v1::TokenizeResponse response;
+        const grpc::Status status =
+            encoder_->Tokenize(&context, HugeRequest(1, 1 << 17), &response);
+        if (status.error_code() == grpc::StatusCode::UNAVAILABLE) return;
+        ASSERT_TRUE(status.ok()) << status.error_message();
+        EXPECT_TRUE(response.truncated(0));
+        ++answered;
+      }
+    });
+  }
+  EXPECT_TRUE(Await([&] { return answered > 1; }));
+  EXPECT_TRUE(server_->Drain());
+  for (std::thread& caller : callers) caller.join();
 }
 
 TEST_F(ServerTokensTest, RefusalsNameTheField) {
@@ -193,6 +246,10 @@ TEST_F(ServerTokensTest, RefusalsNameTheField) {
   EXPECT_EQ(bad([](D* r) { r->mutable_tokens()->add_ids(int64_t{1} << 40); }),
             invalid + "tokens.ids[1]");
   EXPECT_EQ(bad([](D* r) { r->mutable_tokens()->add_lengths(2); }), invalid + "tokens.lengths");
+  EXPECT_EQ(bad([](D* r) { r->mutable_tokens()->add_lengths(-1); }), invalid + "tokens.lengths[0]");
+  const std::vector<int64_t> ids((1 << 20) + 1, 1);
+  EXPECT_EQ(bad([&](D* r) { r->mutable_tokens()->mutable_ids()->Assign(ids.begin(), ids.end()); }),
+            invalid + "tokens.ids");
 }
 
 }  // namespace

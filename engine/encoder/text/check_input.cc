@@ -116,16 +116,21 @@ absl::Status CheckText(const TextInput& input, int64_t max_sequences, int64_t ma
   return CheckTexts(input.pairs, "texts.pairs", max_text_bytes);
 }
 
-// Each length >= 1, and their sum `tokens`; no lengths: one sequence of all tokens.
+// Each length >= `least`, and their sum `tokens`; no lengths: one sequence of all tokens.
 absl::Status CheckLengths(const std::vector<int64_t>& lengths, int64_t tokens,
-                          std::string_view values, std::string_view field, int64_t max_sequences) {
-  if (tokens == 0) return InvalidField(values, "needs at least one token");
+                          std::string_view values, std::string_view field, int64_t max_sequences,
+                          int64_t least = 1) {
+  if (tokens < least || (tokens == 0 && lengths.empty())) {
+    return InvalidField(values, "needs at least one token");
+  }
   if (tokens > INT32_MAX) return InvalidField(values, "has more than 2^31 - 1 tokens");
   if (lengths.empty()) return absl::OkStatus();
   if (absl::Status s = CheckCount(field, lengths.size(), max_sequences); !s.ok()) return s;
   int64_t sum = 0;
   for (size_t i = 0; i < lengths.size(); ++i) {
-    if (lengths[i] < 1) return InvalidField(FieldAt(field, i), "must be at least 1");
+    if (lengths[i] < least) {
+      return InvalidField(FieldAt(field, i), absl::StrCat("must be at least ", least));
+    }
     if (lengths[i] > tokens - sum) {
       return InvalidField(field, absl::StrCat("add up to more than the ", tokens, " tokens given"));
     }
@@ -148,10 +153,21 @@ absl::Status CheckIds(const std::vector<int64_t>& ids, int64_t limit, std::strin
   return absl::OkStatus();
 }
 
-absl::Status CheckTokens(const TokenInput& input, const ModelInfo& info, int64_t max_sequences) {
+// Nothing stops the tokenizer while it makes one text.
+absl::Status CheckDetokenized(const TokenInput& input, int64_t max_text_bytes) {
+  const bool one = input.lengths.empty();
+  const int64_t longest = one ? std::ssize(input.ids) : std::ranges::max(input.lengths);
+  if (longest <= max_text_bytes) return absl::OkStatus();
+  return InvalidField(one ? "tokens.ids" : "tokens.lengths",
+                      absl::StrCat("make one text of ", longest, " ids; at most ", max_text_bytes,
+                                   " are allowed (--max-text-bytes)"));
+}
+
+absl::Status CheckTokens(const TokenInput& input, const ModelInfo& info, int64_t max_sequences,
+                         int64_t least) {
   const auto tokens = static_cast<int64_t>(input.ids.size());
   absl::Status status =
-      CheckLengths(input.lengths, tokens, "tokens.ids", "tokens.lengths", max_sequences);
+      CheckLengths(input.lengths, tokens, "tokens.ids", "tokens.lengths", max_sequences, least);
   if (!status.ok()) return status;
   if (!input.type_ids.empty() && input.type_ids.size() != input.ids.size()) {
     return InvalidField("tokens.type_ids", absl::StrCat("has ", input.type_ids.size(),
@@ -249,8 +265,8 @@ absl::Status CheckInput(const EncodeRequest& request, const ModelInfo& info, int
       !std::holds_alternative<TextInput>(request.input)) {
     return InvalidField("input", "must be texts, to be tokenized");
   }
-  if (std::holds_alternative<DetokenizeOnly>(request.instead) &&
-      !std::holds_alternative<TokenInput>(request.input)) {
+  const bool detokenizes = std::holds_alternative<DetokenizeOnly>(request.instead);
+  if (detokenizes && !std::holds_alternative<TokenInput>(request.input)) {
     return InvalidField("input", "must be tokens, to be detokenized");
   }
   const std::span<const EncodeOutput> outputs = OutputsOf(request, info);
@@ -263,7 +279,8 @@ absl::Status CheckInput(const EncodeRequest& request, const ModelInfo& info, int
   if (const auto* texts = std::get_if<TextInput>(&request.input)) {
     status = CheckText(*texts, max_sequences, max_text_bytes);
   } else if (const auto* tokens = std::get_if<TokenInput>(&request.input)) {
-    status = CheckTokens(*tokens, info, max_sequences);
+    status = CheckTokens(*tokens, info, max_sequences, detokenizes ? 0 : 1);
+    if (status.ok() && detokenizes) status = CheckDetokenized(*tokens, max_text_bytes);
   } else {
     status = CheckEmbeddings(std::get<EmbeddingInput>(request.input), info, max_sequences);
   }

@@ -39,7 +39,7 @@ absl::StatusOr<bool> TextModel::TokenizeSome(const EncodeRequest& request, const
 }
 
 int64_t TextModel::EstimateTokenizedBytes(const EncodeRequest& request) const {
-  return encoder::EstimateTokenizedBytes(request, info_.prompts, *tokenizer_);
+  return encoder::EstimateTokenizedBytes(request, network_.rules(), info_.prompts, *tokenizer_);
 }
 
 }  // namespace castor::encoder

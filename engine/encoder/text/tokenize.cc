@@ -17,6 +17,23 @@ namespace {
 
 constexpr int64_t kAnyLength = int64_t{1} << 40;
 
+int64_t LimitOf(const EncodeRequest& request, const InputRules& rules, const Prompts& prompts) {
+  return request.truncate ? MaxTokens(request, rules, PromptOf(request, prompts)) : kAnyLength;
+}
+
+// What the answer to a TokenizeOnly is charged for. EstimateTokens says why a byte makes no more
+// than 2 tokens; the one sign that is a whole sentence (U+FDFA), alone in a text, makes 18.
+int64_t MostTokens(const EncodeRequest& request, const InputRules& rules, const Prompts& prompts) {
+  const auto& input = std::get<TextInput>(request.input);
+  const int64_t limit = LimitOf(request, rules, prompts);
+  const auto prompt = static_cast<int64_t>(PromptTextOf(request, prompts).size());
+  int64_t most = 0;
+  for (size_t i = 0; i < input.texts.size(); ++i) {
+    most += std::min(limit, 2 * (prompt + BytesOf(input, i)) + 32);
+  }
+  return most;
+}
+
 // Of each byte of a text, and of its end, how many characters begin before it.
 std::vector<uint32_t> CharactersBefore(std::string_view text) {
   std::vector<uint32_t> before(text.size() + 1);
@@ -104,28 +121,23 @@ absl::StatusOr<bool> DetokenizeSome(const EncodeRequest& request, const hf::Toke
 
 }  // namespace
 
-int64_t EstimateTokenizedBytes(const EncodeRequest& request, const Prompts& prompts,
-                               const hf::Tokenizer& tokenizer) {
-  const int64_t token = tokenizer.longest_token() + 1;
+int64_t EstimateTokenizedBytes(const EncodeRequest& request, const InputRules& rules,
+                               const Prompts& prompts, const hf::Tokenizer& tokenizer) {
   if (const auto* tokens = std::get_if<TokenInput>(&request.input)) {
     // Its ids twice, and the texts.
-    const int64_t each = 2 * static_cast<int64_t>(sizeof(int64_t)) + token;
+    const int64_t each = 2 * static_cast<int64_t>(sizeof(int64_t)) + tokenizer.longest_token() + 1;
     return static_cast<int64_t>(tokens->ids.size()) * each +
            static_cast<int64_t>(tokens->lengths.size() * sizeof(std::string));
   }
   const auto& input = std::get<TextInput>(request.input);
-  int64_t texts = static_cast<int64_t>(PromptTextOf(request, prompts).size() * input.texts.size());
   int64_t longest = 0;
-  for (size_t i = 0; i < input.texts.size(); ++i) {
-    texts += BytesOf(input, i);
-    longest = std::max(longest, BytesOf(input, i));
-  }
-  // As EstimateTokens has it, without a limit.
-  const int64_t most = 2 * texts + 8 * static_cast<int64_t>(input.texts.size());
+  for (size_t i = 0; i < input.texts.size(); ++i) longest = std::max(longest, BytesOf(input, i));
+  longest += static_cast<int64_t>(PromptTextOf(request, prompts).size());
+  // Of a byte, vocabularies make 6 bytes at most: <0x0A>.
+  constexpr int64_t kName = sizeof(std::string) + 6;
   const bool named = std::get<TokenizeOnly>(request.instead).return_tokens;
-  const int64_t each =
-      Tokenized::kBytesPerToken + (named ? static_cast<int64_t>(sizeof(std::string)) + token : 0);
-  return most * each + longest * static_cast<int64_t>(sizeof(uint32_t));
+  return MostTokens(request, rules, prompts) * (Tokenized::kBytesPerToken + (named ? kName : 0)) +
+         longest * static_cast<int64_t>(sizeof(uint32_t));
 }
 
 absl::StatusOr<bool> TokenizeSome(const EncodeRequest& request, const InputRules& rules,
@@ -134,20 +146,19 @@ absl::StatusOr<bool> TokenizeSome(const EncodeRequest& request, const InputRules
   const auto* how = std::get_if<TokenizeOnly>(&request.instead);
   if (how == nullptr) return DetokenizeSome(request, tokenizer, slice, out);
   const auto& input = std::get<TextInput>(request.input);
-  const Prompt* const named = PromptOf(request, prompts);
   const std::string_view prompt = PromptTextOf(request, prompts);
-  const hf::EncodeOptions options{
-      .max_tokens = request.truncate ? MaxTokens(request, rules, named) : kAnyLength,
-      .cut_left = CutsLeft(request, rules),
-      .allow_special_tokens = input.allow_special_tokens,
-      .add_special_tokens = how->add_special_tokens,
-      .trim_offsets = false,
-      .stop = slice.stop};
+  const hf::EncodeOptions options{.max_tokens = LimitOf(request, rules, prompts),
+                                  .cut_left = CutsLeft(request, rules),
+                                  .allow_special_tokens = input.allow_special_tokens,
+                                  .add_special_tokens = how->add_special_tokens,
+                                  .trim_offsets = false,
+                                  .stop = slice.stop};
   const int64_t added = how->add_special_tokens ? tokenizer.added_tokens(!input.pairs.empty()) : 0;
   if (options.max_tokens <= added) {
     return InvalidField("max_tokens",
                         absl::StrCat("leaves no room for text beside ", added, " special tokens"));
   }
+  const int64_t most = MostTokens(request, rules, prompts);
   int64_t bytes = 0;
   while (out->lengths.size() < input.texts.size()) {
     if (bytes >= slice.bytes) return false;
@@ -155,6 +166,10 @@ absl::StatusOr<bool> TokenizeSome(const EncodeRequest& request, const InputRules
     bytes += BytesOf(input, out->lengths.size()) + static_cast<int64_t>(prompt.size());
     absl::Status status = TokenizeOne(request, tokenizer, prompt, options, out);
     if (!status.ok()) return status;
+    if (std::ssize(out->ids) > most) {
+      return InvalidField(FieldAt("texts.texts", out->lengths.size() - 1),
+                          "makes more than 2 tokens of each byte");
+    }
   }
   return true;
 }

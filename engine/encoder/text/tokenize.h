@@ -14,11 +14,11 @@
 namespace castor::encoder {
 
 // The most bytes that the answer can have. Requires that CheckInput passed.
-int64_t EstimateTokenizedBytes(const EncodeRequest& request, const Prompts& prompts,
-                               const hf::Tokenizer& tokenizer);
+int64_t EstimateTokenizedBytes(const EncodeRequest& request, const InputRules& rules,
+                               const Prompts& prompts, const hf::Tokenizer& tokenizer);
 
 // Continues where `out`, at first empty, ends. True: all is done; false: call again. CANCELLED when
-// stopped; INVALID_FIELD of a text that is too long and may not be cut.
+// stopped; INVALID_FIELD of a text that makes too much.
 absl::StatusOr<bool> TokenizeSome(const EncodeRequest& request, const InputRules& rules,
                                   const Prompts& prompts, const hf::Tokenizer& tokenizer,
                                   const Slice& slice, Tokenized* out);

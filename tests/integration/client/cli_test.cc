@@ -381,6 +381,16 @@ TEST_F(CliEncodeTest, TokenIdsPairsAndTokenRows) {
   EXPECT_EQ(pair["sequences"][0]["rows"][0].size(), 4u);
 }
 
+TEST_F(CliEncodeTest, TextsBecomeTokensAndTokensTexts) {
+  EXPECT_THAT(OutputOf({"tokenize", "Who?"}),
+              AllOf(HasSubstr("who"), HasSubstr("0:3"), HasSubstr("3:4"), HasSubstr("special")));
+  const json tokens = json::parse(OutputOf({"tokenize", "Who?", "-o", "json"}));
+  EXPECT_EQ(tokens["tokens"], json({"[CLS]", "who", "?", "[SEP]"}));
+  EXPECT_EQ(OutputOf({"tokenize", "--decode", "101,2040,1029,102"}), "[CLS] who? [SEP]\n");
+  EXPECT_EQ(OutputOf({"tokenize", "--decode", "101,2040", "--no-special-tokens"}), "who\n");
+  EXPECT_THAT(ErrorOf(1, {"tokenize", "--decode", "101,99999"}), HasSubstr("tokens.ids[1]"));
+}
+
 TEST_F(CliEncodeTest, WhatIsCutIsSaidInEveryFormat) {
   std::string text;
   for (int i = 0; i < 300; ++i) text += "a line of words\n";
