@@ -17,8 +17,8 @@ Parts, all by default, in this order:
   hostile   the attacks, 20 seconds each
   gpu       castor-gpu-check on the CPU's device
   chart     the Helm chart: golden renders, refusals, schemas of every supported Kubernetes
-  clients   other languages' gRPC clients, Triton's and KServe's, and the rotation of certificates
-            and tokens
+  clients   other languages' gRPC clients, Triton's and KServe's, transformers' tokenizers beside
+            Tokenize, and the rotation of certificates and tokens
   python    the Python package with every Python, old and new libraries, and beside others
 Environment: JOBS overrides how many compilers run at once (default: one a core).
 TEXT
@@ -83,8 +83,13 @@ chart() { tests/deploy/chart/run.sh; }
 
 clients() {
   python3 -m venv "$logs/venv"
-  "$logs/venv/bin/pip" install --quiet grpcio protobuf
+  # shellcheck source=deploy/versions.env
+  source deploy/versions.env
+  "$logs/venv/bin/pip" install --quiet grpcio protobuf "transformers==$TRANSFORMERS_VERSION" \
+    "sentencepiece==$SENTENCEPIECE_VERSION"
   "$logs/venv/bin/python" tests/clients/run.py --server build/server/castor-server
+  PYTHONPATH=client/python/src "$logs/venv/bin/python" tests/clients/token_peers.py \
+    --server build/server/castor-server --seed "$RANDOM"
   tests/rotation/run.py --build build
   tests/oip/run.sh build/server/castor-server "$logs"
 }

@@ -32,6 +32,7 @@ from honest import HONEST, keepalive
 from oip_attacks import OIP_ATTACKS
 from peer import Peer
 from tls_attacks import TLS_ATTACKS
+from token_attacks import TOKEN_ATTACKS
 
 BUDGETS = ["--max-queued-bytes", "256MiB", "--max-transport-bytes", "512MiB",
            "--max-kept-bytes", "64MiB"]
@@ -271,7 +272,7 @@ def main() -> int:
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         security = Security(folder)
-        plain = ATTACKS + OIP_ATTACKS + (HEAVY if arguments.heavy else [])
+        plain = ATTACKS + OIP_ATTACKS + TOKEN_ATTACKS + (HEAVY if arguments.heavy else [])
         for attack, how in ([(attack, None) for attack in plain] +
                             [(attack, security) for attack in TLS_ATTACKS] +
                             [(scene, how) for scene in HONEST for how in (None, security)
