@@ -1,6 +1,9 @@
 #include "server/grpc_log.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
+
+#include <string>
 
 #include "server/logging.h"
 
@@ -14,8 +17,16 @@ void Log(gpr_log_func_args* line) {
                     {"text", line->message}});
 }
 
+void LogOfProtobuf(google::protobuf::LogLevel, const char* file, int line,
+                   const std::string& text) {
+  LogDebug("protobuf", {{"file", file}, {"line", line}, {"text", text}});
+}
+
 }  // namespace
 
-void SendGrpcLogToOurs() { gpr_set_log_function(Log); }
+void SendGrpcLogToOurs() {
+  gpr_set_log_function(Log);
+  google::protobuf::SetLogHandler(LogOfProtobuf);
+}
 
 }  // namespace castor::server

@@ -31,6 +31,7 @@ from client import Client
 from honest import HONEST, keepalive
 from oip_attacks import OIP_ATTACKS
 from peer import Peer
+from tei_attacks import TEI_ATTACKS
 from tls_attacks import TLS_ATTACKS
 from token_attacks import TOKEN_ATTACKS
 
@@ -272,7 +273,8 @@ def main() -> int:
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         security = Security(folder)
-        plain = ATTACKS + OIP_ATTACKS + TOKEN_ATTACKS + (HEAVY if arguments.heavy else [])
+        plain = (ATTACKS + OIP_ATTACKS + TEI_ATTACKS + TOKEN_ATTACKS +
+                 (HEAVY if arguments.heavy else []))
         for attack, how in ([(attack, None) for attack in plain] +
                             [(attack, security) for attack in TLS_ATTACKS] +
                             [(scene, how) for scene in HONEST for how in (None, security)

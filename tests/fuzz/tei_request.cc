@@ -1,0 +1,85 @@
+// tei.v1's requests: what protobuf accepts is refused with a reason, or becomes a request of the
+// engine's that has the message's texts. The first byte says which message the rest is.
+
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+#include "server/tei/messages.h"
+#include "server/tei/models.h"
+
+namespace castor::server::tei {
+namespace {
+
+void Require(bool holds) {
+  if (!holds) std::abort();
+}
+
+ModelInfo ModelOf(std::vector<EncodeOutput> outputs, std::vector<std::string> labels) {
+  ModelInfo model;
+  model.name = "model";
+  model.hidden_size = 8;
+  model.max_tokens = 1;
+  model.outputs = std::move(outputs);
+  model.labels = std::move(labels);
+  model.prompts.all = {{"query", "q: "}};
+  return model;
+}
+
+// Of all kinds.
+const std::vector<ModelInfo>& Models() {
+  static const std::vector<ModelInfo> models = {
+      ModelOf({EncodeOutput::kPooled, EncodeOutput::kTokenEmbeddings, EncodeOutput::kSparse}, {}),
+      ModelOf({EncodeOutput::kScores, EncodeOutput::kLogits}, {"a"}),
+      ModelOf({EncodeOutput::kScores, EncodeOutput::kLogits}, {"a", "b"})};
+  return models;
+}
+
+void Check(const EncodeRequest& request, const Asked& asked) {
+  if (const auto* tokens = std::get_if<TokenInput>(&request.input)) {
+    return Require(std::holds_alternative<DetokenizeOnly>(request.instead) &&
+                   tokens->lengths.empty());
+  }
+  const auto& input = std::get<TextInput>(request.input);
+  size_t bytes = 0;
+  for (size_t i = 0; i < input.texts.size(); ++i) {
+    const size_t pair = input.pairs.empty() ? 0 : input.pairs.at(i).size();
+    Require(input.texts[i].size() + pair > 0);
+    bytes += input.texts[i].size() + pair;
+  }
+  Require(asked.characters >= 0 && static_cast<size_t>(asked.characters) <= bytes);
+  Require(asked.texts.empty() || asked.texts.size() == input.texts.size());
+  Require(input.allow_special_tokens);
+}
+
+template <typename Request>
+void Run(const uint8_t* data, size_t size) {
+  Request message;
+  if (!message.ParseFromArray(data, static_cast<int>(size))) return;
+  for (const ModelInfo& model : Models()) {
+    EncodeRequest request;
+    Asked asked;
+    const absl::Status status = Convert(message, model, &request, &asked);
+    if (status.ok()) {
+      Check(request, asked);
+    } else {
+      Require(!status.message().empty());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace castor::server::tei
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace castor::server::tei;
+  using Target = void (*)(const uint8_t*, size_t);
+  constexpr Target kTargets[] = {Run<proto::EmbedRequest>,       Run<proto::EmbedSparseRequest>,
+                                 Run<proto::EmbedAllRequest>,    Run<proto::PredictRequest>,
+                                 Run<proto::PredictPairRequest>, Run<proto::RerankRequest>,
+                                 Run<proto::EncodeRequest>,      Run<proto::DecodeRequest>};
+  if (size == 0) return 0;
+  kTargets[data[0] % std::size(kTargets)](data + 1, size - 1);
+  return 0;
+}
