@@ -33,7 +33,7 @@ if [ ${#with[@]} -eq 0 ]; then
   "$bin/ruff" check .
   "$bin/ruff" format --check .
   "$bin/mypy"
-  "$python" -m venv "$scratch/stubs"
+  python3 -m venv "$scratch/stubs" # whichever Python has that old wheel
   "$bin/uv" pip install --quiet --python "$scratch/stubs/bin/python" 'grpcio-tools==1.62.3' \
     'setuptools<70'
   PYTHON=$scratch/stubs/bin/python ./generate.sh --check

@@ -55,7 +55,7 @@ def test_calls(server: Server, client: castor.Client) -> None:
 
 
 def test_streams(server: Server, client: castor.Client) -> None:
-    texts = [f"text {i}" for i in range(700)]
+    texts = [f"text {i}" for i in range(400)]
     want = client.encode(texts, model="minilm")
     taken = 0
 

@@ -33,9 +33,9 @@ def test_rows_are_in_order_and_of_the_model(client: castor.Client) -> None:
 
 
 def test_many_texts_are_several_requests(client: castor.Client, capsys) -> None:
-    texts = [f"text number {i}" for i in range(700)]
+    texts = [f"text number {i}" for i in range(400)]
     rows = client.encode(texts, model="minilm", show_progress_bar=True)
-    assert "700 of 700 texts" in capsys.readouterr().err
+    assert "400 of 400 texts" in capsys.readouterr().err
     streamed = list(client.encode_stream(iter(texts), model="minilm"))
     assert np.array_equal(rows, streamed)
     for precision in ("int8", "binary"):
@@ -355,6 +355,6 @@ def test_no_descriptors_or_threads_are_left(server: Server) -> None:
 
     use()
     before = used()
-    for _ in range(20):
+    for _ in range(8):
         use()
     assert used() <= before + 4

@@ -91,7 +91,7 @@ def test_a_server_that_dies_costs_no_call() -> None:
     servers = [Server(f"--model=minilm={MINILM}") for _ in range(2)]
     with castor.Client("ipv4:" + ",".join(each.target for each in servers)) as client:
         client.wait_ready(10)
-        texts = [f"text {i}" for i in range(1000)]
+        texts = [f"text {i}" for i in range(600)]
         streams = [client.encode_stream(texts, in_flight=2) for _ in range(4)]  # over both, in turn
         first = [next(stream) for stream in streams]
         servers[0].stop(signal.SIGKILL)
@@ -155,7 +155,8 @@ else:
 @pytest.mark.parametrize("what", ["stream", "call"])
 def test_an_interrupt_ends_it(server: Server, what: str) -> None:
     program = """
-import itertools, sys, castor
+import itertools, signal, sys, castor
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background job ignores
 client = castor.Client(sys.argv[1])
 stream = client.encode_stream(("word " * 200 for _ in itertools.count()), model="minilm")
 next(stream)
