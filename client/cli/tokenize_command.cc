@@ -37,7 +37,7 @@ std::string TokenTable(const v1::TokenizeResponse& response) {
   return FormatTable(cells);
 }
 
-// Of an answer of either kind.
+// Prints the answer to either call, or reports its error; returns the exit code.
 template <typename Response, typename ToTable>
 int Show(const client::Result<Response>& response, const CommonFlags& flags,
          const ToTable& to_table) {

@@ -32,7 +32,7 @@ bool HasLateInteraction(const ModelInfo& model) {
 // MaxSim runs where answers are made, some seconds at most.
 absl::Status CheckProducts(const wire::RerankRequest& request, const ModelInfo& model) {
   constexpr double kMost = 0x1p34;                  // multiply-adds
-  const auto tokens = [&](std::string_view text) {  // at most: engine/encoder/text/prepare.cc
+  const auto tokens = [&](std::string_view text) {  // with some room for a prompt
     return std::min(static_cast<double>(model.max_tokens),
                     2.0 * static_cast<double>(text.size()) + 64);
   };

@@ -30,7 +30,7 @@ struct DecodedRerank : DecodedEncode {
   Ranking ranking;
 };
 
-// Of a cross-encoder: one logit for a pair of texts.
+// Whether the model is a cross-encoder: it has one logit for a pair of texts.
 bool ScoresPairs(const ModelInfo& model);
 
 // The sum over the query's rows of the greatest product with one of the document's: ColBERT's

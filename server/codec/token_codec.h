@@ -17,7 +17,7 @@ namespace castor::server {
 absl::Status DecodeTokenizeRequest(const grpc::ByteBuffer& bytes, DecodedEncode* out);
 absl::Status DecodeDetokenizeRequest(const grpc::ByteBuffer& bytes, DecodedEncode* out);
 
-// Of results that have `tokenized`.
+// The results must have `tokenized`.
 grpc::ByteBuffer EncodeTokenizeResponse(std::string_view request_id, EncodeResult result);
 grpc::ByteBuffer EncodeDetokenizeResponse(std::string_view request_id, EncodeResult result);
 

@@ -53,7 +53,7 @@ class Outputs {
     message_.set_model_version(std::string(kVersion));
     message_.set_id(std::string(id));
     SetFinal(&message_);
-    // Of types that every dialect of the protocol has.
+    // KServe has no double parameters, so these are texts and int64s.
     auto& parameters = *message_.mutable_parameters();
     parameters["attention"].set_string_param(
         std::string(castor::NameOf(castor::NameOf(report.kernel.kernel))));

@@ -1,5 +1,5 @@
-// The wire formats of castor.v1's Attend, Encode and Rerank, as EngineRequest's protocols. Pure
-// functions.
+// The wire formats of castor.v1's requests to the engine, as EngineRequest's protocols. Only
+// RerankProtocol has state: what its answer needs of the request.
 #pragma once
 
 #include <optional>

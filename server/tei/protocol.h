@@ -70,7 +70,7 @@ class Protocol {
     return InOwnTerms(error, submitted, std::same_as<Request, proto::RerankRequest>);
   }
 
-  // Of the answer.
+  // The initial metadata of the answer.
   const Headers& headers() const { return headers_; }
 
  protected:

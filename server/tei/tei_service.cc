@@ -14,10 +14,10 @@
 namespace castor::server::tei {
 namespace {
 
-// Of the engine's budget of bytes, for all calls of RerankStream together.
+// All RerankStream calls together may hold this fraction of the engine's byte budget.
 constexpr int64_t kShareOfBytes = 16;
 
-// What a text takes beside its bytes.
+// The overhead of holding one text, in bytes.
 constexpr int64_t kBytesPerText = 128;
 
 proto::ModelType TypeOf(const ModelInfo& model) {

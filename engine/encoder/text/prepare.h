@@ -64,7 +64,7 @@ int64_t MaxTokens(const EncodeRequest& request, const InputRules& rules,
 
 bool CutsLeft(const EncodeRequest& request, const InputRules& rules);
 
-// Of a text and its pair.
+// The size of a text and its pair in bytes.
 int64_t BytesOf(const TextInput& input, size_t index);
 
 // The given lengths; if there are none, one sequence of all tokens.

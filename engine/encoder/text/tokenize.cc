@@ -34,7 +34,7 @@ int64_t MostTokens(const EncodeRequest& request, const InputRules& rules, const 
   return most;
 }
 
-// Of each byte of a text, and of its end, how many characters begin before it.
+// For each byte offset of a text, its end included: how many characters come before it.
 std::vector<uint32_t> CharactersBefore(std::string_view text) {
   std::vector<uint32_t> before(text.size() + 1);
   uint32_t characters = 0;
@@ -133,7 +133,7 @@ int64_t EstimateTokenizedBytes(const EncodeRequest& request, const InputRules& r
   int64_t longest = 0;
   for (size_t i = 0; i < input.texts.size(); ++i) longest = std::max(longest, BytesOf(input, i));
   longest += static_cast<int64_t>(PromptTextOf(request, prompts).size());
-  // Of a byte, vocabularies make 6 bytes at most: <0x0A>.
+  // A vocabulary spells a single byte with at most 6 characters: <0x0A>.
   constexpr int64_t kName = sizeof(std::string) + 6;
   const bool named = std::get<TokenizeOnly>(request.instead).return_tokens;
   return MostTokens(request, rules, prompts) * (Tokenized::kBytesPerToken + (named ? kName : 0)) +
