@@ -2,8 +2,6 @@
 // type, for the reason given in flash.inl.h.
 #pragma once
 
-#include <cstdint>
-
 #include "engine/kernels/count.h"
 
 namespace castor::kernels {

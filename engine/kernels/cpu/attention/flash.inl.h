@@ -1,4 +1,4 @@
-// The kernel of flash.h, written once over the vectors of simd_*.h. Each instruction set's file
+// The kernel of flash.h, written once over the vectors of simd.h. Each instruction set's file
 // includes this and instantiates Flash<V> with its own V, so that the linker cannot use a function
 // compiled for one set in place of another's.
 #pragma once
@@ -239,8 +239,7 @@ class Flash {
     ForRows(lane, head_.output_stride, shape_.value_dim, [&](auto at) {
       Panels::template Store<N, E>(
           scratch_.outputs + lane * shape_.value_dim, count, shape_.value_dim,
-          [&](int v, Vec x) { return V::Divide(x, sums[v]); },
-          [&](int64_t i) { return outputs + at(i); });
+          [&](int v, Vec x) { return x / sums[v]; }, [&](int64_t i) { return outputs + at(i); });
     });
     if (head_.log_sum_exp == nullptr) return;
     float logs[N * kLanes];

@@ -84,11 +84,10 @@ class LateKeys {
     if (total == 0) return {0, 0, greatest};  // all keys are hidden, the row is zero
     const float* const late = memory_.rows + c * shape_.value_dim;
     ForColumns<V>(shape_.value_dim, [&](int64_t e, int64_t count) {
-      const Vec early_part =
-          V::Multiply(V::Broadcast(factor), Elements<V, Float32>::Load(row + e, count));
+      const Vec early_part = V::Broadcast(factor) * Elements<V, Float32>::Load(row + e, count);
       const Vec part = V::MultiplyAdd(V::Broadcast(late_factor),
                                       Elements<V, Float32>::Load(late + e, count), early_part);
-      Elements<V, Float32>::Store(row + e, V::Divide(part, V::Broadcast(total)), count);
+      Elements<V, Float32>::Store(row + e, part / V::Broadcast(total), count);
     });
     return {top_sum / total, total, greatest};
   }
@@ -109,11 +108,10 @@ class LateKeys {
     if (total == 0) return {0, greatest};  // rows of zeros
     const auto join = [&](int64_t dim, const float* late, float* early) {
       ForColumns<V>(dim, [&](int64_t e, int64_t count) {
-        const Vec early_part =
-            V::Multiply(V::Broadcast(factor), Elements<V, Float32>::Load(early + e, count));
+        const Vec early_part = V::Broadcast(factor) * Elements<V, Float32>::Load(early + e, count);
         const Vec part = V::MultiplyAdd(V::Broadcast(late_factor),
                                         Elements<V, Float32>::Load(late + e, count), early_part);
-        Elements<V, Float32>::Store(early + e, V::Divide(part, V::Broadcast(total)), count);
+        Elements<V, Float32>::Store(early + e, part / V::Broadcast(total), count);
       });
     };
     join(shape_.value_dim, memory_.rows + c * shape_.value_dim, row);
@@ -162,7 +160,7 @@ class LateKeys {
         const Vec before = Elements<V, Float32>::Load(row + e, count);
         const Vec after =
             V::MultiplyAdd(V::Broadcast(weight), Elements<V, E>::Load(from + e, count),
-                           V::Multiply(V::Broadcast(kept), before));
+                           V::Broadcast(kept) * before);
         Elements<V, Float32>::Store(row + e, after, count);
       });
     };
@@ -194,8 +192,8 @@ class LateKeys {
     const Vec scale = V::Broadcast(softmax_.exponent_scale);
     Vec sums = V::Zero();
     for (int64_t n = 0; n < size; n += kLanes) {
-      const Vec below = V::Subtract(V::Load(memory_.weights + n), V::Broadcast(maximum));
-      sums = V::Add(sums, Exp2<V>(V::Multiply(below, scale)));
+      const Vec below = V::Load(memory_.weights + n) - V::Broadcast(maximum);
+      sums += Exp2<V>(below * scale);
     }
     float lanes[kLanes];
     V::Store(lanes, sums);

@@ -54,8 +54,8 @@ void AddSlope(float slope, int64_t first_place, int64_t key_begin, int64_t count
     for (int v = 0; v < N; ++v) {
       // Distances are below 2^24 wherever one more or less matters.
       const int64_t first = first_place + v * V::kLanes - (key_begin + j);
-      const Vec distance = V::Add(V::Broadcast(static_cast<float>(first)), lane);
-      const Vec length = V::Max(distance, V::Subtract(V::Zero(), distance));
+      const Vec distance = V::Broadcast(static_cast<float>(first)) + lane;
+      const Vec length = V::Max(distance, V::Zero() - distance);
       float* const score = scores + (j * N + v) * V::kLanes;
       V::Store(score, V::MultiplyAdd(factor, length, V::Load(score)));
     }
@@ -70,7 +70,7 @@ void AddKeyBias(const float* biases, int64_t stride, double factor, int64_t coun
     const typename V::Vec added = V::Broadcast(static_cast<float>(bias));
     for (int v = 0; v < N; ++v) {
       float* const score = scores + (j * N + v) * V::kLanes;
-      V::Store(score, V::Add(V::Load(score), added));
+      V::Store(score, V::Load(score) + added);
     }
   }
 }
@@ -101,7 +101,7 @@ struct PositionTable {
       const float* const bias = filled + At(reach, first_place - (key_begin + j));
       for (int v = 0; v < N; ++v) {
         float* const score = scores + (j * N + v) * V::kLanes;
-        V::Store(score, V::Add(V::Load(score), V::Load(bias + v * V::kLanes)));
+        V::Store(score, V::Load(score) + V::Load(bias + v * V::kLanes));
       }
     }
   }

@@ -19,13 +19,13 @@ typename V::Vec Exp2(typename V::Vec x) {
   // Added to x, the constant rounds it to an integer and leaves that, biased as exponents are, in
   // the low bits.
   const Vec magic = V::Broadcast(12582912.0f + 127.0f);
-  const Vec shifted = V::Add(x, magic);
-  const Vec f = V::Subtract(x, V::Subtract(shifted, magic));  // in [-1/2, 1/2]
+  const Vec shifted = x + magic;
+  const Vec f = x - (shifted - magic);  // in [-1/2, 1/2]
   // Minimax for 2^f with the constant term held at 1.
   Vec y = V::Broadcast(kCoefficients[4]);
   for (int i = 3; i >= 0; --i) y = V::MultiplyAdd(y, f, V::Broadcast(kCoefficients[i]));
   y = V::MultiplyAdd(y, f, V::Broadcast(1.0f));
-  return V::ZeroBelow(V::Multiply(y, V::PowerOfTwo(shifted)), x, V::Broadcast(-126.0f));
+  return V::ZeroBelow(y * V::PowerOfTwo(shifted), x, V::Broadcast(-126.0f));
 }
 
 // tanh x, to a few units in the last place; NaN for NaN.
@@ -36,24 +36,23 @@ typename V::Vec Tanh(typename V::Vec x) {
   constexpr float kFrom = 0x1.400002p-1f;  // the next float
   // Beyond it, tanh is 1. Of two operands, the second one's NaN stays.
   const Vec most = V::Broadcast(16.0f);
-  x = V::Max(V::Subtract(V::Zero(), most), V::Min(most, x));
-  const Vec magnitude = V::Max(x, V::Subtract(V::Zero(), x));
+  x = V::Max(V::Zero() - most, V::Min(most, x));
+  const Vec magnitude = V::Max(x, V::Zero() - x);
   // Near zero: x + x^3 P(x^2), by Cephes.
   constexpr float kCoefficients[5] = {-3.33332819422e-1f, 1.33314422036e-1f, -5.37397155531e-2f,
                                       2.06390887954e-2f, -5.70498872745e-3f};
-  const Vec square = V::Multiply(x, x);
+  const Vec square = x * x;
   Vec series = V::Broadcast(kCoefficients[4]);
   for (int i = 3; i >= 0; --i) {
     series = V::MultiplyAdd(series, square, V::Broadcast(kCoefficients[i]));
   }
-  const Vec near = V::MultiplyAdd(V::Multiply(series, square), x, x);
+  const Vec near = V::MultiplyAdd(series * square, x, x);
   // Elsewhere: (1 - e) / (1 + e) with e = exp(-2 |x|), and the sign of x.
-  const Vec e = Exp2<V>(V::Multiply(magnitude, V::Broadcast(static_cast<float>(-2 * kLog2E))));
+  const Vec e = Exp2<V>(magnitude * V::Broadcast(static_cast<float>(-2 * kLog2E)));
   const Vec one = V::Broadcast(1.0f);
-  const Vec far =
-      V::Divide(V::Multiply(x, V::Subtract(one, e)), V::Multiply(magnitude, V::Add(one, e)));
-  return V::Add(V::ZeroBelow(near, V::Subtract(V::Zero(), magnitude), V::Broadcast(-kNear)),
-                V::ZeroBelow(far, magnitude, V::Broadcast(kFrom)));
+  const Vec far = x * (one - e) / (magnitude * (one + e));
+  return V::ZeroBelow(near, V::Zero() - magnitude, V::Broadcast(-kNear)) +
+         V::ZeroBelow(far, magnitude, V::Broadcast(kFrom));
 }
 
 // Scores [count, N lanes] become cap * tanh(factor * score).
@@ -63,7 +62,7 @@ void CapScores(float factor, float cap, int64_t count, float* scores) {
   const typename V::Vec caps = V::Broadcast(cap);
   for (int64_t i = 0; i < count * N; ++i) {
     float* const score = scores + i * V::kLanes;
-    V::Store(score, V::Multiply(caps, Tanh<V>(V::Multiply(V::Load(score), factors))));
+    V::Store(score, caps * Tanh<V>(V::Load(score) * factors));
   }
 }
 
@@ -139,10 +138,9 @@ void WeightsDown(float* scores, int64_t count, const typename V::Vec scales[N],
 #pragma GCC unroll 4
     for (int v = 0; v < N; ++v) {
       float* const score = scores + (j * N + v) * V::kLanes;
-      const typename V::Vec weight =
-          Exp2<V>(V::Multiply(V::Subtract(V::Load(score), maxima[v]), scales[v]));
+      const typename V::Vec weight = Exp2<V>((V::Load(score) - maxima[v]) * scales[v]);
       V::Store(score, weight);
-      sums[v] = V::Add(sums[v], weight);
+      sums[v] += weight;
     }
   }
 }
@@ -164,7 +162,7 @@ void OnlineSoftmax(float* scores, int64_t count, float exponent_scale, float* ma
   for (int v = 0; v < N; ++v) {
     const int64_t at = v * V::kLanes;
     const Vec before = V::Load(maxima + at);
-    const Vec kept = Exp2<V>(V::Multiply(V::Subtract(before, maximum[v]), scale));
+    const Vec kept = Exp2<V>((before - maximum[v]) * scale);
     V::Store(decay + at, kept);
     V::Store(maxima + at, maximum[v]);
     V::Store(sums + at, V::MultiplyAdd(V::Load(sums + at), kept, sum[v]));

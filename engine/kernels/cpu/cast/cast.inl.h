@@ -1,4 +1,4 @@
-// The kernel of cast.h, written once over the vectors of simd_*.h. Each instruction set's file
+// The kernel of cast.h, written once over the vectors of simd.h. Each instruction set's file
 // includes this and instantiates CastOver<V> with its own V, for the reason given in flash.inl.h.
 #pragma once
 

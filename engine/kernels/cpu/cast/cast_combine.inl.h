@@ -139,7 +139,7 @@ class CastCombine {
     for (int v = 0; v < N; ++v) maxima[v] = V::Broadcast(-__builtin_inff());
     MaximaDown<V, N>(scratch_.scores, shape_.clusters, maxima);
     WeightsDown<V, N>(scratch_.scores, shape_.clusters, scales, maxima, sums);
-    for (int v = 0; v < N; ++v) factors[v] = V::Divide(V::Broadcast(1.0f), sums[v]);
+    for (int v = 0; v < N; ++v) factors[v] = V::Broadcast(1.0f) / sums[v];
   }
 
   // total += share * f_c(scale * row . surrogates).
@@ -157,8 +157,7 @@ class CastCombine {
     LoadLanes(sequence_.query_share + begin, count, N);
     for (int v = 0; v < N; ++v) {
       const Vec share = V::Load(scratch_.lanes + v * kLanes);
-      factors[v] =
-          V::Multiply(factors[v], by_query ? share : V::Subtract(V::Broadcast(1.0f), share));
+      factors[v] = factors[v] * (by_query ? share : (V::Broadcast(1.0f) - share));
     }
     for (int64_t j = 0; j < shape_.clusters; ++j) {
 #pragma GCC unroll 4
@@ -195,8 +194,7 @@ class CastCombine {
     });
     AddSummaries<N>(summaries);
     Panels::template Store<N, Float32>(
-        scratch_.outputs, count, shape_.value_dim,
-        [&](int v, Vec x) { return V::Multiply(x, factors[v]); },
+        scratch_.outputs, count, shape_.value_dim, [&](int v, Vec x) { return x * factors[v]; },
         [&](int64_t i) { return scratch_.rows + i * shape_.value_dim; });
     own_weight = scratch_.total;
     ForOwn(own, begin, count, [&](int64_t, int64_t lane, int64_t row) {

@@ -17,13 +17,12 @@ typename V::Vec HalfErfc(typename V::Vec y) {
                                        -0.18628806f, 0.27886807f, -1.13520398f, 1.48851587f,
                                        -0.82215223f, 0.17087277f};
   const Vec one = V::Broadcast(1.0f);
-  const Vec t = V::Divide(one, V::MultiplyAdd(V::Broadcast(0.5f), y, one));
+  const Vec t = one / V::MultiplyAdd(V::Broadcast(0.5f), y, one);
   Vec p = V::Broadcast(kCoefficients[9]);
   for (int i = 8; i >= 0; --i) p = V::MultiplyAdd(p, t, V::Broadcast(kCoefficients[i]));
-  const Vec exponent = V::MultiplyAdd(V::Subtract(V::Zero(), y), y, p);
-  const Vec half_t = V::Multiply(V::Broadcast(0.5f), t);
-  return V::Multiply(half_t,
-                     Exp2<V>(V::Multiply(exponent, V::Broadcast(static_cast<float>(kLog2E)))));
+  const Vec exponent = V::MultiplyAdd(V::Zero() - y, y, p);
+  const Vec half_t = V::Broadcast(0.5f) * t;
+  return half_t * Exp2<V>(exponent * V::Broadcast(static_cast<float>(kLog2E)));
 }
 
 // (1 + erf((x - mean) / (deviation sqrt(2)))) / 2 with mean sqrt(1/2), deviation sqrt(1/(4 pi)), of
@@ -34,10 +33,10 @@ inline constexpr float kLaplaceShift = -1.7724538509055161f;  // -sqrt(pi)
 template <typename V>
 typename V::Vec NormalDistribution(typename V::Vec z) {
   using Vec = typename V::Vec;
-  const Vec tail = HalfErfc<V>(V::Max(z, V::Subtract(V::Zero(), z)));
+  const Vec tail = HalfErfc<V>(V::Max(z, V::Zero() - z));
   // 1 - tail from zero on, tail below; NaN from NaN.
-  const Vec above = V::ZeroBelow(V::Subtract(V::Broadcast(1.0f), tail), z, V::Zero());
-  return V::Add(above, V::Subtract(tail, V::ZeroBelow(tail, z, V::Zero())));
+  const Vec above = V::ZeroBelow(V::Broadcast(1.0f) - tail, z, V::Zero());
+  return above + (tail - V::ZeroBelow(tail, z, V::Zero()));
 }
 
 // Scores [count, N lanes] become laplace weights; scales contain kLaplaceScale.

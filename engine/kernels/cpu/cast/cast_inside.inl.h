@@ -200,13 +200,12 @@ class CastInside {
     const Vec one = V::Broadcast(1.0f);
     Vec factors[N];
     for (int v = 0; v < N; ++v) {
-      factors[v] =
-          shape_.laplace ? one : V::Divide(one, V::Load(scratch_.sums + lane + v * kLanes));
+      factors[v] = shape_.laplace ? one : (one / V::Load(scratch_.sums + lane + v * kLanes));
     }
     float* const rows = inside + lane * shape_.value_dim;
     Panels::template Store<N, Float32>(
         scratch_.outputs + lane * shape_.value_dim, count, shape_.value_dim,
-        [&](int v, Vec x) { return V::Multiply(x, factors[v]); },
+        [&](int v, Vec x) { return x * factors[v]; },
         [&](int64_t i) { return rows + i * shape_.value_dim; });
   }
 
@@ -228,9 +227,8 @@ class CastInside {
       float maximum = maximum_so_far;
       for (int64_t n = 0; n < count; ++n) maximum = weights[n] > maximum ? weights[n] : maximum;
       for (int64_t n = 0; n < count; n += kLanes) {
-        const Vec below = V::Subtract(V::Load(weights + n), V::Broadcast(maximum));
-        V::Store(weights + n,
-                 Exp2<V>(V::Multiply(below, V::Broadcast(static_cast<float>(kLog2E)))));
+        const Vec below = V::Load(weights + n) - V::Broadcast(maximum);
+        V::Store(weights + n, Exp2<V>(below * V::Broadcast(static_cast<float>(kLog2E))));
       }
       float changed[kLanes];
       V::Store(changed,
@@ -268,15 +266,15 @@ class CastInside {
       }
       V::Transpose(sums);
       Vec dots = sums[0];
-      for (int64_t i = 1; i < kLanes; ++i) dots = V::Add(dots, sums[i]);
+      for (int64_t i = 1; i < kLanes; ++i) dots = dots + sums[i];
       float factors[kLanes] = {};
       for (int64_t i = 0; i < width; ++i) {
         const int32_t member = cluster_.members[begin + n + i];
         factors[i] = sign_ * FiniteFactor<V>(magnitude * sequence_.key_temperature[member]);
       }
-      const Vec above = V::Max(least, V::Multiply(dots, V::Load(factors)));
-      const Vec negated = V::Max(least, V::Subtract(V::Zero(), above));
-      V::Store(scratch_.summary_weights + n, V::Subtract(V::Zero(), negated));
+      const Vec above = V::Max(least, dots * V::Load(factors));
+      const Vec negated = V::Max(least, V::Zero() - above);
+      V::Store(scratch_.summary_weights + n, V::Zero() - negated);
     }
   }
 
@@ -287,7 +285,7 @@ class CastInside {
       Vec sum = V::Zero();
       for (int64_t n = 0; n < count; ++n) {
         sum = V::MultiplyAdd(
-            V::BroadcastFrom(scratch_.summary_weights + n),
+            V::Broadcast(scratch_.summary_weights[n]),
             Elements<V, Float32>::Load(scratch_.values + n * shape_.value_dim + e, left), sum);
       }
       const Vec before = Elements<V, Float32>::Load(summary + e, left);

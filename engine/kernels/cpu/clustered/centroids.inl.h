@@ -259,7 +259,7 @@ class Centroids {
       // Hidden scores stay -Inf; otherwise the scale's sign would make them the greatest.
       const Vec factor = V::Broadcast(score_factor_);
       for (int64_t i = 0; i < count * kWidth; i += kLanes) {
-        V::Store(scratch_.scores + i, V::Multiply(factor, V::Load(scratch_.scores + i)));
+        V::Store(scratch_.scores + i, factor * V::Load(scratch_.scores + i));
       }
     }
     if (wanted_ != 0) {
@@ -331,7 +331,7 @@ class Centroids {
     }
     Panels::template Store<N, Float32>(
         scratch_.outputs + lane * shape_.value_dim, left < N * kLanes ? left : N * kLanes,
-        shape_.value_dim, [&](int v, Vec x) { return wanted_ != 0 ? x : V::Divide(x, sums[v]); },
+        shape_.value_dim, [&](int v, Vec x) { return wanted_ != 0 ? x : (x / sums[v]); },
         [&](int64_t i) { return rows + i * shape_.value_dim; });
     if (shape_.own_mass) StoreKeys<N>(lane, left < N * kLanes ? left : N * kLanes);
   }

@@ -119,10 +119,9 @@ class Hamming {
   static void Transpose(Bits rows[64], uint64_t low) {
     const Bits mask = V::Repeat(low);
     for (int k = 0; k < 64; k = ((k | kSide) + 1) & ~kSide) {
-      const Bits swap =
-          V::And(V::Xor(V::template ShiftRight<kSide>(rows[k]), rows[k | kSide]), mask);
-      rows[k] = V::Xor(rows[k], V::template ShiftLeft<kSide>(swap));
-      rows[k | kSide] = V::Xor(rows[k | kSide], swap);
+      const Bits swap = ((rows[k] >> kSide) ^ rows[k | kSide]) & mask;
+      rows[k] ^= (swap << kSide);
+      rows[k | kSide] ^= swap;
     }
   }
 
@@ -142,17 +141,16 @@ class Hamming {
       const Bits b = V::LoadBits(planes + (3 * g + 1) * kWords);
       const Bits c = V::LoadBits(planes + (3 * g + 2) * kWords);
       const Bits sum = V::Parity(a, b, c);
-      const Bits not_sum = V::Not(sum);
+      const Bits not_sum = ~sum;
       for (int pattern = 0; pattern < 4; ++pattern) {
-        const Bits carry =
-            V::Majority((pattern & 1) != 0 ? V::Not(a) : a, (pattern & 2) != 0 ? V::Not(b) : b, c);
+        const Bits carry = V::Majority((pattern & 1) != 0 ? ~a : a, (pattern & 2) != 0 ? ~b : b, c);
         const bool odd = pattern == 1 || pattern == 2;
         uint64_t* const entry = table + (g * 8 + pattern) * kEntry;
         uint64_t* const opposite = table + (g * 8 + 7 - pattern) * kEntry;
         V::StoreBits(entry, odd ? not_sum : sum);
         V::StoreBits(entry + kWords, carry);
         V::StoreBits(opposite, odd ? sum : not_sum);
-        V::StoreBits(opposite + kWords, V::Not(carry));
+        V::StoreBits(opposite + kWords, ~carry);
       }
     }
   }
@@ -207,10 +205,10 @@ class Hamming {
       Add(eights, e[1], e[2], sixteens);
     }
     if constexpr (kSteps == 3) {
-      const Bits carry = V::And(eights, e[3]);
-      eights = V::Xor(eights, e[3]);
-      thirty_twos = V::And(sixteens, carry);
-      sixteens = V::Xor(sixteens, carry);
+      const Bits carry = eights & e[3];
+      eights ^= e[3];
+      thirty_twos = sixteens & carry;
+      sixteens ^= carry;
     }
     if constexpr (kSteps == 5) {
       Bits x[2];
@@ -243,12 +241,12 @@ class Hamming {
     const auto distances = [&](int64_t i, Bits out[kDistanceBits]) {
       Distances<kSteps>(table, c.picks + i * kCodeGroups, out);
       if constexpr (kBit63) {
-        Bits carry = V::Xor(V::LoadBits(planes + 63 * kWords),
-                            V::Repeat(uint64_t{0} - (c.centroids[i] >> 63)));
+        Bits carry =
+            V::LoadBits(planes + 63 * kWords) ^ V::Repeat(uint64_t{0} - (c.centroids[i] >> 63));
         for (int k = 0; k < 6; ++k) {
           const Bits before = out[k];
-          out[k] = V::Xor(before, carry);
-          carry = V::And(before, carry);
+          out[k] = before ^ carry;
+          carry = before & carry;
         }
         out[6] = carry;
       }
@@ -274,7 +272,7 @@ class Hamming {
     uint64_t* const labels = c.label_planes + at / 64 * label_bits;
     Bits moved = constant[first ? 1 : 0];
     for (int k = 0; k < label_bits; ++k) {
-      if (!first) moved = V::Or(moved, V::Xor(label[k], V::LoadBits(labels + k * kWords)));
+      if (!first) moved = moved | (label[k] ^ V::LoadBits(labels + k * kWords));
       V::StoreBits(labels + k * kWords, label[k]);
     }
     V::StoreBits(c.moved + at / 64, moved);

@@ -49,7 +49,7 @@ class Members {
     const Vec members = V::Broadcast(static_cast<float>(to));
     ForColumns<V>(dim, [&](int64_t e, int64_t count) {
       const Vec sum = Elements<V, Float32>::Load(mean + e, count);
-      Elements<V, Float32>::Store(mean + e, V::Divide(sum, members), count);
+      Elements<V, Float32>::Store(mean + e, sum / members, count);
     });
   }
 
@@ -93,7 +93,7 @@ class Members {
 
   static void AddTo(float* sums, Vec x, int64_t count) {
     const Vec sum = Elements<V, Float32>::Load(sums, count);
-    Elements<V, Float32>::Store(sums, V::Add(sum, x), count);
+    Elements<V, Float32>::Store(sums, sum + x, count);
   }
 
   const CentroidShape& shape_;

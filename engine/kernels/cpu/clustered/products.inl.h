@@ -101,7 +101,7 @@ class Products {
       for (int v = 0; v < N; ++v) column[v] = V::Load(panel + (e * N + v) * kLanes);
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
-        const Vec element = V::BroadcastFrom(rows + r * dim + e);
+        const Vec element = V::Broadcast(rows[r * dim + e]);
 #pragma GCC unroll 16
         for (int v = 0; v < N; ++v) sum[r][v] = V::MultiplyAdd(element, column[v], sum[r][v]);
       }
@@ -130,7 +130,7 @@ class Products {
       for (int v = 0; v < N; ++v) weight[v] = V::Load(weights + (j * N + v) * kLanes);
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
-        const Vec value = V::BroadcastFrom(values + j * stride + r);
+        const Vec value = V::Broadcast(values[j * stride + r]);
 #pragma GCC unroll 16
         for (int v = 0; v < N; ++v) sum[r][v] = V::MultiplyAdd(value, weight[v], sum[r][v]);
       }

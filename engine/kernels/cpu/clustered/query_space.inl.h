@@ -151,15 +151,15 @@ class QuerySpace {
     const Vec share = V::Broadcast(1.0f / static_cast<float>(count));
     ForColumns<V>(dim, [&](int64_t e, int64_t columns) {
       const Vec sum = Elements<V, Float32>::Load(area.mean + e, columns);
-      Elements<V, Float32>::Store(area.mean + e, V::Multiply(sum, share), columns);
+      Elements<V, Float32>::Store(area.mean + e, sum * share, columns);
     });
     Vec greatest = V::Broadcast(kLeastKey);
     for (int64_t s = 0; s < count; ++s) {
       ForColumns<V>(dim, [&](int64_t e, int64_t columns) {
         float* const at = area.keys + s * dim + e;
-        const Vec centred = V::Subtract(Elements<V, Float32>::Load(at, columns),
-                                        Elements<V, Float32>::Load(area.mean + e, columns));
-        greatest = V::Max(V::Max(centred, V::Subtract(V::Zero(), centred)), greatest);
+        const Vec centred = Elements<V, Float32>::Load(at, columns) -
+                            Elements<V, Float32>::Load(area.mean + e, columns);
+        greatest = V::Max(V::Max(centred, V::Zero() - centred), greatest);
         Elements<V, Float32>::Store(at, centred, columns);
       });
     }
@@ -171,7 +171,7 @@ class QuerySpace {
     for (int64_t i = 0; i < count * dim; i += kLanes) {
       const int64_t columns = count * dim - i < kLanes ? count * dim - i : kLanes;
       const Vec centred = Elements<V, Float32>::Load(area.keys + i, columns);
-      Elements<V, Float32>::Store(area.keys + i, V::Multiply(centred, scale), columns);
+      Elements<V, Float32>::Store(area.keys + i, centred * scale, columns);
     }
   }
 
@@ -186,7 +186,7 @@ class QuerySpace {
       ForColumns<V>(dim, [&](int64_t e, int64_t columns) {
         float* const at = means + c * dim + e;
         const Vec sum = Elements<V, Float32>::Load(at, columns);
-        Elements<V, Float32>::Store(at, V::Divide(sum, members), columns);
+        Elements<V, Float32>::Store(at, sum / members, columns);
       });
     }
     Panels::For(dim, [&](auto vectors, int64_t at) {
@@ -240,15 +240,15 @@ class QuerySpace {
       Products<V>::template Scores<N>(area.panel, head.images + block * dim, dim, centroids,
                                       area.scores);
       for (int64_t c = 0; c < centroids; ++c) {
-        const Vec half = V::BroadcastFrom(head.halves + block + c);
+        const Vec half = V::Broadcast(head.halves[block + c]);
 #pragma GCC unroll 4
         for (int v = 0; v < N; ++v) {
           // The greater this is, the nearer is the centroid.
-          const Vec score = V::Subtract(V::Load(area.scores + c * kWidth + v * kLanes), half);
+          const Vec score = V::Load(area.scores + c * kWidth + v * kLanes) - half;
           label[v] = V::IfGreater(score, best[v], index, label[v]);
           best[v] = V::Max(score, best[v]);
         }
-        index = V::Add(index, one);
+        index += one;
       }
     }
     float labels[kWidth];

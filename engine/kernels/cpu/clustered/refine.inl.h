@@ -214,25 +214,24 @@ class Refine {
           float* const weights = scratch_.weights + (at + i) * padded_ + first;
           const Vec greatest = V::Broadcast(maxima[i]);
           for (int64_t n = 0; n < kWidth; n += kLanes) {
-            const Vec weight = Exp2<V>(V::Multiply(V::Subtract(V::Load(row + n), greatest), scale));
+            const Vec weight = Exp2<V>((V::Load(row + n) - greatest) * scale);
             V::Store(weights + n, weight);
-            partial[i] = V::Add(partial[i], weight);
+            partial[i] += weight;
           }
         }
       });
       V::Transpose(partial);
       Vec sum = partial[0];
-      for (int64_t i = 1; i < kLanes; ++i) sum = V::Add(sum, partial[i]);
+      for (int64_t i = 1; i < kLanes; ++i) sum = sum + partial[i];
       if (rest.key == nullptr) {
-        V::Store(scratch_.factors + at, V::Divide(V::Broadcast(rest.mass), V::Max(one, sum)));
+        V::Store(scratch_.factors + at, V::Broadcast(rest.mass) / V::Max(one, sum));
         continue;
       }
-      const Vec weight = V::Multiply(V::Broadcast(rest.mass),
-                                     Exp2<V>(V::Multiply(V::Subtract(own, maximum), scale)));
-      sum = V::Add(sum, weight);
+      const Vec weight = V::Broadcast(rest.mass) * Exp2<V>((own - maximum) * scale);
+      sum += weight;
       const Vec divisor = V::Max(one, sum);  // of sums of no key, which are 0; others are no less
-      V::Store(scratch_.factors + at, V::Divide(one, divisor));
-      V::Store(scratch_.rests + at, V::Divide(weight, divisor));
+      V::Store(scratch_.factors + at, one / divisor);
+      V::Store(scratch_.rests + at, weight / divisor);
       if (tile_.log_sum_exp == nullptr) continue;
       float logs[kLanes];
       V::Store(logs, sum);
@@ -254,7 +253,7 @@ class Refine {
     for (int64_t i = 0; i < members; ++i) {
       for (int64_t n = 0; n < width; n += kLanes) {
         float* const score = scores + i * width + n;
-        V::Store(score, V::Add(V::Load(score), V::Load(biases + n)));
+        V::Store(score, V::Load(score) + V::Load(biases + n));
       }
     }
   }
@@ -272,7 +271,7 @@ class Refine {
     }
     V::Transpose(partial);
     Vec product = partial[0];
-    for (int64_t i = 1; i < kLanes; ++i) product = V::Add(product, partial[i]);
+    for (int64_t i = 1; i < kLanes; ++i) product = product + partial[i];
     return V::MultiplyAdd(V::Broadcast(softmax_.factor), product, V::Broadcast(rest.score));
   }
 
@@ -290,7 +289,7 @@ class Refine {
           const int64_t columns = dim - e < kLanes ? dim - e : kLanes;
           Vec others = Elements<V, Float32>::Load(rest.row + e, columns);
           if (rest.key != nullptr) {
-            others = V::Multiply(V::Broadcast(scratch_.rests[i]), others);
+            others = V::Broadcast(scratch_.rests[i]) * others;
           }
           const Vec row =
               V::MultiplyAdd(factor, V::Load(scratch_.outputs + i * kWidth + e - first), others);

@@ -20,11 +20,11 @@ struct Activations {
       case Activation::kGeluTanh:
         return GeluTanh(x);
       case Activation::kQuickGelu:
-        return V::Multiply(x, Sigmoid(V::Multiply(x, V::Broadcast(1.702f))));
+        return x * Sigmoid(x * V::Broadcast(1.702f));
       case Activation::kRelu:
         return Relu(x);
       case Activation::kSilu:
-        return V::Multiply(x, Sigmoid(x));
+        return x * Sigmoid(x);
       case Activation::kTanh:
         return Tanh(x);
     }
@@ -32,7 +32,7 @@ struct Activations {
   }
 
  private:
-  static Vec Negate(Vec x) { return V::Subtract(V::Zero(), x); }
+  static Vec Negate(Vec x) { return V::Zero() - x; }
   static Vec Absolute(Vec x) { return V::Max(Negate(x), x); }
 
   // NaN stays NaN: Max returns its second operand then.
@@ -42,22 +42,22 @@ struct Activations {
   static Vec Sigmoid(Vec x) {
     const Vec one = V::Broadcast(1.0f);
     const Vec small =  // e^-|x|
-        Exp2<V>(V::Multiply(Absolute(x), V::Broadcast(static_cast<float>(-kLog2E))));
-    const Vec lower = V::Divide(small, V::Add(one, small));  // of -|x|
+        Exp2<V>(Absolute(x) * V::Broadcast(static_cast<float>(-kLog2E)));
+    const Vec lower = small / (one + small);  // of -|x|
     // 1 - lower where x >= 0.
-    return V::Add(lower, V::ZeroBelow(V::Subtract(one, V::Add(lower, lower)), x, V::Zero()));
+    return lower + V::ZeroBelow(one - (lower + lower), x, V::Zero());
   }
 
   // 2 sigmoid(2 x) - 1.
   static Vec Tanh(Vec x) {
-    return V::MultiplyAdd(V::Broadcast(2.0f), Sigmoid(V::Add(x, x)), V::Broadcast(-1.0f));
+    return V::MultiplyAdd(V::Broadcast(2.0f), Sigmoid(x + x), V::Broadcast(-1.0f));
   }
 
   static Vec GeluTanh(Vec x) {
     constexpr float kTwiceRootTwoByPi = 1.5957691216057308f;
-    const Vec cube = V::Multiply(V::Multiply(x, x), x);
+    const Vec cube = x * x * x;
     const Vec inner = V::MultiplyAdd(cube, V::Broadcast(0.044715f), x);
-    return V::Multiply(x, Sigmoid(V::Multiply(inner, V::Broadcast(kTwiceRootTwoByPi))));
+    return x * Sigmoid(inner * V::Broadcast(kTwiceRootTwoByPi));
   }
 
   // x / 2 (1 + erf(x / sqrt 2)). erf(z) / z is a polynomial in u = 1 - 2 (z / 3.6)^2, for |z| <=
@@ -71,9 +71,9 @@ struct Activations {
         0x1.1692bcp-4f, 0x1.8bd07p-5f,  0x1.0b3aa8p-5f, 0x1.5b40dp-6f,  0x1.78c1e8p-7f,
         0x1.2ef8bcp-8f, 0x1.837496p-9f, 0x1.567be2p-9f, 0x1.e6b358p-11f};
     const Vec one = V::Broadcast(1.0f);
-    const Vec scaled = V::Multiply(x, V::Broadcast(-1.0f / (3.6f * 3.6f)));
+    const Vec scaled = x * V::Broadcast(-1.0f / (3.6f * 3.6f));
     const Vec u = V::Max(V::MultiplyAdd(scaled, x, one), V::Broadcast(-1.0f));
-    const Vec square = V::Multiply(u, u);
+    const Vec square = u * u;
     Vec even = V::Broadcast(kCoefficients[12]);
     Vec odd = V::Broadcast(kCoefficients[13]);
 #pragma GCC unroll 8
@@ -82,8 +82,8 @@ struct Activations {
       odd = V::MultiplyAdd(odd, square, V::Broadcast(kCoefficients[i + 1]));
     }
     const Vec slope = V::MultiplyAdd(odd, u, even);
-    const Vec erf = V::Min(V::Multiply(slope, V::Multiply(x, V::Broadcast(0.70710678f))), one);
-    const Vec half = V::Multiply(x, V::Broadcast(0.5f));
+    const Vec erf = V::Min(slope * (x * V::Broadcast(0.70710678f)), one);
+    const Vec half = x * V::Broadcast(0.5f);
     return V::ZeroBelow(V::MultiplyAdd(half, erf, half), x, V::Broadcast(-kEnd));
   }
 };

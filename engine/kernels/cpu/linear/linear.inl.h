@@ -1,4 +1,4 @@
-// The kernel of linear.h, written once over the vectors of simd_*.h and the steps of
+// The kernel of linear.h, written once over the vectors of simd.h and the steps of
 // linear_steps.inl.h.
 #pragma once
 
@@ -137,7 +137,7 @@ class Linear {
         const Vec sum = Steps::Value(sums + (r * kVectors + v) * V::kLanes, columns, rows, row + r);
         Elements<V, Output>::Store(
             static_cast<typename Output::Bits*>(rows.y) + (row + r) * rows.y_stride + column,
-            Activations<V>::Apply(activation, V::Add(sum, bias)), width);
+            Activations<V>::Apply(activation, sum + bias), width);
       }
     }
   }

@@ -1,6 +1,6 @@
 #include "engine/kernels/cpu/cpu_features.h"
 #include "engine/kernels/cpu/linear/linear.inl.h"
-#include "engine/kernels/cpu/simd_avx512.h"
+#include "engine/kernels/cpu/simd.h"
 
 namespace castor::kernels {
 

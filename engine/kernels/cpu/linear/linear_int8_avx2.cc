@@ -3,7 +3,7 @@
 
 #include "engine/kernels/cpu/cpu_features.h"
 #include "engine/kernels/cpu/linear/linear.inl.h"
-#include "engine/kernels/cpu/simd_avx2.h"
+#include "engine/kernels/cpu/simd.h"
 
 namespace castor::kernels {
 namespace {

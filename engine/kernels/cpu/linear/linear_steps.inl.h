@@ -135,7 +135,7 @@ struct Int8Steps {
                    int64_t row) {
     const RowScale& x = rows.x_scales[row];
     const Sum centred = I::Subtract(I::Load(sum), I::Multiply(I::Broadcast(x.zero), columns.sums));
-    return V::Multiply(I::ToFloat(centred), V::Multiply(columns.scales, V::Broadcast(x.scale)));
+    return I::ToFloat(centred) * (columns.scales * V::Broadcast(x.scale));
   }
 
   // 0 is always among the values, so that zeros stay exact.
@@ -146,7 +146,7 @@ struct Int8Steps {
     ForColumns<V>(in, [&](int64_t e, int64_t count) {
       const Vec at = Elements<V, Float32>::Load(x + e, count);
       most = V::Max(at, most);
-      least = V::Max(V::Subtract(V::Zero(), at), least);
+      least = V::Max(V::Zero() - at, least);
     });
     const float low = -Greatest(least), high = Greatest(most);
     const float range = high - low;

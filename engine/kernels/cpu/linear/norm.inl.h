@@ -1,4 +1,4 @@
-// The kernel of norm.h, written once over the vectors of simd_*.h.
+// The kernel of norm.h, written once over the vectors of simd.h.
 #pragma once
 
 #include <cstdint>
@@ -45,32 +45,32 @@ class Norm {
                   const typename E::Bits* residual, typename E::Bits* y) {
     const auto load = [x, residual](int64_t e, int64_t count) {
       const Vec at = Elements<V, E>::Load(x + e, count);
-      return residual == nullptr ? at : V::Add(at, Elements<V, E>::Load(residual + e, count));
+      return residual == nullptr ? at : (at + Elements<V, E>::Load(residual + e, count));
     };
     const float size = static_cast<float>(shape.hidden);
 
     Vec mean = V::Zero();
     if (shape.centered) {
       Vec sum = V::Zero();  // elements that do not exist are zeros
-      ForColumns<V>(shape.hidden, [&](int64_t e, int64_t n) { sum = V::Add(sum, load(e, n)); });
+      ForColumns<V>(shape.hidden, [&](int64_t e, int64_t n) { sum = sum + load(e, n); });
       mean = V::Broadcast(Across(sum, V::kLanes) / size);
     }
 
     Vec whole = V::Zero();
     float rest = 0;
     ForColumns<V>(shape.hidden, [&](int64_t e, int64_t n) {
-      const Vec from = V::Subtract(load(e, n), mean);
+      const Vec from = load(e, n) - mean;
       if (n == V::kLanes) {
         whole = V::MultiplyAdd(from, from, whole);
       } else {
-        rest = Across(V::Multiply(from, from), n);
+        rest = Across(from * from, n);
       }
     });
     const float variance = (Across(whole, V::kLanes) + rest) / size;
     const Vec scale = V::Broadcast(1.0f / __builtin_sqrtf(variance + shape.epsilon));
 
     ForColumns<V>(shape.hidden, [&](int64_t e, int64_t n) {
-      const Vec unit = V::Multiply(V::Subtract(load(e, n), mean), scale);
+      const Vec unit = (load(e, n) - mean) * scale;
       const Vec weight = Elements<V, Float32>::Load(shape.weight + e, n);
       const Vec bias =
           shape.bias == nullptr ? V::Zero() : Elements<V, Float32>::Load(shape.bias + e, n);

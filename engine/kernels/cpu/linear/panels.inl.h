@@ -67,7 +67,7 @@ struct Panels {
           Vec rows[kLanes];
 #pragma GCC unroll 16
           for (int64_t i = 0; i < kLanes; ++i) {
-            rows[i] = V::Multiply(factors, Elements<V, E>::LoadVector(source[i] + e));
+            rows[i] = factors * Elements<V, E>::LoadVector(source[i] + e);
           }
           V::Transpose(rows);
 #pragma GCC unroll 16
@@ -80,9 +80,8 @@ struct Panels {
         const int64_t width = dim - e < kLanes ? dim - e : kLanes;
         Vec rows[kLanes];
         for (int64_t i = 0; i < kLanes; ++i) {
-          rows[i] = source[i] == nullptr
-                        ? V::Zero()
-                        : V::Multiply(factors, Elements<V, E>::Load(source[i] + e, width));
+          rows[i] = source[i] == nullptr ? V::Zero()
+                                         : (factors * Elements<V, E>::Load(source[i] + e, width));
         }
         V::Transpose(rows);
         for (int64_t i = 0; i < width; ++i) {

@@ -1,4 +1,4 @@
-// The kernel of row_parts.h, written once over the vectors of simd_*.h.
+// The kernel of row_parts.h, written once over the vectors of simd.h.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +49,8 @@ class RowParts {
         const Vec y = Elements<V, E>::Load(high + e, n);
         const Vec c = Elements<V, Float32>::Load(cos + e, n);
         const Vec s = Elements<V, Float32>::Load(sin + e, n);
-        Elements<V, E>::Store(low + e, V::Subtract(V::Multiply(x, c), V::Multiply(y, s)), n);
-        Elements<V, E>::Store(high + e, V::MultiplyAdd(y, c, V::Multiply(x, s)), n);
+        Elements<V, E>::Store(low + e, x * c - y * s, n);
+        Elements<V, E>::Store(high + e, V::MultiplyAdd(y, c, x * s), n);
       });
     }
   }
@@ -60,8 +60,7 @@ class RowParts {
     auto* const to = static_cast<typename E::Bits*>(y);
     const auto* const from = static_cast<const typename E::Bits*>(x);
     ForColumns<V>(count, [&](int64_t e, int64_t n) {
-      const Vec product =
-          V::Multiply(Elements<V, E>::Load(to + e, n), Elements<V, E>::Load(from + e, n));
+      const Vec product = Elements<V, E>::Load(to + e, n) * Elements<V, E>::Load(from + e, n);
       Elements<V, E>::Store(to + e, product, n);
     });
   }
