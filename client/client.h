@@ -8,7 +8,7 @@
 //   if (!response.ok()) std::cerr << response.error().ToString();
 //
 // Calls block until the answer, an error or the deadline. Only UNAVAILABLE is retried, within the
-// deadline (client/retry.h); if that is of no use, the error is the first one. An Attend with an
+// deadline (Backoff); if that is of no use, the error is the first one. An Attend with an
 // `output` in shared memory is retried only if the server cannot have taken it in: before there is
 // a connection, and when the server says that it drains. After any other error without a `reason`
 // the answer may still be written into that range: do not use it again, but unregister the region
@@ -23,12 +23,14 @@
 #pragma once
 
 #include <grpcpp/channel.h>
+#include <grpcpp/support/status_code_enum.h>
 
 #include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "castor/v1/attention.grpc.pb.h"
 #include "castor/v1/encoder.grpc.pb.h"
@@ -37,12 +39,43 @@
 #include "castor/v1/shared_memory.grpc.pb.h"
 #include "client/credentials.h"
 #include "client/error.h"
-#include "client/retry.h"
 #include "client/shared_memory.h"
 #include "client/stream.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 
 namespace castor::client {
+
+// When a failed call is tried again. Pure: no clock, no randomness of its own.
+//
+// Only UNAVAILABLE is: the server starts, drains or cannot be reached. It does not mean that
+// nothing was done, since a connection can break after the request was taken in. The client decides
+// which calls may be repeated all the same (client/client.cc). Overload is not retried, since that
+// would add to it: RESOURCE_EXHAUSTED carries a hint for the caller, who knows whether the work is
+// still worth doing.
+struct RetryPolicy {
+  int max_attempts = 5;  // the first one included; 1 turns retries off
+  std::chrono::milliseconds initial_backoff{100};
+  std::chrono::milliseconds max_backoff{2000};
+  double multiplier = 2;
+};
+
+// What ended an attempt.
+struct Failure {
+  grpc::StatusCode code = grpc::StatusCode::UNKNOWN;
+  // The trailer grpc-retry-pushback-ms: the delay that the server asks for, which replaces the
+  // backoff. Negative or unreadable means "never again".
+  std::optional<std::string_view> pushback = std::nullopt;
+  // RetryInfo.retry_delay: the minimum wait, used if there is no pushback.
+  std::optional<std::chrono::milliseconds> retry_after = std::nullopt;
+};
+
+// The wait before the next attempt, or nullopt to give up. `attempts` were made, the last of which
+// ended in `failure`; `remaining` is the time to the call's deadline, within which the next attempt
+// must begin; `random` in [0, 1) spreads the retries of clients that failed together.
+std::optional<std::chrono::milliseconds> DelayBeforeRetry(const RetryPolicy& policy, int attempts,
+                                                          const Failure& failure,
+                                                          std::chrono::milliseconds remaining,
+                                                          double random);
 
 struct ClientOptions {
   // Any gRPC target, such as dns:///castor:50051. With shared memory: one server on this machine.

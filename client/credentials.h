@@ -5,6 +5,7 @@
 #include <chrono>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -52,5 +53,12 @@ class TokenSource {
   std::string header_;  // guarded by mu_, as is
   Time read_{};         // when it was; zero: never
 };
+
+// What a gRPC target says of where it leads.
+
+// Whether every address it names is on this machine: a Unix socket, localhost, a loopback address,
+// 0.0.0.0 or ::, or an interface's own. A name that a resolver would have to be asked for counts as
+// another machine.
+bool IsOnThisMachine(std::string_view target);
 
 }  // namespace castor::client

@@ -101,38 +101,26 @@ client::ClientOptions CommonFlags::options() const {
 }
 
 void AddCommonFlags(CLI::App* command, CommonFlags* flags, bool npy) {
-  command->add_option("--server", flags->server, "Address of the server, or any gRPC target")
+  AddOption(command, "Connection", "--server", &flags->server, "HOST:PORT",
+            "Address of the server, or any gRPC target", Target())
       ->envname("CASTOR_SERVER")
-      ->type_name("HOST:PORT")
-      ->check(Target())
-      ->capture_default_str()
-      ->group("Connection");
-  command
-      ->add_option("--timeout", flags->timeout_seconds,
-                   "Deadline of a call including its retries, in seconds")
-      ->type_name("SECONDS")
-      ->transform(Number(0.001, 86400.0))
-      ->capture_default_str()
-      ->group("Connection");
+      ->capture_default_str();
+  AddOption(command, "Connection", "--timeout", &flags->timeout_seconds, "SECONDS",
+            "Deadline of a call including its retries, in seconds", Number(0.001, 86400.0))
+      ->capture_default_str();
   AddSecurityFlags(command, &flags->security, "Connection");
-  CLI::Option* file = command
-                          ->add_option("-f,--file", flags->file,
-                                       "Write the output to this file instead of standard output")
-                          ->type_name("FILE")
-                          ->check(FileName())
-                          ->group("Output");
+  CLI::Option* file =
+      AddOption(command, "Output", "-f,--file", &flags->file, "FILE",
+                "Write the output to this file instead of standard output", FileName());
   const std::vector<std::string> formats = npy ? std::vector<std::string>{"table", "json", "npy"}
                                                : std::vector<std::string>{"table", "json"};
   CLI::Option* output =
-      command
-          ->add_option("-o,--output", flags->output,
-                       npy ? "table, json or npy (npy needs --file; default: by the extension of "
-                             "--file, else table)"
-                           : "table or json (default: by the extension of --file, else table)")
-          ->type_name("FORMAT")
-          ->check(CLI::IsMember(formats).description(""))
-          ->capture_default_str()
-          ->group("Output");
+      AddOption(command, "Output", "-o,--output", &flags->output, "FORMAT",
+                npy ? "table, json or npy (npy needs --file; default: by the extension of "
+                      "--file, else table)"
+                    : "table or json (default: by the extension of --file, else table)",
+                CLI::IsMember(formats).description(""))
+          ->capture_default_str();
   command->callback([=] { SettleFormat(*output, *file, npy, flags); });
 }
 

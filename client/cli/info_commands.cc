@@ -209,14 +209,10 @@ Runner AddHealthCommand(CLI::App* command) {
                    "(default: the whole server)")
       ->type_name("NAME")
       ->check(Utf8());
-  command
-      ->add_option(
-          "--wait", *wait,
-          "Keep asking until it is serving, for at most this long: 30s, 500ms, 2m, or seconds")
-      ->type_name("TIME")
-      ->transform(Seconds(0.001, 86400))
-      ->default_str("")
-      ->group("Connection");
+  AddOption(command, "Connection", "--wait", wait, "TIME",
+            "Keep asking until it is serving, for at most this long: 30s, 500ms, 2m, or seconds",
+            Seconds(0.001, 86400))
+      ->default_str("");
   AddCommonFlags(command, flags.get(), false);
   command->footer("Example:\n  castor health readiness\n  castor health --wait 30s\n");
   return [=] { return RunHealth(*flags, *service, *wait); };

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "client/cli/text.h"
+#include "client/cli/report.h"
 
 namespace castor::cli {
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <initializer_list>
-#include <utility>
 
 #include "client/cli/command.h"
 #include "client/cli/values.h"
@@ -30,11 +29,7 @@ void SecurityFlags::SetOn(client::ClientOptions* options) const {
 void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, const std::string& group) {
   const auto add = [&](const char* name, std::string* value, const char* help, const char* variable,
                        const char* type) {
-    command->add_option(name, *value, help)
-        ->envname(variable)
-        ->type_name(type)
-        ->check(FileName())
-        ->group(group);
+    AddOption(command, group, name, value, type, help, FileName())->envname(variable);
   };
   command->add_flag("--tls", flags->tls, "Use TLS; implied by the four flags below")
       ->envname("CASTOR_TLS")

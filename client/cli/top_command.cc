@@ -91,25 +91,18 @@ int RunTop(TopFlags flags) {
 
 Runner AddTopCommand(CLI::App* command) {
   auto flags = std::make_shared<TopFlags>();
-  command
-      ->add_option("--metrics", flags->metrics,
-                   "Address of a server's /metrics: HOST:PORT, or a URL. For a name with several "
-                   "addresses, such as a headless Service, all are shown. Repeatable")
-      ->type_name("HOST:PORT")
+  AddOption(command, "Connection", "--metrics", &flags->metrics, "HOST:PORT",
+            "Address of a server's /metrics: HOST:PORT, or a URL. For a name with several "
+            "addresses, such as a headless Service, all are shown. Repeatable",
+            Name())
       ->take_all()
-      ->check(Name())
-      ->capture_default_str()
-      ->group("Connection");
+      ->capture_default_str();
   AddSecurityFlags(command, &flags->security, "Connection");
-  command->add_option("--interval", flags->interval, "Between readings: 1s, 500ms, 2m, or seconds")
-      ->type_name("TIME")
-      ->transform(Seconds(0.1, 3600.0))
-      ->capture_default_str()
-      ->group("Output");
-  command->add_option("--sort", flags->sort, "By name, requests, p99 or errors")
-      ->type_name("NAME")
-      ->transform(CLI::CheckedTransformer(kSorts).description(""))
-      ->group("Output");
+  AddOption(command, "Output", "--interval", &flags->interval, "TIME",
+            "Between readings: 1s, 500ms, 2m, or seconds", Seconds(0.1, 3600.0))
+      ->capture_default_str();
+  AddOption(command, "Output", "--sort", &flags->sort, "NAME", "By name, requests, p99 or errors",
+            CLI::CheckedTransformer(kSorts).description(""));
   command
       ->add_flag("--once", flags->once,
                  "Print one frame as text, of one interval, and end, as where there is no terminal")

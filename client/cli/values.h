@@ -38,6 +38,15 @@ CLI::Validator Name();
 // The name of a file, in whatever bytes.
 CLI::Validator FileName();
 
+// Declares an option: the name of its type and the group are those of the help; `check` may also
+// transform.
+template <typename T>
+CLI::Option* AddOption(CLI::App* command, const std::string& group, const std::string& flags,
+                       T* value, const std::string& type, const std::string& help,
+                       const CLI::Validator& check) {
+  return command->add_option(flags, *value, help)->type_name(type)->transform(check)->group(group);
+}
+
 using client::FindInvalidUtf8;
 
 }  // namespace castor::cli

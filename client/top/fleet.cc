@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "client/cli/security_flags.h"
-#include "client/target.h"
+#include "client/credentials.h"
 
 namespace castor::top {
 namespace {

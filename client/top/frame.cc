@@ -1,13 +1,11 @@
 #include "client/top/frame.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <string_view>
 #include <utility>
 
 #include "client/cli/report.h"
-#include "client/cli/text.h"
 
 namespace castor::top {
 namespace {

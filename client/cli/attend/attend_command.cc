@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "client/cli/attend/attend_problem.h"
-#include "client/cli/attend/attend_shared.h"
 #include "client/cli/attend/exact_check.h"
 #include "client/cli/attend/kernel_flags.h"
 #include "client/cli/command.h"
@@ -283,47 +282,33 @@ void AddScoreFlags(CLI::App* command, AttendFlags* flags) {
   constexpr int64_t kFar = int64_t{1} << 40;
   const auto list = [&](const char* flag, std::vector<int64_t>* values, const char* help,
                         int64_t least, const char* type) {
-    return command->add_option(flag, *values, help)
-        ->type_name(type)
+    return AddOption(command, group, flag, values, type, help, Number(least, kFar))
         ->delimiter(',')
-        ->allow_extra_args(false)
-        ->transform(Number(least, kFar))
-        ->group(group);
+        ->allow_extra_args(false);
   };
   list("--window", &flags->window,
        "A query sees the keys from L positions before it to R after it; -1: without bound", -1,
        "L,R")
       ->expected(2);
-  command
-      ->add_option("--always-visible", flags->always_visible,
-                   "Keys at positions below N are never too far to the left for --window")
-      ->type_name("N")
-      ->transform(Number(int64_t{0}, kFar))
-      ->group(group);
+  AddOption(command, group, "--always-visible", &flags->always_visible, "N",
+            "Keys at positions below N are never too far to the left for --window",
+            Number(int64_t{0}, kFar));
   list("--query-position", &flags->query_position,
        "Position of each sequence's first query (default: its keys less its queries)", -kFar,
        "N,N,...");
   list("--key-position", &flags->key_position, "Position of each sequence's first key (default: 0)",
        -kFar, "N,N,...");
-  command
-      ->add_option("--alibi", flags->alibi,
-                   "Each head's slope: scores lose it times the distance of query and key")
-      ->type_name("X,X,...")
+  AddOption(command, group, "--alibi", &flags->alibi, "X,X,...",
+            "Each head's slope: scores lose it times the distance of query and key",
+            Number(-1e30, 1e30))
       ->delimiter(',')
-      ->allow_extra_args(false)
-      ->transform(Number(-1e30, 1e30))
-      ->group(group);
-  command->add_option("--softcap", flags->softcap, "Scores s become X tanh(s / X), before biases")
-      ->type_name("X")
-      ->transform(Number(std::numeric_limits<double>::min(), 1e30))
-      ->group(group);
-  command
-      ->add_option(
-          "--key-bias", flags->key_bias,
-          "Added to each key's scores, [tokens] or [tokens, kv_heads] of <f4; -inf hides it")
-      ->type_name("FILE.npy")
-      ->check(FileName())
-      ->group(group);
+      ->allow_extra_args(false);
+  AddOption(command, group, "--softcap", &flags->softcap, "X",
+            "Scores s become X tanh(s / X), before biases",
+            Number(std::numeric_limits<double>::min(), 1e30));
+  AddOption(command, group, "--key-bias", &flags->key_bias, "FILE.npy",
+            "Added to each key's scores, [tokens] or [tokens, kv_heads] of <f4; -inf hides it",
+            FileName());
 }
 
 }  // namespace
@@ -333,23 +318,15 @@ Runner AddAttendCommand(CLI::App* command) {
   AddProblemFlags(command, &flags->problem);
   AddKernelFlag(command, &flags->kernel);
   const std::string group = "Request";
-  command->add_option("--scale", flags->scale, "Softmax scale (default: 1 / sqrt(head_dim))")
-      ->type_name("X")
-      ->transform(Number(-kGreatest, kGreatest))
-      ->default_str("")
-      ->group(group);
-  command->add_option("--priority", flags->priority, "low, normal or high")
-      ->type_name("NAME")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"low", "normal", "high"}).description(""))
-      ->group(group);
-  command
-      ->add_option(
-          "--fidelity-rows", flags->fidelity_rows,
-          "Have the server measure an approximation's error on N rows per sequence, 0 to 1024")
-      ->type_name("N")
-      ->transform(Number(0, 1024))
-      ->group(group);
+  AddOption(command, group, "--scale", &flags->scale, "X",
+            "Softmax scale (default: 1 / sqrt(head_dim))", Number(-kGreatest, kGreatest))
+      ->default_str("");
+  AddOption(command, group, "--priority", &flags->priority, "NAME", "low, normal or high",
+            CLI::IsMember({"low", "normal", "high"}).description(""))
+      ->capture_default_str();
+  AddOption(command, group, "--fidelity-rows", &flags->fidelity_rows, "N",
+            "Have the server measure an approximation's error on N rows per sequence, 0 to 1024",
+            Number(0, 1024));
   command->add_flag("--check-finite", flags->check_finite, "Refuse NaN and Inf")->group(group);
   command
       ->add_option("--log-sum-exp", flags->log_sum_exp_file,
@@ -364,10 +341,8 @@ Runner AddAttendCommand(CLI::App* command) {
                  "Exchange tensors through shared memory with a server on this machine that was "
                  "started with --shared-memory")
       ->group(group);
-  command->add_option("--request-id", flags->request_id, "Id for the server's log and the answer")
-      ->type_name("TEXT")
-      ->check(Utf8())
-      ->group(group);
+  AddOption(command, group, "--request-id", &flags->request_id, "TEXT",
+            "Id for the server's log and the answer", Utf8());
   auto* no_check =
       command->add_flag("--no-check", flags->no_check, "Do not check the answer")->group("Check");
   command
@@ -376,14 +351,11 @@ Runner AddAttendCommand(CLI::App* command) {
                  "as a second allows. Default for random problems")
       ->excludes(no_check)
       ->group("Check");
-  command
-      ->add_option("--tolerance", flags->tolerance,
-                   "Largest relative error that passes (default: 1e-5 for float32, 2e-3 for "
-                   "float16, 1.5e-2 for bfloat16; not for approximate kernels)")
-      ->type_name("X")
-      ->transform(Number(std::numeric_limits<double>::min(), kGreatest))
-      ->excludes(no_check)
-      ->group("Check");
+  AddOption(command, "Check", "--tolerance", &flags->tolerance, "X",
+            "Largest relative error that passes (default: 1e-5 for float32, 2e-3 for "
+            "float16, 1.5e-2 for bfloat16; not for approximate kernels)",
+            Number(std::numeric_limits<double>::min(), kGreatest))
+      ->excludes(no_check);
   AddCommonFlags(command, &flags->common, true);
   command->footer(
       "Examples:\n"

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstring>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "client/cli/command.h"
 #include "client/cli/report.h"
@@ -89,33 +92,24 @@ void AddProblemFlags(CLI::App* command, ProblemFlags* flags) {
       ->allow_extra_args(false)
       ->transform(Number(int64_t{1}, int64_t{1} << 40))
       ->group(random);
-  command
-      ->add_option("--key-lengths", flags->key_lengths,
-                   "Keys of each sequence (default: --lengths)")
-      ->type_name("N,N,...")
+  AddOption(command, random, "--key-lengths", &flags->key_lengths, "N,N,...",
+            "Keys of each sequence (default: --lengths)", Number(int64_t{1}, int64_t{1} << 40))
       ->delimiter(',')
-      ->allow_extra_args(false)
-      ->transform(Number(int64_t{1}, int64_t{1} << 40))
-      ->group(random);
+      ->allow_extra_args(false);
   std::vector<CLI::Option*> drawn;  // what files bring themselves
   auto number = [&](const char* flag, int64_t* value, const char* help, const char* default_text) {
-    drawn.push_back(command->add_option(flag, *value, help)
-                        ->type_name("N")
-                        ->default_str(default_text)
-                        ->transform(Number(int64_t{1}, int64_t{1} << 24))
-                        ->group(random));
+    drawn.push_back(
+        AddOption(command, random, flag, value, "N", help, Number(int64_t{1}, int64_t{1} << 24))
+            ->default_str(default_text));
   };
   number("--heads", &flags->heads, "Heads", "8");
   number("--kv-heads", &flags->kv_heads,
          "Heads of key and value, each for as many neighbouring heads (default: --heads)", "");
   number("--head-dim", &flags->head_dim, "Dimensions of query and key per head", "64");
-  command
-      ->add_option("--value-dim", flags->value_dim,
-                   "Dimensions of value per head (default: --head-dim)")
-      ->type_name("N")
-      ->default_str("")
-      ->transform(Number(int64_t{1}, int64_t{1} << 24))
-      ->group(random);
+  AddOption(command, random, "--value-dim", &flags->value_dim, "N",
+            "Dimensions of value per head (default: --head-dim)",
+            Number(int64_t{1}, int64_t{1} << 24))
+      ->default_str("");
   command
       ->add_flag("--value-is-key-prefix", flags->value_is_key_prefix,
                  "Send no values: they are the first --value-dim elements of the keys")
@@ -125,39 +119,28 @@ void AddProblemFlags(CLI::App* command, ProblemFlags* flags) {
          "16");
   auto name = [&](const char* flag, std::string* value, const char* help,
                   std::vector<std::string> names) {
-    drawn.push_back(command->add_option(flag, *value, help)
-                        ->type_name("NAME")
-                        ->capture_default_str()
-                        ->check(CLI::IsMember(std::move(names)).description(""))
-                        ->group(random));
+    drawn.push_back(AddOption(command, random, flag, value, "NAME", help,
+                              CLI::IsMember(std::move(names)).description(""))
+                        ->capture_default_str());
   };
   name("--dtype", &flags->dtype, "float32, float16 or bfloat16",
        {"float32", "float16", "bfloat16"});
   name("--inputs", &flags->inputs,
        "gaussian, or structured (around a few centres, like trained keys)",
        {"gaussian", "structured"});
-  drawn.push_back(command->add_option("--seed", flags->seed, "Seed of the random tensors")
-                      ->type_name("N")
-                      ->transform(Number(uint64_t{0}, UINT64_MAX))
-                      ->capture_default_str()
-                      ->group(random));
+  drawn.push_back(AddOption(command, random, "--seed", &flags->seed, "N",
+                            "Seed of the random tensors", Number(uint64_t{0}, UINT64_MAX))
+                      ->capture_default_str());
 
   CLI::Option* query =
-      command
-          ->add_option("--query", flags->query,
-                       "[tokens, heads, head_dim] with --lengths, or [batch, tokens, heads, "
-                       "head_dim]; <f4, <f2, or <u2 for the bits of bfloat16")
-          ->type_name("FILE.npy")
-          ->check(FileName())
-          ->group(files);
-  CLI::Option* key = command->add_option("--key", flags->key, "The keys, likewise")
-                         ->type_name("FILE.npy")
-                         ->check(FileName())
-                         ->group(files);
-  CLI::Option* value = command->add_option("--value", flags->value, "The values, likewise")
-                           ->type_name("FILE.npy")
-                           ->check(FileName())
-                           ->group(files);
+      AddOption(command, files, "--query", &flags->query, "FILE.npy",
+                "[tokens, heads, head_dim] with --lengths, or [batch, tokens, heads, "
+                "head_dim]; <f4, <f2, or <u2 for the bits of bfloat16",
+                FileName());
+  CLI::Option* key =
+      AddOption(command, files, "--key", &flags->key, "FILE.npy", "The keys, likewise", FileName());
+  CLI::Option* value = AddOption(command, files, "--value", &flags->value, "FILE.npy",
+                                 "The values, likewise", FileName());
   query->needs(key);
   for (CLI::Option* option : drawn) option->excludes(query);
   key->needs(query);
@@ -223,6 +206,70 @@ void DrawCastInputs(const ProblemFlags& flags, bool shared_memory, v1::AttendReq
     std::generate(gate.begin(), gate.end(), [&] { return normal(generator); });
     *cast.mutable_gate() = client::MakeTensor(gate, {static_cast<int64_t>(gate.size())});
   }
+}
+
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+size_t AlignUp(size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
+
+std::vector<v1::Tensor*> TensorsOf(v1::AttendRequest& request) {
+  std::vector<v1::Tensor*> tensors = {request.mutable_query(), request.mutable_key()};
+  if (!request.value_is_key_prefix()) tensors.push_back(request.mutable_value());
+  if (request.has_cast()) {
+    v1::Cast& cast = *request.mutable_cast();
+    if (cast.has_surrogate_tokens()) tensors.push_back(cast.mutable_surrogate_tokens());
+    if (cast.has_gate()) tensors.push_back(cast.mutable_gate());
+  }
+  if (request.has_key_bias()) tensors.push_back(request.mutable_key_bias());
+  return tensors;
+}
+
+// The query's shape with the values' dimension. For shapes that make no sense the size is
+// arbitrary: the server refuses them anyway.
+size_t OutputBytes(const v1::AttendRequest& request) {
+  std::vector<int64_t> shape = client::ShapeOf(request.query());
+  const auto& value = request.value().shape();
+  if (shape.empty() || (value.empty() && !request.value_is_key_prefix())) return 0;
+  shape.back() = request.value_is_key_prefix() ? request.value_dim() : *value.rbegin();
+  return static_cast<size_t>(client::NumElements(shape).value_or(0)) *
+         client::SizeOf(request.query().dtype());
+}
+
+client::SharedMemory Create(v1::AttendRequest& request, const std::string& key_prefix) {
+  size_t size = AlignUp(OutputBytes(request));
+  for (const v1::Tensor* tensor : TensorsOf(request)) size += AlignUp(tensor->raw().size());
+  auto memory = client::SharedMemory::Create(size, key_prefix);
+  if (!memory.ok()) throw UsageError(std::string(memory.status().message()));
+  return *std::move(memory);
+}
+
+}  // namespace
+
+client::Result<std::string> SharedKeyPrefix(client::Client& client) {
+  auto info = client.GetServerInfo();
+  if (!info.ok()) return info.error();
+  const std::string& prefix = info->limits().shared_memory_key_prefix();
+  return prefix.empty() ? "/" : prefix;  // servers before this field take any key
+}
+
+SharedProblem::SharedProblem(const v1::AttendRequest& request, const std::string& key_prefix)
+    : request_(request), memory_(Create(request_, key_prefix)) {
+  size_t offset = 0;
+  for (v1::Tensor* tensor : TensorsOf(request_)) {
+    const std::string raw = std::move(*tensor->mutable_raw());
+    if (!raw.empty()) std::memcpy(memory_.data() + offset, raw.data(), raw.size());
+    *tensor->mutable_shared_memory() = memory_.Ref(offset, raw.size());
+    offset += AlignUp(raw.size());
+  }
+  *request_.mutable_output() = memory_.Ref(offset, OutputBytes(request_));
+}
+
+void SharedProblem::TakeOutput(v1::AttendResponse* response) const {
+  const v1::SharedMemoryRef& ref = request_.output();
+  response->mutable_output()->set_raw(memory_.data() + ref.offset(),
+                                      static_cast<size_t>(ref.size()));
 }
 
 }  // namespace castor::cli

@@ -179,16 +179,14 @@ void AddKernelFlag(CLI::App* command, std::string* kernel) {
       help += (k == 0 ? " " : ", ") + HelpOf(*type.field(k));
     }
   }
-  command->add_option("--kernel", *kernel, help)
-      ->type_name("KERNEL")
-      ->check(CLI::Validator(
-          [](std::string& text) -> std::string {
-            if (text.empty()) return "must not be empty";
-            CheckKernel(text);
-            return "";
-          },
-          ""))
-      ->group("Kernel");
+  AddOption(command, "Kernel", "--kernel", kernel, "KERNEL", help,
+            CLI::Validator(
+                [](std::string& text) -> std::string {
+                  if (text.empty()) return "must not be empty";
+                  CheckKernel(text);
+                  return "";
+                },
+                ""));
 }
 
 void CheckKernel(const std::string& kernel) {

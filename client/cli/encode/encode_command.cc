@@ -127,68 +127,42 @@ Runner AddEncodeCommand(CLI::App* command) {
   auto flags = std::make_shared<EncodeFlags>();
   AddInputFlags(command, &flags->input);
   const std::string group = "Model and output rows";
-  command->add_option("--model", flags->model, "The model (default: the server's only one)")
-      ->type_name("NAME")
-      ->check(Name())
-      ->group(group);
-  command
-      ->add_option("--pooling", flags->pooling,
-                   "mean, cls, last, max, weighted-mean or mean-sqrt-length (default: the "
-                   "model's own)")
-      ->type_name("NAME")
-      ->check(CLI::IsMember(kPoolings).description(""))
-      ->group(group);
+  AddOption(command, group, "--model", &flags->model, "NAME",
+            "The model (default: the server's only one)", Name());
+  AddOption(command, group, "--pooling", &flags->pooling, "NAME",
+            "mean, cls, last, max, weighted-mean or mean-sqrt-length (default: the "
+            "model's own)",
+            CLI::IsMember(kPoolings).description(""));
   auto* normalize =
       command->add_flag("--normalize", flags->normalize, "Normalize rows to unit length")
           ->group(group);
   command->add_flag("--no-normalize", flags->no_normalize, "Leave rows as they are")
       ->excludes(normalize)
       ->group(group);
-  command
-      ->add_option("--output-kind", flags->output_kind,
-                   "pooled, token-embeddings, logits, scores or sparse (default: the "
-                   "model's own). If scores tie at 1, rank by logits")
-      ->type_name("NAME")
-      ->check(CLI::IsMember(kOutputs).description(""))
-      ->group(group);
+  AddOption(command, group, "--output-kind", &flags->output_kind, "NAME",
+            "pooled, token-embeddings, logits, scores or sparse (default: the "
+            "model's own). If scores tie at 1, rank by logits",
+            CLI::IsMember(kOutputs).description(""));
   CLI::Option* prompt =
-      command
-          ->add_option("--prompt", flags->prompt,
-                       "Put the model's prompt of this name before every text ('castor models "
-                       "--output json' lists them; default: the model's default prompt)")
-          ->type_name("NAME")
-          ->check(Utf8())
-          ->group(group);
-  CLI::Option* prompt_text =
-      command->add_option("--prompt-text", flags->prompt_text, "Put this before every text instead")
-          ->type_name("TEXT")
-          ->check(Utf8())
-          ->excludes(prompt)
-          ->group(group);
+      AddOption(command, group, "--prompt", &flags->prompt, "NAME",
+                "Put the model's prompt of this name before every text ('castor models "
+                "--output json' lists them; default: the model's default prompt)",
+                Utf8());
+  CLI::Option* prompt_text = AddOption(command, group, "--prompt-text", &flags->prompt_text, "TEXT",
+                                       "Put this before every text instead", Utf8())
+                                 ->excludes(prompt);
   command->add_flag("--no-prompt", flags->no_prompt, "Put no prompt before the texts")
       ->excludes(prompt)
       ->excludes(prompt_text)
       ->group(group);
-  command
-      ->add_option("--dimensions", flags->dimensions,
-                   "Keep only the first N dimensions of each row")
-      ->type_name("N")
-      ->transform(Number(1, INT32_MAX))
-      ->group(group);
-  command
-      ->add_option("--max-tokens", flags->max_tokens,
-                   "Maximum tokens per text (default: the model's maximum)")
-      ->type_name("N")
-      ->transform(Number(1, INT32_MAX))
-      ->group(group);
+  AddOption(command, group, "--dimensions", &flags->dimensions, "N",
+            "Keep only the first N dimensions of each row", Number(1, INT32_MAX));
+  AddOption(command, group, "--max-tokens", &flags->max_tokens, "N",
+            "Maximum tokens per text (default: the model's maximum)", Number(1, INT32_MAX));
   CLI::Option* side =
-      command
-          ->add_option(
-              "--truncation-side", flags->truncation_side,
-              "left or right: the side where long texts are cut (default: the model's own)")
-          ->type_name("SIDE")
-          ->check(CLI::IsMember(kSides).description(""))
-          ->group(group);
+      AddOption(command, group, "--truncation-side", &flags->truncation_side, "SIDE",
+                "left or right: the side where long texts are cut (default: the model's own)",
+                CLI::IsMember(kSides).description(""));
   command->add_flag("--no-truncate", flags->no_truncate, "Refuse texts that are too long")
       ->excludes(side)
       ->group(group);

@@ -91,23 +91,16 @@ void AddInputFlags(CLI::App* command, InputFlags* flags) {
                            ->type_name("TEXT")
                            ->check(Utf8());
   CLI::Option* file =
-      command
-          ->add_option("--text-file", flags->text_file,
-                       "Read texts from this file, one per line; - is standard input")
-          ->type_name("FILE")
-          ->check(FileName())
-          ->excludes(texts)
-          ->group(group);
+      AddOption(command, group, "--text-file", &flags->text_file, "FILE",
+                "Read texts from this file, one per line; - is standard input", FileName())
+          ->excludes(texts);
   CLI::Option* document =
-      command
-          ->add_option("--document", flags->document,
-                       "Read this file as one text and return a row for each line, computed in the "
-                       "context of the whole; - is standard input")
-          ->type_name("FILE")
-          ->check(FileName())
+      AddOption(command, group, "--document", &flags->document, "FILE",
+                "Read this file as one text and return a row for each line, computed in the "
+                "context of the whole; - is standard input",
+                FileName())
           ->excludes(texts)
-          ->excludes(file)
-          ->group(group);
+          ->excludes(file);
   CLI::Option* ids = command
                          ->add_option("--ids", flags->ids,
                                       "Token ids of one sequence, special tokens included: '101 "
@@ -118,46 +111,34 @@ void AddInputFlags(CLI::App* command, InputFlags* flags) {
                          ->excludes(file)
                          ->excludes(document)
                          ->group(group);
-  CLI::Option* embeddings =
-      command->add_option("--embeddings", flags->embeddings, "Word embeddings [tokens, hidden]")
-          ->type_name("FILE.npy")
-          ->check(FileName())
-          ->excludes(texts)
-          ->excludes(file)
-          ->excludes(document)
-          ->excludes(ids)
-          ->group(group);
-  command->add_option("--lengths", flags->lengths, "Tokens of each sequence of --embeddings")
-      ->type_name("N,N,...")
+  CLI::Option* embeddings = AddOption(command, group, "--embeddings", &flags->embeddings,
+                                      "FILE.npy", "Word embeddings [tokens, hidden]", FileName())
+                                ->excludes(texts)
+                                ->excludes(file)
+                                ->excludes(document)
+                                ->excludes(ids);
+  AddOption(command, group, "--lengths", &flags->lengths, "N,N,...",
+            "Tokens of each sequence of --embeddings", Number(int64_t{1}, int64_t{1} << 40))
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->transform(Number(int64_t{1}, int64_t{1} << 40))
-      ->needs(embeddings)
-      ->group(group);
-  command
-      ->add_option("--pair", flags->pairs,
-                   "Second text of a pair; once per text, in the same order")
-      ->type_name("TEXT")
-      ->check(Utf8())
+      ->needs(embeddings);
+  AddOption(command, group, "--pair", &flags->pairs, "TEXT",
+            "Second text of a pair; once per text, in the same order", Utf8())
       ->allow_extra_args(false)
       ->excludes(document)
       ->excludes(ids)
-      ->excludes(embeddings)
-      ->group(group);
+      ->excludes(embeddings);
   command
       ->add_flag("--allow-special-tokens", flags->allow_special_tokens,
                  "Let markers such as [SEP] in the texts act as special tokens")
       ->excludes(ids)
       ->excludes(embeddings)
       ->group(group);
-  command->add_option("--batch", flags->batch, "Texts per request")
-      ->type_name("N")
-      ->transform(Number(1, 4096))
+  AddOption(command, group, "--batch", &flags->batch, "N", "Texts per request", Number(1, 4096))
       ->capture_default_str()
       ->excludes(document)
       ->excludes(ids)
-      ->excludes(embeddings)
-      ->group(group);
+      ->excludes(embeddings);
   AddSpanFlags(command, &flags->spans)->excludes(document);
 }
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "castor/v1/encoder.pb.h"
-#include "client/cli/encode/encode_spans.h"
+#include "client/cli/encode/encode_output.h"
 #include "client/file.h"
 
 namespace castor::cli {

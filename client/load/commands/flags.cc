@@ -4,13 +4,14 @@
 #include <charconv>
 #include <stdexcept>
 
+#include "client/cli/attend/kernel_flags.h"
 #include "client/cli/command.h"
 #include "client/cli/values.h"
 #include "client/file.h"
-#include "client/load/report/html.h"
+#include "client/load/report/report.h"
 #include "client/load/results/run_json.h"
 #include "client/load/workload/parse.h"
-#include "client/load/workload/units.h"
+#include "client/load/workload/toml_table.h"
 
 namespace castor::load {
 namespace {
@@ -184,24 +185,16 @@ Rules TrafficFlags::MakeRules() const {
 void AddTrafficFlags(CLI::App* command, TrafficFlags* flags, bool searching) {
   const auto text = [command](const char* name, std::string* value, const char* help,
                               const char* type, const std::string& group) {
-    return command->add_option(name, *value, help)
-        ->type_name(type)
-        ->check(cli::Name())
-        ->group(group);
+    return cli::AddOption(command, group, name, value, type, help, cli::Name());
   };
   const auto whole = [command](const char* name, int64_t* value, const char* help, int64_t least,
                                int64_t most, const std::string& group) {
-    return command->add_option(name, *value, help)
-        ->type_name("N")
-        ->transform(cli::Number(least, most))
-        ->group(group);
+    return cli::AddOption(command, group, name, value, "N", help, cli::Number(least, most));
   };
   const auto one_of = [command](const char* name, std::string* value, const char* help,
                                 std::vector<std::string> names, const std::string& group) {
-    return command->add_option(name, *value, help)
-        ->type_name("NAME")
-        ->check(CLI::IsMember(std::move(names)).description(""))
-        ->group(group);
+    return cli::AddOption(command, group, name, value, "NAME", help,
+                          CLI::IsMember(std::move(names)).description(""));
   };
 
   const std::string what = "What is sent: a workload, or one class";
@@ -251,10 +244,8 @@ void AddTrafficFlags(CLI::App* command, TrafficFlags* flags, bool searching) {
                    : std::vector<std::string>{"poisson", "constant", "closed"},
          when);
   if (!searching) {
-    command->add_option("-r,--rate", flags->rate, "Requests per second")
-        ->type_name("X")
-        ->transform(cli::Number(0.001, 1e7))
-        ->group(when);
+    cli::AddOption(command, when, "-r,--rate", &flags->rate, "X", "Requests per second",
+                   cli::Number(0.001, 1e7));
     whole("--callers", &flags->callers, "closed: callers that wait for their answers", 1, 1 << 20,
           when);
     text("--think-time", &flags->think_time, "closed: callers' pause after an answer", "TIME",
@@ -272,46 +263,33 @@ void AddTrafficFlags(CLI::App* command, TrafficFlags* flags, bool searching) {
        "TIME", when);
   whole("--max-in-flight", &flags->max_in_flight,
         "Requests beyond this many in flight are dropped and counted; 0: no cap", 0, 1 << 20, when);
-  command->add_option("--seed", flags->seed, "Seed of the schedule and of all contents (default 1)")
-      ->type_name("N")
-      ->transform(cli::Number(uint64_t{0}, UINT64_MAX))
-      ->group(when);
+  cli::AddOption(command, when, "--seed", &flags->seed, "N",
+                 "Seed of the schedule and of all contents (default 1)",
+                 cli::Number(uint64_t{0}, UINT64_MAX));
 
   const std::string where = "Where to";
-  command
-      ->add_option(
-          "-s,--server", flags->servers,
-          "Address of a server, or any gRPC target; repeatable: requests alternate between them")
+  cli::AddOption(
+      command, where, "-s,--server", &flags->servers, "HOST:PORT",
+      "Address of a server, or any gRPC target; repeatable: requests alternate between them",
+      cli::Name())
       ->envname("CASTOR_SERVER")
-      ->type_name("HOST:PORT")
       ->allow_extra_args(false)
-      ->check(cli::Name())
-      ->default_str("127.0.0.1:50051")
-      ->group(where);
+      ->default_str("127.0.0.1:50051");
   cli::AddSecurityFlags(command, &flags->security, where);
   auto* metrics =
-      command
-          ->add_option(
-              "--metrics", flags->metrics,
-              "Address of each server's metrics (default: the one that the server reports)")
-          ->type_name("HOST:PORT")
-          ->allow_extra_args(false)
-          ->check(cli::Name())
-          ->group(where);
+      cli::AddOption(command, where, "--metrics", &flags->metrics, "HOST:PORT",
+                     "Address of each server's metrics (default: the one that the server reports)",
+                     cli::Name())
+          ->allow_extra_args(false);
   command->add_flag("!--no-metrics", flags->ask_metrics, "Do not compare with the servers' counts")
       ->excludes(metrics)
       ->group(where);
-  command->add_option("--threads", flags->threads, "Threads that send")
-      ->type_name("N")
-      ->transform(cli::Number(1, 256))
-      ->capture_default_str()
-      ->group(where);
-  command
-      ->add_option("--connections", flags->connections, "Connections of each thread to each server")
-      ->type_name("N")
-      ->transform(cli::Number(1, 1024))
-      ->capture_default_str()
-      ->group(where);
+  cli::AddOption(command, where, "--threads", &flags->threads, "N", "Threads that send",
+                 cli::Number(1, 256))
+      ->capture_default_str();
+  cli::AddOption(command, where, "--connections", &flags->connections, "N",
+                 "Connections of each thread to each server", cli::Number(1, 1024))
+      ->capture_default_str();
 
   const std::string truth = "What to believe";
   text("--verify", &flags->verify, "Share of answers to compare with the same request sent alone",
@@ -334,7 +312,7 @@ void OutputFlags::Write(const RunData& run, const Verdict& verdict) const {
 void AddOutputFlags(CLI::App* command, OutputFlags* flags) {
   const std::string group = "Results";
   const auto file = [&](const char* name, std::string* path, const char* help) {
-    command->add_option(name, *path, help)->type_name("FILE")->check(cli::FileName())->group(group);
+    cli::AddOption(command, group, name, path, "FILE", help, cli::FileName());
   };
   file("--json", &flags->json, "Write the run as JSON, for compare and report");
   file("--html", &flags->html, "Write a self-contained HTML report");

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "client/cli/attend/kernel_flags.h"
 #include "client/cli/security_flags.h"
 #include "client/load/results/verdict.h"
 #include "client/load/send/driver.h"

@@ -8,12 +8,11 @@
 
 #include "client/cli/command.h"
 #include "client/cli/report.h"
-#include "client/cli/text.h"
 #include "client/cli/values.h"
 #include "client/file.h"
 #include "client/load/commands/command.h"
 #include "client/load/commands/flags.h"
-#include "client/load/report/summary.h"
+#include "client/load/report/report.h"
 #include "client/load/search/find_rate.h"
 #include "client/load/search/sweep.h"
 #include "client/load/send/driver.h"
@@ -274,11 +273,8 @@ Runner AddFindRateCommand(CLI::App* command) {
   const std::string group = "Search";
   const auto number = [&](const char* name, double* value, double least, double most,
                           const char* help) {
-    command->add_option(name, *value, help)
-        ->type_name("X")
-        ->transform(cli::Number(least, most))
-        ->capture_default_str()
-        ->group(group);
+    cli::AddOption(command, group, name, value, "X", help, cli::Number(least, most))
+        ->capture_default_str();
   };
   const auto time = [&](const char* name, std::string* value, const char* help) {
     command->add_option(name, *value, help)->type_name("TIME")->capture_default_str()->group(group);
@@ -313,10 +309,8 @@ Runner AddSweepCommand(CLI::App* command) {
       ->allow_extra_args(false)
       ->required()
       ->group("Sweep");
-  command->add_option("--json", *file, "Write the cells' figures to this file after each cell")
-      ->type_name("FILE")
-      ->check(cli::FileName())
-      ->group("Sweep");
+  cli::AddOption(command, "Sweep", "--json", file, "FILE",
+                 "Write the cells' figures to this file after each cell", cli::FileName());
   AddQuietFlag(command, quiet.get());
   return [=] { return RunTheSweep(*flags, *vary, *file, *quiet); };
 }

@@ -4,11 +4,10 @@
 
 #include "client/cli/command.h"
 #include "client/cli/report.h"
-#include "client/cli/text.h"
 #include "client/cli/values.h"
 #include "client/load/commands/command.h"
 #include "client/load/commands/flags.h"
-#include "client/load/report/summary.h"
+#include "client/load/report/report.h"
 #include "client/load/results/compare.h"
 #include "client/load/results/run_json.h"
 #include "client/load/workload/parse.h"

@@ -7,9 +7,8 @@
 #include <vector>
 
 #include "client/cli/report.h"
-#include "client/cli/text.h"
 #include "client/load/report/markup.h"
-#include "client/load/workload/units.h"
+#include "client/load/workload/toml_table.h"
 
 namespace castor::load {
 namespace {
@@ -119,10 +118,7 @@ class Chart {
     Label(kLeft + 4, y_.At(value) - 4, "start", text);
   }
 
-  std::string Take() {
-    svg_.Close().NewLine();
-    return svg_.whole();
-  }
+  std::string Take() { return svg_.Close().whole(); }
 
  private:
   void Path(const std::string& classes, const std::string& path) {

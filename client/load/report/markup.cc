@@ -1,33 +1,15 @@
 #include "client/load/report/markup.h"
 
-#include "client/cli/text.h"
+#include <absl/strings/str_replace.h>
+
+#include "client/cli/report.h"
 
 namespace castor::load {
 
 std::string EscapeMarkup(std::string_view text) {
-  std::string escaped;
-  for (const char c : cli::CleanText(text)) {
-    switch (c) {
-      case '&':
-        escaped += "&amp;";
-        break;
-      case '<':
-        escaped += "&lt;";
-        break;
-      case '>':
-        escaped += "&gt;";
-        break;
-      case '"':
-        escaped += "&quot;";
-        break;
-      case '\'':
-        escaped += "&#39;";
-        break;
-      default:
-        escaped += c;
-    }
-  }
-  return escaped;
+  return absl::StrReplaceAll(
+      cli::CleanText(text),
+      {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}, {"'", "&#39;"}});
 }
 
 void Markup::Begin(std::string_view element, Attributes attributes) {
@@ -35,9 +17,7 @@ void Markup::Begin(std::string_view element, Attributes attributes) {
   text_ += element;
   for (const auto& [name, value] : attributes) {
     if (value.empty()) continue;
-    text_ += ' ';
-    text_ += name;
-    text_ += "=\"" + EscapeMarkup(value) + "\"";
+    text_ += " " + std::string(name) + "=\"" + EscapeMarkup(value) + "\"";
   }
 }
 
@@ -49,7 +29,7 @@ Markup& Markup::Open(std::string_view element, Attributes attributes) {
 }
 
 Markup& Markup::Close() {
-  text_ += "</" + open_.back() + ">";
+  text_ += "</" + open_.back() + ">\n";
   open_.pop_back();
   return *this;
 }
@@ -60,7 +40,9 @@ Markup& Markup::Text(std::string_view text) {
 }
 
 Markup& Markup::Put(std::string_view element, std::string_view text, Attributes attributes) {
-  return Open(element, attributes).Text(text).Close();
+  Begin(element, attributes);
+  text_ += ">" + EscapeMarkup(text) + "</" + std::string(element) + ">";
+  return *this;
 }
 
 Markup& Markup::Empty(std::string_view element, Attributes attributes) {
@@ -71,11 +53,6 @@ Markup& Markup::Empty(std::string_view element, Attributes attributes) {
 
 Markup& Markup::Add(std::string_view markup) {
   text_ += markup;
-  return *this;
-}
-
-Markup& Markup::NewLine() {
-  text_ += '\n';
   return *this;
 }
 

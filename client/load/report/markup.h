@@ -21,15 +21,14 @@ class Markup {
   using Attributes = std::initializer_list<std::pair<std::string_view, std::string_view>>;
 
   Markup& Open(std::string_view element, Attributes attributes = {});
-  Markup& Close();  // the element opened last. REQUIRES: there is one
+  Markup& Close();  // the element opened last, and the line. REQUIRES: there is one
   Markup& Text(std::string_view text);
-  // An element that holds text alone, or nothing.
+  // An element that holds text alone.
   Markup& Put(std::string_view element, std::string_view text, Attributes attributes = {});
   Markup& Empty(std::string_view element, Attributes attributes = {});  // <meta/>, <path/>
 
   // What is markup already: another's whole(), or a file that was built in.
   Markup& Add(std::string_view markup);
-  Markup& NewLine();
 
   // REQUIRES: all is closed.
   const std::string& whole() const { return text_; }

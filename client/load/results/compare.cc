@@ -8,7 +8,7 @@
 #include <stdexcept>
 
 #include "client/cli/report.h"
-#include "client/load/workload/units.h"
+#include "client/load/workload/toml_table.h"
 
 namespace castor::load {
 namespace {

@@ -1,7 +1,5 @@
 #include "client/load/results/run_json.h"
 
-#include <cmath>
-#include <limits>
 #include <stdexcept>
 #include <type_traits>
 

@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "client/cli/report.h"
-#include "client/load/results/statistics.h"
-#include "client/load/workload/units.h"
+#include "client/load/results/bootstrap.h"
+#include "client/load/workload/toml_table.h"
 
 namespace castor::load {
 namespace {

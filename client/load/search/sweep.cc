@@ -5,9 +5,9 @@
 #include <set>
 #include <stdexcept>
 
+#include "client/cli/attend/kernel_flags.h"
 #include "client/cli/report.h"
 #include "client/load/results/run_json.h"
-#include "client/load/workload/parse.h"
 
 namespace castor::load {
 namespace {

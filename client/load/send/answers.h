@@ -5,6 +5,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "client/load/send/payload.h"
+#include "client/load/workload/workload.h"
 
 namespace castor::load {
 
@@ -24,5 +28,34 @@ AnswerFacts ReadAnswer(bool encode, std::string_view answer);
 
 // The answer's elements, which verification compares. nullopt if it is not readable.
 std::optional<std::string> ReadElements(bool encode, std::string_view answer);
+
+// What each request is answered when it is sent alone: the measure of its answers under load.
+
+// How an answer compares with the reference.
+enum class Match { kNotAsked, kEqual, kDifferent };
+
+// Filled before the run, constant during it.
+class References {
+ public:
+  // Takes `answer` as the reference of a payload. Attention is also computed here, exactly and in
+  // double precision, for the answer's error. Call it for the payloads of a class in order.
+  void Add(const ClassSpec& spec, size_t cls, uint64_t seed, const Payload& payload,
+           std::string_view answer);
+
+  // Attention must have the same bytes, embeddings must be close. Any thread.
+  Match Compare(size_t cls, size_t index, const Payload& payload, std::string_view answer) const;
+
+  // ||answer - exact|| / ||exact|| of the reference itself; below 0: not known.
+  double ExactError(size_t cls, size_t index) const { return references_[cls][index].exact_error; }
+
+ private:
+  struct Reference {
+    uint64_t size = 0, fingerprint = 0;  // of the elements
+    std::string elements{};              // kept only where answers may differ a little
+    double exact_error = -1;
+  };
+
+  std::vector<std::vector<Reference>> references_;  // by class and payload
+};
 
 }  // namespace castor::load

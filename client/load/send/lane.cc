@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "client/load/send/errors.h"
+#include "client/load/send/payload.h"
 
 namespace castor::load {
 namespace {

@@ -5,6 +5,9 @@
 #include <grpcpp/support/slice.h>
 
 #include <cstdint>
+#include <string>
+
+#include "client/cli/command.h"
 
 namespace castor::load {
 
@@ -17,6 +20,12 @@ struct Payload {
   int64_t tokens = 0;  // in the request; 0: the answer alone knows
 
   const char* method() const { return encode ? kEncodeMethod : kAttendMethod; }
+};
+
+// An error of the server, or of the connection to it: not of what this side was told.
+class ServerError : public cli::Failure {
+ public:
+  explicit ServerError(const std::string& message) : Failure(message, cli::kServerError) {}
 };
 
 }  // namespace castor::load

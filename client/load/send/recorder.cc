@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "client/cli/command.h"
-#include "client/cli/report.h"
 #include "client/error.h"
 #include "client/load/send/answers.h"
 

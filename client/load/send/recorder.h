@@ -15,7 +15,6 @@
 #include "client/load/results/run_data.h"
 #include "client/load/send/answers.h"
 #include "client/load/send/lane.h"
-#include "client/load/send/references.h"
 
 namespace castor::load {
 

@@ -7,6 +7,7 @@
 #include <numbers>
 #include <span>
 
+#include "client/cli/attend/kernel_flags.h"
 #include "client/cli/command.h"
 #include "client/cli/report.h"
 #include "client/cli/values.h"

@@ -4,8 +4,8 @@
 #include <thread>
 #include <utility>
 
+#include "client/credentials.h"
 #include "client/metrics/fetch.h"
-#include "client/target.h"
 
 namespace castor::load {
 namespace {

@@ -1,13 +1,12 @@
 #include "client/load/workload/parse.h"
 
 #include <algorithm>
-#include <map>
 #include <stdexcept>
 
+#include "client/cli/attend/kernel_flags.h"
 #include "client/cli/command.h"
 #include "client/file.h"
 #include "client/load/workload/toml_table.h"
-#include "client/load/workload/units.h"
 
 namespace castor::load {
 namespace {

@@ -12,7 +12,6 @@
 #include "castor/v1/encoder.pb.h"
 #include "castor/v1/report.pb.h"
 #include "castor/v1/tensor.pb.h"
-#include "client/cli/attend/kernel_flags.h"
 
 namespace castor::load {
 

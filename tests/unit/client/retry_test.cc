@@ -1,6 +1,6 @@
-#include "client/retry.h"
-
 #include <gtest/gtest.h>
+
+#include "client/client.h"
 
 namespace castor::client {
 namespace {

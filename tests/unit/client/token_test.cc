@@ -6,7 +6,6 @@
 
 #include "client/credentials.h"
 #include "client/file.h"
-#include "client/target.h"
 #include "tests/support/temporary_folder.h"
 
 namespace castor::client {

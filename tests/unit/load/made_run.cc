@@ -1,6 +1,5 @@
 #include "tests/unit/load/made_run.h"
 
-#include <algorithm>
 #include <cmath>
 #include <random>
 

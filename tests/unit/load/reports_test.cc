@@ -5,9 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "client/load/report/html.h"
 #include "client/load/report/markup.h"
-#include "client/load/report/summary.h"
+#include "client/load/report/report.h"
 #include "tests/unit/load/made_run.h"
 
 namespace castor::load {
@@ -84,7 +83,7 @@ TEST(Summary, IsCleanText) {
   const std::string text = SummaryText(run, Judge(run));
   EXPECT_THAT(text, AllOf(HasSubstr("VALID"), HasSubstr("MISSED"), Not(HasSubstr("\x1b"))));
   EXPECT_THAT(SummaryText(GoodRun(), Judge(GoodRun())),
-              AllOf(HasSubstr("from intended"), HasSubstr("10.0 ms"), HasSubstr("6,000")));
+              AllOf(HasSubstr("from the intended time"), HasSubstr("10.0 ms"), HasSubstr("6,000")));
 }
 
 TEST(Summary, SharesAreNeverRoundedToAllOrNothing) {

@@ -8,7 +8,7 @@
 #include "client/cli/command.h"
 #include "client/load/workload/parse.h"
 #include "client/load/workload/schedule.h"
-#include "client/load/workload/units.h"
+#include "client/load/workload/toml_table.h"
 
 namespace castor::load {
 namespace {
