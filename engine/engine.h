@@ -19,8 +19,8 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
-#include "engine/base/heartbeat.h"
 #include "engine/base/machine.h"
+#include "engine/base/run_control.h"
 #include "engine/request.h"
 #include "engine/stats.h"
 #include "engine/tenant_terms.h"

@@ -2,7 +2,6 @@
 // Field names follow the wire (proto/castor/v1), which documents every limit and default.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,9 +11,9 @@
 #include <variant>
 #include <vector>
 
+#include "engine/base/clock.h"
 #include "engine/base/dtype.h"
 #include "engine/base/host_memory.h"
-#include "engine/base/time.h"
 
 namespace castor {
 

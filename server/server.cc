@@ -20,8 +20,8 @@
 #include "server/auth/caller_authorizer.h"
 #include "server/logging.h"
 #include "server/services/services.h"
-#include "server/tls/listener_credentials.h"
-#include "server/transport/limits.h"
+#include "server/tls/certificates.h"
+#include "server/transport/listener.h"
 
 namespace castor::server {
 namespace {

@@ -209,7 +209,7 @@ Runner AddHealthCommand(CLI::App* command) {
                    "(default: the whole server)")
       ->type_name("NAME")
       ->check(Utf8());
-  AddOption(command, "Connection", "--wait", wait, "TIME",
+  AddOption(command, "Connection", "--wait", wait.get(), "TIME",
             "Keep asking until it is serving, for at most this long: 30s, 500ms, 2m, or seconds",
             Seconds(0.001, 86400))
       ->default_str("");

@@ -1,11 +1,8 @@
 #include "engine/engine.h"
 
-#include <algorithm>
-#include <string>
 #include <tuple>
 #include <utility>
 
-#include "engine/assembly/check_options.h"
 #include "engine/assembly/engine_impl.h"
 #include "engine/assembly/engine_info.h"
 #include "engine/attention/resolve.h"

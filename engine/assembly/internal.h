@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 
 #include "absl/status/statusor.h"
 #include "engine/automatic/candidates.h"

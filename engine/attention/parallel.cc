@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "engine/base/heartbeat.h"
 #include "engine/base/machine.h"
+#include "engine/base/run_control.h"
 #include "engine/base/team.h"
 
 namespace castor::attention {

@@ -14,9 +14,12 @@
 #include <variant>
 
 #include "engine/base/dtype.h"
+#include "engine/kernels/count.h"
 #include "engine/request.h"
 
 namespace castor::attention {
+
+using kernels::Count;
 
 inline Window SymmetricWindow(int64_t reach) { return {.left = reach, .right = reach}; }
 

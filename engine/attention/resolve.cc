@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "engine/attention/parameters.h"
-#include "engine/attention/resolve_positions.h"
 #include "engine/attention/shapes.h"
 #include "engine/base/error.h"
 

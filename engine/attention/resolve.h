@@ -9,9 +9,11 @@
 #include <span>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/attention/cast/cast_layers.h"
 #include "engine/attention/problem.h"
+#include "engine/attention/shapes.h"
 #include "engine/attention/variants.h"
 #include "engine/request.h"
 
@@ -47,5 +49,13 @@ struct Resolved {
 // number of sequences is checked first.
 absl::StatusOr<Resolved> Resolve(const AttentionRequest& request, std::span<const Variant> variants,
                                  const CastLayers& layers, int64_t max_sequences);
+
+// What a request says of its scores beside the scale: positions, a softcap, biases of keys.
+
+// Checks these fields, and that the kernel of `resolved`, whose offsets are known, honours them.
+// Fills in the rest of its spec and the places, and adds the tensors' bytes. The spec's biases do
+// not point to the request's tensor yet, and to its slopes where they are. Pure.
+absl::Status ResolveScores(const AttentionRequest& request, const Geometry& geometry,
+                           Resolved* resolved);
 
 }  // namespace castor::attention

@@ -1,5 +1,3 @@
-#include "engine/attention/resolve_positions.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -8,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/attention/resolve.h"
 #include "engine/base/error.h"
 
 namespace castor::attention {

@@ -5,12 +5,11 @@
 #include <algorithm>
 #include <vector>
 
-#include "engine/attention/count.h"
-#include "engine/attention/element.h"
 #include "engine/attention/parallel.h"
-#include "engine/attention/variants_cpu.h"
+#include "engine/attention/scalar_type.h"
+#include "engine/attention/variants.h"
 #include "engine/base/aligned.h"
-#include "engine/base/error.h"
+#include "engine/kernels/count.h"
 #include "engine/kernels/cpu/attention/flash.h"
 
 namespace castor::attention {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "engine/base/error.h"
 
@@ -26,6 +27,20 @@ absl::Status CheckOption(std::span<const Variant> table, const Spec& spec) {
                    std::string(option) + ": this device runs " + std::string(NameOf(name)) +
                        " only as its paper defines it, with " +
                        (option.ends_with("rest_mass") ? "CENTROID" : "HASH"));
+}
+
+// The CPU's variant table. A new kernel's rows are added here.
+
+std::span<const Variant> CpuVariants() {
+  static const std::vector<Variant>* const table = [] {
+    auto* rows = new std::vector<Variant>;
+    for (const std::span<const Variant> kernel :
+         {VanillaCpuVariants(), ClusteredCpuVariants(), CastCpuVariants()}) {
+      rows->insert(rows->end(), kernel.begin(), kernel.end());
+    }
+    return rows;
+  }();
+  return *table;
 }
 
 }  // namespace castor::attention

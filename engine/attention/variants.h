@@ -1,7 +1,7 @@
 // The variant table: device x kernel x dtype -> the implementation that runs it.
 //
-// An implementation is a row. Adding one means writing its own files (vanilla_cpu.cc, ...) and one
-// row in variants_cpu.cc or, for CUDA, in the module's variants_cuda.cc; nothing else changes.
+// An implementation is a row: on the CPU in its kernel's own file (vanilla_cpu.cc, ...), for CUDA
+// in the module's variants_cuda.cc. Nothing else changes with it.
 #pragma once
 
 #include <cstdint>
@@ -42,5 +42,14 @@ const Variant* FindVariant(std::span<const Variant> table, const Spec& spec);
 // KERNEL_NOT_AVAILABLE, with the option's path on the wire, if no row runs `spec` because of an
 // option of its kernel (OptionBeyondThePaper); OK for all else.
 absl::Status CheckOption(std::span<const Variant> table, const Spec& spec);
+
+// The CPU's rows of the variant table, one header for all: each kernel's *_cpu.cc defines its own.
+std::span<const Variant> VanillaCpuVariants();
+std::span<const Variant> ClusteredCpuVariants();
+std::span<const Variant> CastCpuVariants();
+
+// How many of the heads that share keys and values vanilla attention goes through as one head of so
+// many more queries. `spec.kernel` holds Vanilla.
+int64_t HeadsTogether(const Spec& spec);
 
 }  // namespace castor::attention

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/attention/count.h"
+#include "engine/kernels/count.h"
 
 namespace castor {
 

@@ -23,7 +23,7 @@
 #include "engine/attention/variants.h"
 #include "engine/automatic/candidates.h"
 #include "engine/request.h"
-#include "engine/requests/cost.h"
+#include "engine/requests/staging.h"
 
 namespace castor {
 

@@ -3,12 +3,28 @@
 // Thread-safe. Everything in the engine that reads the time or waits for a time does it here.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <cstddef>
 
 #include "engine/base/mutex.h"
-#include "engine/base/time.h"
 
 namespace castor {
+
+// The time that requests carry: std::chrono::steady_clock's, which is monotonic.
+using TimePoint = std::chrono::steady_clock::time_point;
+
+inline double Microseconds(TimePoint from, TimePoint to) {
+  return std::chrono::duration<double, std::micro>(to - from).count();
+}
+
+// Classes of times by their size: powers of two of microseconds. The first is also of less and of
+// NaN, the last of more.
+inline constexpr size_t kTimeClasses = 40;
+inline size_t TimeClassOf(double us) {
+  return us > 1 ? std::min(static_cast<size_t>(std::ilogb(us)), kTimeClasses - 1) : 0;
+}
 
 class Clock {
  public:

@@ -10,7 +10,6 @@
 #include <string>
 #include <system_error>
 
-#include "absl/status/status.h"
 #include "engine/base/error.h"
 
 namespace castor {

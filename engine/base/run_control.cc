@@ -14,4 +14,16 @@ RunControl& RunToEnd() {
   return control;
 }
 
+namespace {
+
+thread_local Heartbeat* bound = nullptr;
+
+}  // namespace
+
+Heartbeat* Heartbeat::OfThisThread() noexcept { return bound; }
+
+BoundHeartbeat::BoundHeartbeat(Heartbeat& heartbeat) noexcept { bound = &heartbeat; }
+
+BoundHeartbeat::~BoundHeartbeat() { bound = nullptr; }
+
 }  // namespace castor

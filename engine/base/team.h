@@ -16,6 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
+
 namespace castor {
 
 class Team {
@@ -55,5 +57,11 @@ class Team {
 
   std::vector<std::thread> threads_;
 };
+
+// Whether the system lets this process have the threads that it is about to start.
+
+// INTERNAL, with the cause, unless `count` more threads can run at the same time now. It starts
+// them and lets them end. For libraries that hang or exit if they cannot start a thread.
+absl::Status CheckThreads(int count);
 
 }  // namespace castor

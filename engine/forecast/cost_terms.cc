@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "engine/attention/parallel.h"
-#include "engine/attention/variants_cpu.h"
+#include "engine/attention/variants.h"
 #include "engine/forecast/cost_model.h"
 #include "engine/kernels/cpu/clustered/clusters.h"
 

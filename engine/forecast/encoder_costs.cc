@@ -1,13 +1,12 @@
 #include "engine/forecast/encoder_costs.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "engine/attention/cast/cast_layout.h"
-#include "engine/encoder/text/output_shape.h"
+#include "engine/encoder/text/output_types.h"
 #include "engine/encoder/text/spans.h"
 
 namespace castor {

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <variant>
 #include <vector>
 
-#include "engine/attention/count.h"
-#include "engine/encoder/text/output_shape.h"
+#include "engine/encoder/text/output_types.h"
 #include "engine/encoder/text/prompts.h"
+#include "engine/kernels/count.h"
 
 namespace castor {
 namespace {

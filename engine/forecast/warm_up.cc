@@ -2,7 +2,6 @@
 #include <chrono>
 #include <cstdint>
 #include <iterator>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,7 +11,6 @@
 #include "engine/base/guarded.h"
 #include "engine/encoder/model.h"
 #include "engine/forecast/calibration.h"
-#include "engine/forecast/trial.h"
 #include "engine/kernel_table.h"
 #include "engine/requests/staging.h"
 

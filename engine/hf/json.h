@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "engine/hf/castor_hf.h"
 
 namespace castor::hf {
 
@@ -14,5 +15,14 @@ absl::StatusOr<nlohmann::json> ReadJson(const std::string& path);
 
 // Parses `text`; `name` stands for it in errors.
 absl::StatusOr<nlohmann::json> ParseJson(const std::string& text, const std::string& name);
+
+// Error texts that the Rust library hands over.
+
+// Copies and frees `error`.
+inline std::string TakeError(char* error) {
+  std::string text = error;
+  castor_hf_free_error(error);
+  return text;
+}
 
 }  // namespace castor::hf

@@ -9,7 +9,6 @@
 #include "engine/base/regular_file.h"
 #include "engine/hf/castor_hf.h"
 #include "engine/hf/json.h"
-#include "engine/hf/owned_error.h"
 
 namespace castor::hf {
 namespace {

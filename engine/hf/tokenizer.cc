@@ -6,7 +6,7 @@
 #include "engine/base/error.h"
 #include "engine/base/regular_file.h"
 #include "engine/hf/castor_hf.h"
-#include "engine/hf/owned_error.h"
+#include "engine/hf/json.h"
 
 namespace castor::hf {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "absl/base/attributes.h"
-#include "engine/attention/count.h"
+#include "engine/attention/problem.h"
 #include "engine/base/error.h"
 #include "engine/ledger/ledger.h"
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "engine/requests/cost.h"
+#include "engine/requests/staging.h"
 #include "engine/tenant_terms.h"
 
 namespace castor {

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "engine/base/time.h"
+#include "engine/base/clock.h"
 
 namespace castor {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "engine/attention/count.h"
+#include "engine/attention/problem.h"
 #include "engine/device/device.h"
 
 namespace castor {

@@ -18,7 +18,7 @@
 #include <compare>
 #include <optional>
 
-#include "engine/base/time.h"
+#include "engine/base/clock.h"
 #include "engine/engine.h"
 
 namespace castor {

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <utility>
 
-#include "engine/attention/count.h"
+#include "engine/attention/problem.h"
 
 namespace castor {
 namespace {

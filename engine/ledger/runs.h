@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/time.h"
+#include "engine/base/clock.h"
 #include "engine/ledger/decaying_sum.h"
 #include "engine/stats.h"
 

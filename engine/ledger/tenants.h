@@ -23,7 +23,7 @@
 #include <unordered_map>
 
 #include "absl/container/btree_map.h"
-#include "engine/base/time.h"
+#include "engine/base/clock.h"
 #include "engine/ledger/budgets.h"
 #include "engine/ledger/decaying_sum.h"
 #include "engine/ledger/fair_share.h"

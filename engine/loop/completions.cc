@@ -8,7 +8,6 @@
 #include <variant>
 
 #include "engine/base/error.h"
-#include "engine/encoder/text/output_shape.h"
 #include "engine/encoder/text/output_types.h"
 
 namespace castor {

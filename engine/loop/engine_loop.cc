@@ -1,8 +1,8 @@
 #include "engine/loop/engine_loop.h"
 
-#include <algorithm>
 #include <chrono>
 #include <future>
+#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -11,8 +11,7 @@
 #include "engine/base/guarded.h"
 #include "engine/base/run_control.h"
 #include "engine/encoder/directory/cast_file.h"
-#include "engine/loop/failure.h"
-#include "engine/loop/fidelity_probe.h"
+#include "engine/loop/running_batch.h"
 #include "engine/requests/batch_key.h"
 
 namespace castor {
@@ -343,6 +342,40 @@ bool EngineLoop::NoticeLostDevice() {
     RefuseAll(std::move(piece), DeviceLost(""));
   }
   return true;
+}
+
+namespace {
+
+// The number of device errors that refuse a request. After the first it is retried alone.
+constexpr int kMaxDeviceErrors = 2;
+
+AfterFailure Halve(JobList failed) {
+  AfterFailure plan;
+  if (failed.size() <= 1) {
+    plan.refused = std::move(failed);
+    return plan;
+  }
+  const auto middle = failed.begin() + static_cast<ptrdiff_t>(failed.size() / 2);
+  JobList second(std::make_move_iterator(middle), std::make_move_iterator(failed.end()));
+  failed.erase(middle, failed.end());
+  plan.retries.push_back(std::move(failed));
+  plan.retries.push_back(std::move(second));
+  return plan;
+}
+
+}  // namespace
+
+AfterFailure PlanRetries(JobList failed, const absl::Status& error) noexcept {
+  if (ReasonOf(error) == Reason::kOutOfMemory) return Halve(std::move(failed));
+  AfterFailure plan;
+  for (auto& job : failed) {
+    if (++job->device_errors >= kMaxDeviceErrors) {
+      plan.refused.push_back(std::move(job));
+    } else {
+      plan.retries.emplace_back().push_back(std::move(job));
+    }
+  }
+  return plan;
 }
 
 }  // namespace castor

@@ -10,15 +10,17 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/base/clock.h"
-#include "engine/base/heartbeat.h"
+#include "engine/base/run_control.h"
 #include "engine/device/device.h"
 #include "engine/forecast/calibration.h"
 #include "engine/forecast/forecast.h"
 #include "engine/ledger/counters.h"
+#include "engine/ledger/job.h"
 #include "engine/ledger/ledger.h"
 #include "engine/loop/running_batch.h"
 #include "engine/models/models.h"
@@ -99,5 +101,18 @@ class EngineLoop {
   std::atomic<bool> lost_ = false;
   std::thread thread_;
 };
+
+// What happens to a failed batch before any of its requests is refused:
+//
+//   out of memory   the batch is halved repeatedly, down to single requests;
+//   other errors    every request is tried once more, alone, so that only the culprit fails.
+//
+// Pure functions on the engine thread.
+struct AfterFailure {
+  std::vector<JobList> retries;  // in order
+  JobList refused;               // no retries left
+};
+
+AfterFailure PlanRetries(JobList failed, const absl::Status& error) noexcept;
 
 }  // namespace castor

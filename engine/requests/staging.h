@@ -9,10 +9,26 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/base/host_memory.h"
-#include "engine/requests/cost.h"
 #include "engine/requests/work.h"
 
 namespace castor {
+
+// One request's share of the budgets (ledger/budgets.h).
+struct Cost {
+  int64_t requests = 1;
+  int64_t tokens = 0;
+  int64_t bytes = 0;  // of staging memory
+
+  Cost& operator+=(const Cost& other) {
+    requests += other.requests;
+    tokens += other.tokens;
+    bytes += other.bytes;
+    return *this;
+  }
+  friend Cost operator-(const Cost& a, const Cost& b) {
+    return {a.requests - b.requests, a.tokens - b.tokens, a.bytes - b.bytes};
+  }
+};
 
 // Stages the tensors of a request that `work` has resolved: then it is ready to run.
 // NON_FINITE_INPUT when the request asks for that check and fails it; INVALID_FIELD when a tensor's

@@ -2,10 +2,9 @@
 #include <utility>
 #include <vector>
 
-#include "engine/attention/count.h"
 #include "engine/attention/finite.h"
+#include "engine/attention/problem.h"
 #include "engine/base/error.h"
-#include "engine/encoder/text/output_shape.h"
 #include "engine/encoder/text/output_types.h"
 #include "engine/encoder/text/prompts.h"
 #include "engine/requests/staging.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/option_bounds.h"
-#include "server/auth/tenant.h"
+#include "server/auth/caller_table.h"
 #include "server/options/units.h"
 
 namespace castor::server {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/base/error.h"
+
 namespace castor::server {
 
 bool Credential::Allows(std::string_view method) const {
@@ -35,6 +37,26 @@ bool CallerTable::HasCaller(std::string_view name) const {
   const auto is = [name](const auto& entry) { return entry.second.name == name; };
   return std::any_of(tokens_.begin(), tokens_.end(), is) ||
          std::any_of(names_.begin(), names_.end(), is);
+}
+
+bool IsTenant(std::string_view name) {
+  constexpr size_t kMost = 64;
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+  };
+  return !name.empty() && name.size() <= kMost && std::all_of(name.begin(), name.end(), allowed);
+}
+
+absl::StatusOr<std::string> TenantOf(const grpc::ServerContextBase& context) {
+  const auto [first, last] = context.client_metadata().equal_range(kTenantKey);
+  if (first == last) return std::string();
+  const std::string_view name(first->second.data(), first->second.size());
+  if (std::next(first) != last) return InvalidField(kTenantKey, "is given twice");
+  if (!IsTenant(name)) {
+    return InvalidField(kTenantKey, "must be 1 to 64 letters, digits, '.', '_', '-'");
+  }
+  return std::string(name);
 }
 
 }  // namespace castor::server

@@ -1,16 +1,18 @@
 // Who may call, and what: the file of callers, read. Immutable; any thread may use it.
 #pragma once
 
+#include <grpcpp/server_context.h>
+
 #include <chrono>
 #include <cstring>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "engine/engine.h"
 #include "server/auth/token.h"
 
@@ -68,5 +70,15 @@ class CallerTable {
   std::map<std::string, Credential, std::less<>> names_;
   std::map<std::string, TenantTerms> tenants_;
 };
+
+// The tenant that a call's metadata names, where nobody proves who they are.
+inline constexpr char kTenantKey[] = "castor-tenant";
+
+// 1 to 64 letters, digits, '.', '_', '-'.
+bool IsTenant(std::string_view name);
+
+// The value of castor-tenant; empty if there is none. INVALID_FIELD if it is no name, or if there
+// are several.
+absl::StatusOr<std::string> TenantOf(const grpc::ServerContextBase& context);
 
 }  // namespace castor::server

@@ -1,6 +1,9 @@
 #include "server/auth/live_files.h"
 
-#include "server/options/small_file.h"
+#include <cstdint>
+
+#include "absl/strings/strip.h"
+#include "engine/base/regular_file.h"
 
 namespace castor::server {
 namespace {
@@ -30,6 +33,13 @@ absl::StatusOr<std::vector<std::string>> ReadTogether(const std::vector<std::str
   const auto again = ReadOnce(paths);
   if (again.ok() && *again == *texts) return texts;
   return absl::AbortedError("the files changed while they were read");
+}
+
+absl::StatusOr<std::string> ReadSmallFile(const std::string& path) {
+  constexpr int64_t kMaxBytes = 1 << 20;
+  absl::StatusOr<std::string> text = ReadRegularFile(path, kMaxBytes);
+  if (text.ok()) return text;
+  return absl::InvalidArgumentError(absl::StripPrefix(text.status().message(), path + ": "));
 }
 
 }  // namespace castor::server

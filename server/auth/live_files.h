@@ -74,4 +74,9 @@ class LiveFiles {
   std::shared_ptr<const T> current_ ABSL_GUARDED_BY(mu_);
 };
 
+// Files that people write for the server: configuration, certificates, callers.
+
+// The whole of a regular file of at most 1 MiB. INVALID_ARGUMENT says why not, without the path.
+absl::StatusOr<std::string> ReadSmallFile(const std::string& path);
+
 }  // namespace castor::server

@@ -12,13 +12,12 @@
 #include <filesystem>
 #include <string>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include "server/auth/caller_file.h"
-#include "server/auth/tenant.h"
+#include "server/auth/caller_table.h"
+#include "server/auth/live_files.h"
 #include "server/auth/token.h"
-#include "server/options/small_file.h"
 
 namespace castor::server {
 namespace {

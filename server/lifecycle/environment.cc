@@ -1,9 +1,14 @@
 #include "server/lifecycle/environment.h"
 
+#include <malloc.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 #include <cstdlib>
+#include <limits>
+
+#include "engine/base/machine.h"
 
 namespace castor::server {
 namespace {
@@ -28,6 +33,17 @@ void SetEnvironment(char** argv) {
   if (length <= 0) return;  // without /proc only the settings are lost
   program[length] = '\0';
   if (SetSpinning()) execv(program, argv);
+}
+
+int64_t KeptFreeBytes() { return MemoryShare(int64_t{1} << 30, 8); }
+
+void KeepFreedMemory(int64_t most) {
+  constexpr int64_t kMostThreshold = std::numeric_limits<int>::max();
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);  // from the heap, not from a mapping of their own
+  mallopt(M_TRIM_THRESHOLD, static_cast<int>(std::min(most, kMostThreshold)));
+  mallopt(M_TOP_PAD, 16 << 20);
+  // Arenas other than the main one return memory whatever the thresholds say.
+  mallopt(M_ARENA_MAX, 1);
 }
 
 }  // namespace castor::server

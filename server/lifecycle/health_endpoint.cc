@@ -6,7 +6,7 @@
 #include <chrono>
 #include <utility>
 
-#include "server/transport/limits.h"
+#include "server/transport/listener.h"
 
 namespace castor::server {
 namespace {

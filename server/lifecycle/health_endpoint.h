@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "server/auth/authorizer.h"
+#include "server/auth/caller_authorizer.h"
 #include "server/lifecycle/health.h"
 #include "server/metrics/metrics.h"
 #include "server/options/options.h"

@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "engine/base/clock.h"
 #include "engine/base/mutex.h"
-#include "engine/base/time.h"
 
 namespace castor::server {
 

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <functional>
 
-#include "engine/base/time.h"
+#include "engine/base/clock.h"
 #include "engine/engine.h"
 #include "server/lifecycle/periodic.h"
 

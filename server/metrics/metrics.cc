@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "engine/kernel_table.h"
-#include "server/metrics/collectors.h"
+#include "server/metrics/samples.h"
 #include "server/version.h"
 
 namespace castor::server {

@@ -10,14 +10,11 @@
 #include <grpcpp/support/status_code_enum.h>
 #include <prometheus/registry.h>
 
-#include <array>
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/base/mutex.h"
@@ -25,7 +22,6 @@
 #include "server/metrics/metrics_access.h"
 #include "server/metrics/metrics_endpoint.h"
 #include "server/metrics/metrics_page.h"
-#include "server/metrics/metrics_traces.h"
 #include "server/tracing/trace_context.h"
 
 namespace castor::server {

@@ -3,8 +3,8 @@
 
 #include <prometheus/registry.h>
 
-#include <array>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string_view>
 
@@ -48,6 +48,37 @@ class AccessMetrics {
  private:
   struct Families;
   const std::unique_ptr<Families> families_;
+};
+
+// Metrics of what becomes of spans.
+
+// Why spans were lost.
+enum class DroppedSpans {
+  kQueueFull,
+  kFailed,    // the collector was away, or silent, for too long
+  kRefused,   // the collector refused an export for good
+  kRejected,  // it took the export, and not these
+  kShutdown,
+};
+inline constexpr int kDroppedSpans = 5;
+
+// How a call to the collector ended.
+enum class TraceExport { kTaken, kPartlyTaken, kFailed, kRefused };
+inline constexpr int kTraceExports = 4;
+
+// Any thread.
+class TraceMetrics {
+ public:
+  explicit TraceMetrics(prometheus::Registry& registry);
+  ~TraceMetrics();
+
+  void Exported(int64_t spans);
+  void Dropped(DroppedSpans reason, int64_t spans);
+  void Export(TraceExport result);
+
+ private:
+  struct Children;
+  const std::unique_ptr<Children> children_;
 };
 
 }  // namespace castor::server

@@ -14,7 +14,6 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
-#include <functional>
 #include <list>
 #include <string_view>
 #include <utility>

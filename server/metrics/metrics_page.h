@@ -10,7 +10,6 @@
 #include <prometheus/metric_family.h>
 
 #include <chrono>
-#include <cstddef>
 #include <functional>
 #include <optional>
 #include <string>

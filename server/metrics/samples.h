@@ -1,14 +1,17 @@
 // Samples that are taken when someone scrapes, as Prometheus families.
 #pragma once
 
+#include <prometheus/collectable.h>
 #include <prometheus/metric_family.h>
 
 #include <cstddef>
 #include <limits>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "engine/base/histogram.h"
+#include "engine/engine.h"
 
 namespace castor::server {
 
@@ -61,5 +64,17 @@ class Samples {
 
   std::vector<prometheus::MetricFamily> families_;
 };
+
+// What is sampled when someone scrapes, as Prometheus families. All thread-safe.
+
+// The engine's own counters and histograms; and which memory is whose: models' weights, what
+// running batches hold, what the allocators keep, and the bound on it all. `engine` must outlive
+// the collector.
+std::shared_ptr<prometheus::Collectable> MakeEngineCollector(const Engine& engine);
+
+// The process_* metrics that every Prometheus client library offers, read from /proc/self;
+// prometheus-cpp has none. What /proc does not provide (on other systems) is left out. Also the
+// log's counter of dropped lines.
+std::shared_ptr<prometheus::Collectable> MakeProcessCollector();
 
 }  // namespace castor::server

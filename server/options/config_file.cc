@@ -3,10 +3,9 @@
 #include <toml++/toml.h>
 
 #include <charconv>
-#include <cmath>
 #include <optional>
 
-#include "server/options/small_file.h"
+#include "server/auth/live_files.h"
 
 namespace castor::server {
 namespace {

@@ -5,9 +5,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <functional>
-#include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 

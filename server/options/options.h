@@ -5,15 +5,14 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <variant>
 
 #include "engine/base/machine.h"
 #include "engine/engine.h"
-#include "server/lifecycle/allocator.h"
+#include "server/lifecycle/environment.h"
 #include "server/logging.h"
 #include "server/options/access_options.h"
-#include "server/tracing/trace_options.h"
+#include "server/tracing/request_trace.h"
 
 namespace castor::server {
 

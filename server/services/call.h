@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "engine/engine.h"
-#include "server/auth/authorizer.h"
+#include "server/auth/caller_authorizer.h"
 #include "server/errors.h"
 #include "server/lifecycle/lifecycle.h"
 #include "server/metrics/load_report.h"

@@ -34,7 +34,7 @@
 #include "absl/status/statusor.h"
 #include "engine/base/mutex.h"
 #include "google/rpc/status.pb.h"
-#include "server/auth/authorizer.h"
+#include "server/auth/caller_authorizer.h"
 #include "server/services/call.h"
 #include "server/transport/call_table.h"
 #include "server/transport/message_call.h"

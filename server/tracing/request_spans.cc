@@ -5,7 +5,6 @@
 #include <functional>
 #include <numeric>
 #include <string_view>
-#include <utility>
 
 namespace castor::server {
 namespace {

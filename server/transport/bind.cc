@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <utility>
 
 namespace castor::server {
 namespace {

@@ -1,7 +1,6 @@
 #include "server/transport/call_table.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "engine/base/error.h"
 

@@ -26,7 +26,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/auth/authorizer.h"
+#include "server/auth/caller_authorizer.h"
 #include "server/services/handoff.h"
 #include "server/transport/call_table.h"
 

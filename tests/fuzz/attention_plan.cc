@@ -4,21 +4,18 @@
 //
 // No tensor is ever read: their files do not exist.
 
-#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "engine/attention/cast/cast_layers.h"
-#include "engine/attention/count.h"
 #include "engine/attention/cuda/choice.h"
-#include "engine/attention/cuda/fits.h"
 #include "engine/attention/resolve.h"
 #include "engine/automatic/plan.h"
 #include "engine/forecast/cost_model.h"
 #include "engine/forecast/memory.h"
+#include "engine/kernels/count.h"
 #include "tests/fuzz/numbers.h"
 
 namespace castor::fuzz {

@@ -5,7 +5,6 @@
 #include <string>
 #include <string_view>
 
-#include "server/auth/bearer.h"
 #include "server/auth/caller_table.h"
 #include "server/auth/token.h"
 

@@ -8,7 +8,7 @@
 #include "castor/v1/server.pb.h"
 #include "engine/option_bounds.h"
 #include "server/auth/caller_file.h"
-#include "server/auth/tenant.h"
+#include "server/auth/caller_table.h"
 
 namespace {
 

@@ -2,7 +2,6 @@
 // Past the end of the input, a number is 1 and a byte is 0.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>

@@ -1,10 +1,8 @@
 // Batches that the GPU's device cuts into launches against the same batches uncut, byte for byte.
 
 #include <limits>
-#include <memory>
 #include <random>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "engine/base/error.h"

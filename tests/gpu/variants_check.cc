@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/attention/cuda/tensors.h"
 #include "engine/attention/cuda/variants_cuda.h"
 #include "tests/gpu/checks.h"
 #include "tests/support/attention/compare.h"

@@ -8,7 +8,6 @@
 #include <future>
 #include <random>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "engine/engine.h"

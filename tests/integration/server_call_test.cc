@@ -7,7 +7,6 @@
 #include "castor/v1/model.grpc.pb.h"
 #include "castor/v1/server.grpc.pb.h"
 #include "engine/base/error.h"
-#include "server/errors.h"
 #include "server/version.h"
 #include "tests/integration/server_fixture.h"
 

@@ -2,7 +2,6 @@
 // engine on the CPU.
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <random>
 #include <string>

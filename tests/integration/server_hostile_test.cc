@@ -3,11 +3,8 @@
 // before.
 
 #include <chrono>
-#include <cmath>
 #include <limits>
-#include <thread>
 
-#include "engine/base/error.h"
 #include "tests/integration/raw_client.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/support/sanitizer.h"

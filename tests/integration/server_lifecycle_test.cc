@@ -12,7 +12,6 @@
 #include <thread>
 #include <vector>
 
-#include "engine/base/error.h"
 #include "tests/integration/observed/health_client.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/support/temporary_folder.h"

@@ -10,7 +10,8 @@ castor_test(server_test
   SOURCES server_admission_test.cc access/server_authorize_test.cc server_call_test.cc
           server_choice_test.cc
           observed/server_health_port_test.cc
-          server_hostile_test.cc server_kernels_test.cc server_lifecycle_test.cc
+          server_hostile_test.cc client_stream_test.cc server_cast_test.cc
+          server_kernels_test.cc server_lifecycle_test.cc
           oip/oip_encoder_test.cc oip/oip_stream_test.cc oip/oip_test.cc
           observed/server_load_report_test.cc
           observed/server_metrics_test.cc server_reflection_test.cc

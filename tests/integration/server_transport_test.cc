@@ -3,11 +3,9 @@
 
 #include <chrono>
 #include <string>
-#include <vector>
 
 #include "tests/integration/raw_client.h"
 #include "tests/integration/server_fixture.h"
-#include "tests/support/sanitizer.h"
 
 namespace castor::testing {
 namespace {

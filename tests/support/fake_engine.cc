@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <utility>
-#include <vector>
 
 #include "engine/base/error.h"
 #include "engine/tensor_reader.h"

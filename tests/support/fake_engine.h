@@ -10,7 +10,6 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <variant>
 
 #include "engine/base/mutex.h"
 #include "engine/engine.h"

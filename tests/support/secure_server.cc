@@ -8,7 +8,6 @@
 #include <chrono>
 #include <mutex>
 #include <stdexcept>
-#include <utility>
 
 #include "castor/v1/attention.grpc.pb.h"
 #include "castor/v1/server.grpc.pb.h"

@@ -1,5 +1,3 @@
-#include "client/load/report/charts.h"
-
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -8,6 +6,7 @@
 
 #include "client/cli/report.h"
 #include "client/load/report/markup.h"
+#include "client/load/report/report.h"
 #include "client/load/workload/toml_table.h"
 
 namespace castor::load {

@@ -1,6 +1,5 @@
 #include <string_view>
 
-#include "client/load/report/charts.h"
 #include "client/load/report/markup.h"
 #include "client/load/report/report.h"
 

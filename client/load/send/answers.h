@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "client/load/send/payload.h"
+#include "client/load/send/requests.h"
 #include "client/load/workload/workload.h"
 
 namespace castor::load {

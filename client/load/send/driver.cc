@@ -12,7 +12,6 @@
 #include "absl/time/time.h"
 #include "client/cli/command.h"
 #include "client/error.h"
-#include "client/load/send/payload.h"
 #include "client/load/send/recorder.h"
 #include "client/load/send/requests.h"
 #include "client/load/send/server_counts.h"

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "client/load/send/payload.h"
+#include "client/load/send/requests.h"
 
 namespace castor::load {
 namespace {

@@ -1,16 +1,37 @@
 // The requests that a class describes: equal seeds give equal requests.
 #pragma once
 
+#include <grpcpp/support/slice.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "castor/v1/attention.pb.h"
 #include "castor/v1/encoder.pb.h"
-#include "client/load/send/payload.h"
+#include "client/cli/command.h"
 #include "client/load/workload/workload.h"
 
 namespace castor::load {
+
+// A request as it goes over the wire, built before the run and sent again and again: sending it
+// costs no serialising.
+inline constexpr char kAttendMethod[] = "/castor.v1.AttentionService/Attend";
+inline constexpr char kEncodeMethod[] = "/castor.v1.EncoderService/Encode";
+
+struct Payload {
+  bool encode = false;  // or attend
+  grpc::Slice message{};
+  int64_t tokens = 0;  // in the request; 0: the answer alone knows
+
+  const char* method() const { return encode ? kEncodeMethod : kAttendMethod; }
+};
+
+// An error of the server, or of the connection to it: not of what this side was told.
+class ServerError : public cli::Failure {
+ public:
+  explicit ServerError(const std::string& message) : Failure(message, cli::kServerError) {}
+};
 
 // One request. Throw cli::UsageError when a file cannot be read, and when the request would not fit
 // a message; that is checked before anything is allocated. `texts`: see ReadTexts.

@@ -1,13 +1,12 @@
 // CAST's rows of the CPU's variant table: divides a batch into waves, which do the work.
 
 #include <algorithm>
-#include <memory>
 #include <vector>
 
 #include "engine/attention/cast/cast_layout.h"
 #include "engine/attention/cast/cast_wave.h"
 #include "engine/attention/parallel.h"
-#include "engine/attention/variants_cpu.h"
+#include "engine/attention/variants.h"
 #include "engine/base/aligned.h"
 #include "engine/base/error.h"
 #include "engine/kernels/cpu/cast/cast.h"

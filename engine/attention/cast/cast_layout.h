@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "engine/attention/count.h"
 #include "engine/attention/problem.h"
+#include "engine/kernels/count.h"
 
 namespace castor::attention {
 

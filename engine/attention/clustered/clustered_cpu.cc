@@ -13,13 +13,12 @@
 #include <vector>
 
 #include "engine/attention/clustered/clustering.h"
-#include "engine/attention/clustered/query_clustering.h"
-#include "engine/attention/count.h"
-#include "engine/attention/element.h"
 #include "engine/attention/parallel.h"
-#include "engine/attention/variants_cpu.h"
+#include "engine/attention/scalar_type.h"
+#include "engine/attention/variants.h"
 #include "engine/base/aligned.h"
 #include "engine/base/error.h"
+#include "engine/kernels/count.h"
 #include "engine/kernels/cpu/clustered/clusters.h"
 
 namespace castor::attention {

@@ -7,12 +7,59 @@
 #include <span>
 #include <vector>
 
-#include "engine/attention/clustered/clusterer.h"
-#include "engine/attention/count.h"
+#include "engine/base/aligned.h"
+#include "engine/kernels/count.h"
 #include "engine/kernels/cpu/clustered/clusters.h"
+#include "engine/kernels/passes.h"
 #include "engine/request.h"
 
 namespace castor::attention {
+
+// What both clusterings of clustered attention on the CPU end with: the queries of one head, sorted
+// by cluster.
+
+// Clusters one head after another. When the passes end, `order` [queries] holds the tokens by
+// cluster, ascending in each, and `begin` [clusters() + 1] holds where each cluster that has
+// members begins in `order`, and the end.
+class Clusterer : public kernels::Passes {
+ public:
+  // Of the last finished clustering: how many clusters have members.
+  int64_t clusters() const { return clusters_; }
+
+ protected:
+  // Memory for so many clusters.
+  explicit Clusterer(int64_t most_clusters) : next_(most_clusters) {}
+
+  // Where the next clustering's result goes.
+  void WriteTo(int32_t* order, int32_t* begin) {
+    order_ = order;
+    begin_ = begin;
+  }
+
+  // From the numbers of members, those that have none left out.
+  void PlaceClusters(std::span<const int32_t> members) {
+    clusters_ = 0;
+    int32_t at = 0;
+    for (size_t c = 0; c < members.size(); ++c) {
+      next_[c] = at;
+      if (members[c] == 0) continue;
+      begin_[clusters_++] = at;
+      at += members[c];
+    }
+    begin_[clusters_] = at;
+  }
+
+  // Afterwards, of one range of tokens after another.
+  void Sort(std::span<const int32_t> labels, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) order_[next_[labels[i]]++] = static_cast<int32_t>(i);
+  }
+
+ private:
+  int64_t clusters_ = 0;
+  int32_t* order_ = nullptr;
+  int32_t* begin_ = nullptr;
+  std::vector<int32_t> next_;  // [clusters]: where a cluster's next token goes
+};
 
 // Random hyperplanes, packed for `kernel`. Owns its memory; immutable.
 class HashPlaneSet {
@@ -46,7 +93,7 @@ class CodeClusterer final : public Clusterer {
   CodeClusterer& operator=(const CodeClusterer&) = delete;
 
   // Bytes that an object for `most_codes` codes holds.
-  static Count Bytes(const Clustered& parameters, int64_t most_codes);
+  static kernels::Count Bytes(const Clustered& parameters, int64_t most_codes);
 
   // Begins with the codes, at least one, of one head of one sequence. `begin` must have room for
   // min(clusters, codes) + 1.
@@ -87,6 +134,61 @@ class CodeClusterer final : public Clusterer {
   std::vector<uint64_t> moved_;
   std::vector<int32_t> ones_;
   std::vector<uint16_t> picks_;
+};
+
+// The random hyperplanes that hash the queries of clustered attention: the same for every head,
+// sequence and device. Pure; any thread may call it.
+struct PlaneNumbers {
+  std::vector<float> normals;  // [bits, head_dim]
+  std::vector<float> biases;   // [bits], zero without hash_bias
+};
+
+// Drawn from the seed of `parameters`. Requires a count of normals that memory can hold.
+PlaneNumbers DrawPlanes(const Clustered& parameters, int64_t head_dim);
+
+// The other clustering of clustered attention on the CPU: Lloyd's algorithm on the queries
+// themselves, in the metric of the keys, with a kernel of kernels/cpu/clusters.h. Arithmetic is on
+// floats in an order that the head alone decides, so labels are the same for any number of threads,
+// though not for every kernel.
+
+// Clusters the queries of one head after another: memory, passes and result.
+class QueryClusterer final : public Clusterer {
+ public:
+  // For at most `most_queries` queries of `head_dim` elements at a time. All memory is allocated
+  // here.
+  QueryClusterer(const kernels::ClusterKernel& kernel, const Clustered& parameters,
+                 int64_t head_dim, int64_t most_queries);
+  QueryClusterer(const QueryClusterer&) = delete;
+  QueryClusterer& operator=(const QueryClusterer&) = delete;
+
+  // Bytes that an object holds.
+  static kernels::Count Bytes(const kernels::ClusterKernel& kernel, const Clustered& parameters,
+                              int64_t head_dim, int64_t most_queries);
+
+  // Begins with the queries and keys of `head`, at least one each; its other fields are ignored.
+  void Start(const kernels::QueryClustering& head, int32_t* order, int32_t* begin);
+  void Do(int64_t task) override;
+  void Next() override;
+
+ private:
+  enum class Part { kMeasure, kMap, kAssign, kAdd, kCount, kSort };
+
+  void Begin(Part part);
+  void DrawCentroids();
+  float* Scratch(int64_t task) { return scratch_.get() + task * scratch_floats_; }
+  std::span<const int32_t> members() const { return std::span(members_).first(state_.clusters); }
+
+  const kernels::ClusterKernel& kernel_;
+  const Clustered& parameters_;
+  const int64_t scratch_floats_;  // of a task
+  kernels::QueryClustering state_;
+  Part part_ = Part::kMeasure;  // of the current pass
+  int updates_ = 0;
+  std::vector<int32_t> labels_;
+  std::vector<int32_t> members_;
+  std::vector<int64_t> moved_;   // [tasks]: labels that the last assignment changed
+  AlignedArray<float> floats_;   // the metric, means, images and halves
+  AlignedArray<float> scratch_;  // [tasks, scratch floats]
 };
 
 }  // namespace castor::attention

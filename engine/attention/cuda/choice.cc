@@ -5,7 +5,7 @@
 #include <cmath>
 #include <variant>
 
-#include "engine/attention/count.h"
+#include "engine/kernels/count.h"
 
 namespace castor::attention::cuda {
 namespace {

@@ -10,13 +10,12 @@
 #include <bit>
 #include <cstring>
 #include <tuple>
-#include <variant>
 #include <vector>
 
-#include "engine/attention/clustered/hash_planes.h"
-#include "engine/attention/count.h"
+#include "engine/attention/clustered/clustering.h"
 #include "engine/attention/cuda/clustered_shape.h"
 #include "engine/attention/cuda/tensors.h"
+#include "engine/kernels/count.h"
 #include "engine/kernels/cuda/clustered/clustered.h"
 
 namespace castor::attention::cuda {

@@ -3,10 +3,10 @@
 #include <limits>
 #include <variant>
 
-#include "engine/attention/count.h"
 #include "engine/attention/cuda/cast_shape.h"
 #include "engine/attention/cuda/choice.h"
 #include "engine/attention/cuda/clustered_shape.h"
+#include "engine/kernels/count.h"
 #include "engine/kernels/cuda/cast/cast.h"
 #include "engine/kernels/cuda/clustered/clustered.h"
 

@@ -9,7 +9,6 @@
 #include <span>
 
 #include "engine/attention/problem.h"
-#include "engine/attention/scalar_type.h"
 
 namespace castor::attention::cuda {
 

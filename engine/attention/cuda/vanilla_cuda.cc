@@ -8,7 +8,6 @@
 #include <optional>
 #include <tuple>
 
-#include "engine/attention/cuda/choice.h"
 #include "engine/attention/cuda/tensors.h"
 
 namespace castor::attention::cuda {

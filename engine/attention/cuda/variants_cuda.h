@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "engine/attention/cuda/choice.h"
+#include "engine/attention/problem.h"
 #include "engine/attention/variants.h"
 
 namespace castor::attention::cuda {
@@ -47,5 +47,14 @@ Computed Compute(const Variant& variant, const Spec& spec, const Problem& proble
 // How a row of CudaVariants() lets a sequence's queries be cut (choice.h); 0: not at all.
 int64_t QueryStep(const Variant& variant, const Spec& spec, int64_t query_tokens,
                   int64_t key_tokens);
+
+// CAST on a GPU, through the kernels of engine/kernels/cuda/cast/cast.h: one row of the variant
+// table.
+//
+// Called on the device's engine thread with its stream current. May throw what LibTorch throws.
+
+// Every sequence of the problem, in the same few launches. Requires CastFits (fits.h).
+Computed ComputeCast(std::string_view backend, const Spec& spec, const Problem& problem,
+                     at::Device device);
 
 }  // namespace castor::attention::cuda

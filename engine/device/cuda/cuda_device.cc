@@ -21,7 +21,7 @@
 #include "engine/base/machine.h"
 #include "engine/device/cuda/pinned.h"
 #include "engine/device/cuda/presence.h"
-#include "engine/device/cuda_module.h"
+#include "engine/device/device.h"
 #include "engine/encoder/directory/load.h"
 #include "engine/encoder/model.h"
 

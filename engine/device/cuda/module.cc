@@ -1,4 +1,4 @@
-// The one symbol that the engine looks up in libcastor_cuda.so (engine/device/cuda_module.h).
+// The one symbol that the engine looks up in libcastor_cuda.so (engine/device/device.h).
 
 #include <memory>
 #include <utility>

@@ -76,4 +76,95 @@ void CheckHeadDim(ConfigReader& config, const BodyInfo& info) {
   }
 }
 
+namespace {
+
+// How far a scaling reaches.
+double ReadFactor(ConfigReader& config, const std::string& object) {
+  const std::string key = object + ".factor";
+  if (!config.Has(key)) config.Fail(key, "is missing");
+  const double factor = config.Double(key, 1);
+  if (factor < 1) config.Fail(key, "must not be below 1");
+  return factor;
+}
+
+}  // namespace
+
+RopeConfig ReadRope(ConfigReader& config, double theta, const RopeScalings& served) {
+  const bool now = config.Has("rope_parameters");
+  const std::string object = now ? "rope_parameters" : "rope_scaling";
+  if (now && config.Has("rope_scaling")) {
+    config.Fail("rope_scaling", "is given beside rope_parameters");
+  }
+  RopeConfig rope;
+  const std::string theta_key =
+      config.Has(object + ".rope_theta") ? object + ".rope_theta" : "rope_theta";
+  rope.theta = config.Double(theta_key, theta);
+  if (rope.theta <= 0) config.Fail(theta_key, "must be positive");
+  if (!config.Has(object)) return rope;
+
+  const std::string type =
+      config.String(object + ".rope_type", config.String(object + ".type", now ? "default" : ""));
+  const bool ntk = type == "ntk" && served.ntk, dynamic = type == "dynamic" && served.dynamic;
+  if (type.empty()) {
+    config.Fail(object, "names no rope_type");
+  } else if (type != "default" && !ntk && !dynamic) {
+    config.Fail(object + ".rope_type", "\"" + type + "\" is not supported");
+  }
+  for (const std::string& key : config.Keys(object)) {
+    const bool known = key == "rope_type" || key == "type" || key == "rope_theta" ||
+                       (key == "factor" && (ntk || dynamic)) || (key == "mixed_b" && ntk) ||
+                       config.IsNull(object + "." + key);
+    if (!known) config.Fail(object + "." + key, "is not supported");
+  }
+  if (ntk) {
+    rope.ntk_factor = ReadFactor(config, object);
+    if (config.Has(object + ".mixed_b")) rope.ntk_mixed = config.Double(object + ".mixed_b", 1);
+  }
+  if (dynamic) rope.dynamic_factor = ReadFactor(config, object);
+  return rope;
+}
+
+double ReadThetaOfKind(ConfigReader& config, std::string_view kind, std::string_view before,
+                       double fallback) {
+  const std::string parameters = "rope_parameters." + std::string(kind);
+  for (const std::string& key : config.Keys(parameters)) {
+    if (key != "rope_type" && key != "rope_theta") {
+      config.Fail(parameters + "." + key, "is not supported");
+    }
+  }
+  const std::string type = config.String(parameters + ".rope_type", "default");
+  if (type != "default") {
+    config.Fail(parameters + ".rope_type", "\"" + type + "\" is not supported; \"default\" is");
+  }
+  const std::string key =
+      config.Has(parameters + ".rope_theta") ? parameters + ".rope_theta" : std::string(before);
+  const double theta = config.Double(key, fallback);
+  if (theta <= 0) config.Fail(key, "must be positive");
+  return theta;
+}
+
+void RefuseOtherRotations(ConfigReader& config) {
+  if (config.Has("rope_scaling")) {
+    const std::string type =
+        config.String("rope_scaling.rope_type", config.String("rope_scaling.type", "missing"));
+    if (type != "default") {
+      config.Fail("rope_scaling", "a rope_type \"" + type + "\" is not supported; \"default\" is");
+    }
+  }
+  for (const std::string& key : config.Keys("rope_parameters")) {
+    if (key != kGlobalLayer && key != kLocalLayer)
+      config.Fail("rope_parameters." + key, "is not known");
+  }
+}
+
+void CheckRotated(ConfigReader& config, std::string_view key, int64_t head_dim,
+                  const RopeConfig& rope) {
+  if (head_dim % 2 != 0) {
+    config.Fail(key, "gives heads of an odd size, whose halves cannot be rotated");
+  }
+  if (rope.dynamic_factor > 0 && head_dim <= 2) {
+    config.Fail(key, "gives heads too small for a dynamic rotation");
+  }
+}
+
 }  // namespace castor::encoder

@@ -1,24 +1,58 @@
-// BERT: the post-norm body with token types, positions from 0. With ALiBi it is another family
-// (jina_bert.h) under the same name.
-//
-// Reads a config.json of model_type "bert" and takes the weights it implies. Missing keys have the
-// defaults of Hugging Face's BertConfig.
+// BERT and those that differ little from it: the post-norm body with a table of positions.
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 
-#include "engine/encoder/families/bert_layout.h"
+#include "engine/encoder/directory/config_keys.h"
 #include "engine/encoder/families/families.h"
-#include "engine/encoder/families/jina_bert.h"
 #include "engine/encoder/network/post_norm.h"
+#include "engine/kernel_table.h"
 
 namespace castor::encoder {
-namespace {
+
+PostNormConfig ReadBertKeys(ConfigReader& config, const BertDefaults& defaults,
+                            std::string_view positions) {
+  PostNormConfig body;
+  body.info = ReadBodyInfo(
+      config, {.hidden = defaults.hidden, .layers = defaults.layers, .heads = defaults.heads});
+  body.words = ReadSize(config, "vocab_size", defaults.vocabulary);
+  body.positions = ReadSize(config, "max_position_embeddings", 512);
+  body.types = config.Int("type_vocab_size", defaults.types, defaults.types == 0 ? 0 : 1, kMaxSize);
+  body.mlp.width = ReadSize(config, "intermediate_size", defaults.mlp_width);
+  body.epsilon = ReadEpsilon(config, "layer_norm_eps", defaults.epsilon);
+  body.mlp.activation = ReadActivation(config, "hidden_act");
+  const std::string type = config.String("position_embedding_type", "absolute");
+  if (type != positions) {
+    config.Fail("position_embedding_type",
+                "\"" + type + "\" is not supported; \"" + std::string(positions) + "\" is");
+  }
+  RefuseTrue(config, {"is_decoder", "add_cross_attention"}, "only encoders are served");
+  return body;
+}
+
+PostNormNames BertNames(std::span<const std::string_view> prefixes) {
+  return {
+      .prefixes = prefixes,
+      .words = "embeddings.word_embeddings",
+      .positions = "embeddings.position_embeddings",
+      .types = "embeddings.token_type_embeddings",
+      .norm = "embeddings.LayerNorm",
+      .layers = "encoder.layer",
+      .qkv = {.query = "attention.self.query",
+              .key = "attention.self.key",
+              .value = "attention.self.value"},
+      .attention_output = "attention.output.dense",
+      .attention_norm = "attention.output.LayerNorm",
+      .mlp = {.in = "intermediate.dense", .out = "output.dense"},
+      .output_norm = "output.LayerNorm",
+  };
+}
+
+// ---- BERT: with token types, positions from 0. With ALiBi it is another family (biased_bert.cc)
+// under the same name.
 
 constexpr std::string_view kBertPrefixes[] = {"", "bert."};
-
-}  // namespace
 
 absl::StatusOr<FamilyModel> BuildBert(ConfigReader& config, WeightReader& weights) {
   if (config.String("position_embedding_type", "absolute") == "alibi") {
@@ -32,15 +66,97 @@ absl::StatusOr<FamilyModel> BuildBert(ConfigReader& config, WeightReader& weight
                 "\"" + mlp + "\" needs a position_embedding_type of \"alibi\"");
   }
   if (!config.status().ok()) return config.status();
+  InputRules rules{.vocabulary = body.words, .types = body.types, .max_tokens = body.positions};
+  return WithHeads(BuildPostNorm(body, BertNames(kBertPrefixes), weights), std::move(rules),
+                   kBertHeads);
+}
+
+// ---- RoBERTa, XLM-RoBERTa and CamemBERT: positions that begin behind the padding token's id. They
+// differ in their tokenizers, of which nothing is said here.
+
+// Checkpoints of all three are saved with the first's prefix, or none.
+constexpr std::string_view kRobertaPrefixes[] = {"", "roberta."};
+
+absl::StatusOr<FamilyModel> BuildRoberta(ConfigReader& config, WeightReader& weights) {
+  const bool roberta = config.String("model_type", "") == "roberta";
+  const PostNormConfig body = ReadBertKeys(config, {.vocabulary = roberta ? 50265 : 30522});
+  // The table's rows up to the padding's are no token's positions, but the padding's own.
+  const int64_t padding = config.Int("pad_token_id", 1, 0, body.words - 1);
+  if (body.positions <= padding + 1) {
+    config.Fail("max_position_embeddings", "leaves no position behind pad_token_id");
+  }
+  if (!config.status().ok()) return config.status();
   InputRules rules{
       .vocabulary = body.words,
       .types = body.types,
-      .max_tokens = body.positions,
+      .max_tokens = body.positions - padding - 1,
+      .first_position = padding + 1,
+      .padding = padding,
   };
-  absl::StatusOr<std::unique_ptr<Body>> built =
-      BuildPostNorm(body, BertNames(kBertPrefixes), weights);
-  if (!built.ok()) return built.status();
-  return FamilyModel{*std::move(built), std::move(rules), &kBertHeads};
+  return WithHeads(BuildPostNorm(body, BertNames(kRobertaPrefixes), weights), std::move(rules),
+                   kRobertaHeads);
+}
+
+// ---- ELECTRA's discriminator, or a generator of the same kind: embeddings may be narrower than
+// the layers' rows and are then projected to them.
+
+constexpr std::string_view kElectraPrefixes[] = {"", "electra."};
+
+absl::StatusOr<FamilyModel> BuildElectra(ConfigReader& config, WeightReader& weights) {
+  PostNormConfig body = ReadBertKeys(config, {.hidden = 256, .heads = 4, .mlp_width = 1024});
+  body.info.embedding_size = ReadSize(config, "embedding_size", 128);
+  if (!config.status().ok()) return config.status();
+  InputRules rules{.vocabulary = body.words, .types = body.types, .max_tokens = body.positions};
+  PostNormNames names = BertNames(kElectraPrefixes);
+  names.projection = "embeddings_project";
+  return WithHeads(BuildPostNorm(body, names, weights), std::move(rules), kElectraHeads);
+}
+
+// ---- DistilBERT: without token types. Sinusoidal positions are in the checkpoint like learned
+// ones.
+
+constexpr std::string_view kDistilBertPrefixes[] = {"", "distilbert."};
+
+constexpr PostNormNames kDistilBertNames = {
+    .prefixes = kDistilBertPrefixes,
+    .words = "embeddings.word_embeddings",
+    .positions = "embeddings.position_embeddings",
+    .types = "",
+    .norm = "embeddings.LayerNorm",
+    .layers = "transformer.layer",
+    .qkv = {.query = "attention.q_lin", .key = "attention.k_lin", .value = "attention.v_lin"},
+    .attention_output = "attention.out_lin",
+    .attention_norm = "sa_layer_norm",
+    .mlp = {.in = "ffn.lin1", .out = "ffn.lin2"},
+    .output_norm = "output_layer_norm",
+};
+
+absl::StatusOr<FamilyModel> BuildDistilBert(ConfigReader& config, WeightReader& weights) {
+  PostNormConfig body;
+  // Each has two names, of which a file has one.
+  const auto named = [&](std::string_view own, std::string_view other) {
+    if (!config.Has(other)) return own;
+    if (config.Has(own)) {
+      config.Fail(other, "is given beside " + std::string(own) + ", another name of it");
+    }
+    return other;
+  };
+  body.info = {
+      .hidden = ReadSize(config, named("dim", "hidden_size"), 768),
+      .layers = config.Int(named("n_layers", "num_hidden_layers"), 6, 1, kMaxLayers),
+      .heads = ReadSize(config, named("n_heads", "num_attention_heads"), 12),
+      .kernels = SoftmaxKernels(),
+  };
+  CheckHeads(config, "n_heads", body.info);
+  body.words = ReadSize(config, "vocab_size", 30522);
+  body.positions = ReadSize(config, "max_position_embeddings", 512);
+  body.mlp.width = ReadSize(config, "hidden_dim", 3072);
+  body.epsilon = 1e-12;  // in no config
+  body.mlp.activation = ReadActivation(config, "activation");
+  if (!config.status().ok()) return config.status();
+  InputRules rules{.vocabulary = body.words, .max_tokens = body.positions};
+  return WithHeads(BuildPostNorm(body, kDistilBertNames, weights), std::move(rules),
+                   kDistilBertHeads);
 }
 
 }  // namespace castor::encoder

@@ -3,8 +3,7 @@
 // models that are trained from scratch: that page has its keys and the names of its weights,
 // tests/cast/ trains one.
 //
-// Reads a config.json of model_type "castor_cast" and takes the weights it implies. Keys that are
-// not known are errors, and so are sizes that are missing.
+// Keys that are not known are errors, and so are sizes that are missing.
 #include <algorithm>
 #include <array>
 #include <iterator>
@@ -182,9 +181,7 @@ absl::StatusOr<FamilyModel> BuildCastorCast(ConfigReader& config, WeightReader& 
   CheckRoom(config, body.info, body.positions);
   InputRules rules{.vocabulary = body.words, .max_tokens = body.positions};
   if (!config.status().ok()) return config.status();
-  absl::StatusOr<std::unique_ptr<Body>> built = BuildPreNorm(body, kCastNames, weights);
-  if (!built.ok()) return built.status();
-  return FamilyModel{*std::move(built), std::move(rules), &kCastorCastHeads};
+  return WithHeads(BuildPreNorm(body, kCastNames, weights), std::move(rules), kCastorCastHeads);
 }
 
 }  // namespace castor::encoder

@@ -1,8 +1,5 @@
 // DeBERTa of version 2 and 3: BERT's layers with disentangled attention (layers/disentangled.h),
 // and often without positions in the embeddings.
-//
-// Reads a config.json of model_type "deberta-v2" and takes the weights it implies. Missing keys
-// have the defaults of Hugging Face's DebertaV2Config.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -14,7 +11,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_split.h"
 #include "engine/encoder/directory/config_keys.h"
-#include "engine/encoder/families/bert_layout.h"
 #include "engine/encoder/families/families.h"
 #include "engine/encoder/network/post_norm.h"
 
@@ -130,9 +126,7 @@ absl::StatusOr<FamilyModel> BuildDeberta(ConfigReader& config, WeightReader& wei
   }
   const HeadLayout& heads = HeadsOf(config.Bool("legacy", true));
   if (!config.status().ok()) return config.status();
-  absl::StatusOr<std::unique_ptr<Body>> built = BuildPostNorm(body, DebertaNames(), weights);
-  if (!built.ok()) return built.status();
-  return FamilyModel{*std::move(built), std::move(rules), &heads};
+  return WithHeads(BuildPostNorm(body, DebertaNames(), weights), std::move(rules), heads);
 }
 
 }  // namespace castor::encoder

@@ -2,10 +2,8 @@
 // with RMSNorms, rotated queries and keys, and a gated MLP. Tokens see those before them, unless
 // the model was trained to look both ways. Several heads may share keys and values.
 //
-// Reads a config.json of model_type "mistral", "qwen2" or "qwen3", in the keys of transformers 4 or
-// of 5, and takes the weights it implies. Missing keys have the defaults of Hugging Face's
-// configurations. A head's size need not be hidden_size / num_attention_heads. EuroBERT
-// ("eurobert", in the keys of its own code or of transformers 5) has the same layers.
+// In the keys of transformers 4 or of 5; EuroBERT, which has the same layers, also in those of its
+// own code. A head's size need not be hidden_size / num_attention_heads.
 #include <algorithm>
 #include <memory>
 #include <string_view>
@@ -13,7 +11,6 @@
 #include <vector>
 
 #include "engine/encoder/directory/config_keys.h"
-#include "engine/encoder/directory/rope_keys.h"
 #include "engine/encoder/families/families.h"
 #include "engine/encoder/network/pre_norm.h"
 #include "engine/kernel_table.h"
@@ -134,9 +131,7 @@ absl::StatusOr<FamilyModel> Build(ConfigReader& config, const DecoderDefaults& d
   InputRules rules{.vocabulary = body.words,
                    .max_tokens = ReadSize(config, "max_position_embeddings", defaults.max_tokens)};
   if (!config.status().ok()) return config.status();
-  absl::StatusOr<std::unique_ptr<Body>> built = BuildPreNorm(body, names, weights);
-  if (!built.ok()) return built.status();
-  return FamilyModel{*std::move(built), std::move(rules), &kDecoderHeads};
+  return WithHeads(BuildPreNorm(body, names, weights), std::move(rules), kDecoderHeads);
 }
 
 }  // namespace
@@ -165,9 +160,7 @@ absl::StatusOr<FamilyModel> BuildEuroBert(ConfigReader& config, WeightReader& we
   InputRules rules{.vocabulary = body.words,
                    .max_tokens = ReadSize(config, "max_position_embeddings", 8192)};
   if (!config.status().ok()) return config.status();
-  absl::StatusOr<std::unique_ptr<Body>> built = BuildPreNorm(body, kDecoderNames, weights);
-  if (!built.ok()) return built.status();
-  return FamilyModel{*std::move(built), std::move(rules), &kEuroBertHeads};
+  return WithHeads(BuildPreNorm(body, kDecoderNames, weights), std::move(rules), kEuroBertHeads);
 }
 
 absl::StatusOr<FamilyModel> BuildMistral(ConfigReader& config, WeightReader& weights) {

@@ -1,8 +1,6 @@
 #include "engine/encoder/families/families.h"
 
-#include <string>
-
-#include "engine/encoder/families/mpnet.h"
+#include <utility>
 
 namespace castor::encoder {
 namespace {
@@ -30,6 +28,12 @@ constexpr Family kFamilies[] = {
 };
 
 }  // namespace
+
+absl::StatusOr<FamilyModel> WithHeads(absl::StatusOr<std::unique_ptr<Body>> body, InputRules rules,
+                                      const HeadLayout& heads) {
+  if (!body.ok()) return body.status();
+  return FamilyModel{*std::move(body), std::move(rules), &heads};
+}
 
 const Family* FindFamily(std::string_view model_type) {
   for (const Family& family : kFamilies) {

@@ -1,18 +1,22 @@
-// The families of models that can be loaded. A family is a file (bert.cc), a function here, and a
-// row in families.cc. The file says what its config.json means, what blocks its body is made of and
-// where its checkpoints keep their weights. Nothing else knows its name.
+// The families of models that can be loaded. A family is a function here, a part of a file
+// (bert.cc), and a row in families.cc. The file says what its config.json means, what blocks its
+// body is made of and where its checkpoints keep their weights. Nothing else knows its name.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/encoder/directory/config_reader.h"
 #include "engine/encoder/directory/weights.h"
 #include "engine/encoder/heads/head_layout.h"
 #include "engine/encoder/network/body.h"
-#include "engine/encoder/text/input_rules.h"
+#include "engine/encoder/network/post_norm.h"
+#include "engine/encoder/text/check_input.h"
 
 namespace castor::encoder {
 
@@ -39,13 +43,49 @@ absl::StatusOr<FamilyModel> BuildElectra(ConfigReader& config, WeightReader& wei
 absl::StatusOr<FamilyModel> BuildEuroBert(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildGemma(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildGte(ConfigReader& config, WeightReader& weights);
+absl::StatusOr<FamilyModel> BuildJinaBert(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildJinaV3(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildMistral(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildModernBert(ConfigReader& config, WeightReader& weights);
+absl::StatusOr<FamilyModel> BuildMpnet(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildNomicBert(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildQwen2(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildQwen3(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildRoberta(ConfigReader& config, WeightReader& weights);
+
+// ---- what several of them have in common
+
+// The model, if its body could be built.
+absl::StatusOr<FamilyModel> WithHeads(absl::StatusOr<std::unique_ptr<Body>> body, InputRules rules,
+                                      const HeadLayout& heads);
+
+// What a configuration of Hugging Face's has where a key is missing; here BertConfig.
+struct BertDefaults {
+  int64_t vocabulary = 30522;
+  int64_t hidden = 768;
+  int64_t layers = 12;
+  int64_t heads = 12;
+  int64_t mlp_width = 3072;
+  int64_t types = 2;
+  double epsilon = 1e-12;
+};
+
+// The position_embedding_type must be `positions`. Errors go to the reader.
+PostNormConfig ReadBertKeys(ConfigReader& config, const BertDefaults& defaults,
+                            std::string_view positions = "absolute");
+
+// `prefixes` must live as long as the result.
+PostNormNames BertNames(std::span<const std::string_view> prefixes);
+
+// ALiBi's slopes: of a power of two heads, powers of 2^(-8 / heads); otherwise those of the next
+// lower power, then every second one of the next higher.
+std::vector<float> AlibiSlopes(int64_t heads);
+
+// MPNet's bucket of a distance, key - query, of 32: sixteen a side; the first eight of a side are
+// distances of their own, the others grow up to 128, and farther ones share the last.
+int64_t MpnetBucket(int64_t distance);
+
+// ---- which there are
 
 // nullptr for an unknown type.
 const Family* FindFamily(std::string_view model_type);

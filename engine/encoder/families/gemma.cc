@@ -1,19 +1,14 @@
 // Gemma 3 that looks both ways, as EmbeddingGemma: the pre-norm body with a norm also of what
 // attention and the MLP return, norms over each query and key, rotations, a gated MLP, and layers
 // with a window between those that see all tokens. Several heads may share keys and values.
-//
-// Reads a config.json of model_type "gemma3_text", in the keys of transformers 4 or of 5, and takes
-// the weights it implies. Missing keys have the defaults of Hugging Face's Gemma3TextConfig, whose
-// use_bidirectional_attention must be true.
+// In the keys of transformers 4 or of 5.
 #include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "engine/encoder/directory/config_keys.h"
-#include "engine/encoder/directory/rope_keys.h"
 #include "engine/encoder/families/families.h"
 #include "engine/encoder/network/pre_norm.h"
 #include "engine/kernel_table.h"
@@ -101,9 +96,7 @@ absl::StatusOr<FamilyModel> BuildGemma(ConfigReader& config, WeightReader& weigh
   InputRules rules{.vocabulary = body.words,
                    .max_tokens = ReadSize(config, "max_position_embeddings", 131'072)};
   if (!config.status().ok()) return config.status();
-  absl::StatusOr<std::unique_ptr<Body>> built = BuildPreNorm(body, kGemmaNames, weights);
-  if (!built.ok()) return built.status();
-  return FamilyModel{*std::move(built), std::move(rules), &kDecoderHeads};
+  return WithHeads(BuildPreNorm(body, kGemmaNames, weights), std::move(rules), kDecoderHeads);
 }
 
 }  // namespace castor::encoder

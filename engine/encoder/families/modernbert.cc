@@ -1,17 +1,13 @@
 // ModernBERT: the pre-norm body with rotated queries and keys, where every n-th layer sees all
 // tokens and the others a window.
-//
-// Reads a config.json of model_type "modernbert", in the keys of transformers 4 or of 5, and takes
-// the weights it implies. Missing keys have the defaults of Hugging Face's ModernBertConfig.
+// In the keys of transformers 4 or of 5.
 #include <algorithm>
 #include <memory>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "engine/encoder/directory/config_keys.h"
-#include "engine/encoder/directory/rope_keys.h"
 #include "engine/encoder/families/families.h"
 #include "engine/encoder/network/pre_norm.h"
 
@@ -85,9 +81,8 @@ absl::StatusOr<FamilyModel> BuildModernBert(ConfigReader& config, WeightReader& 
   InputRules rules{.vocabulary = body.words,
                    .max_tokens = ReadSize(config, "max_position_embeddings", 8192)};
   if (!config.status().ok()) return config.status();
-  absl::StatusOr<std::unique_ptr<Body>> built = BuildPreNorm(body, kModernBertNames, weights);
-  if (!built.ok()) return built.status();
-  return FamilyModel{*std::move(built), std::move(rules), &kModernBertHeads};
+  return WithHeads(BuildPreNorm(body, kModernBertNames, weights), std::move(rules),
+                   kModernBertHeads);
 }
 
 }  // namespace castor::encoder

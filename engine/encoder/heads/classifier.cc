@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "engine/encoder/directory/config_keys.h"
-#include "engine/encoder/heads/head_steps.h"
+#include "engine/encoder/heads/dense.h"
 
 namespace castor::encoder {
 namespace {
@@ -149,7 +149,7 @@ ClassifierHead::ClassifierHead(ClassifierConfig config, HeadTransform transform,
 }
 
 HeadActivations ClassifierHead::activations(int64_t hidden, DType dtype) const {
-  using attention::Count;
+  using kernels::Count;
   constexpr int64_t kFloat = sizeof(float);
   const Count row = Count(hidden) * kFloat;
   const Count labels = Count(static_cast<int64_t>(config_.labels.size())) * kFloat;

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/encoder/heads/dense.h"
 #include "engine/encoder/heads/head.h"
 #include "engine/encoder/heads/head_layout.h"
-#include "engine/encoder/heads/head_transform.h"
 #include "engine/encoder/heads/pooling.h"
 #include "engine/encoder/layers/linear.h"
 

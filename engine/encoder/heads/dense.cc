@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -10,7 +11,6 @@
 #include "engine/encoder/directory/config_keys.h"
 #include "engine/encoder/directory/config_reader.h"
 #include "engine/encoder/directory/weights.h"
-#include "engine/encoder/heads/head_steps.h"
 #include "engine/encoder/network/layers.h"
 #include "engine/hf/safetensors.h"
 
@@ -84,19 +84,19 @@ int64_t DenseStack::out() const {
   return 0;
 }
 
-attention::Count DenseStack::row_bytes() const {
+kernels::Count DenseStack::row_bytes() const {
   constexpr int64_t kFloat = sizeof(float);
   // Each layer's rows are put together from steps, while those that it reads are kept.
-  attention::Count most = 0;
+  kernels::Count most = 0;
   int64_t in = 0;
   for (const DenseLayer& layer : layers_) {
     if (layer.norm.has_value()) {
-      most = std::max(most, 3 * kFloat * attention::Count(layer.norm->size()));
+      most = std::max(most, 3 * kFloat * kernels::Count(layer.norm->size()));
       continue;
     }
     in = layer.linear.in();
     const int64_t kept = layer.adds_input ? 5 : 3;
-    most = std::max(most, attention::Count(in) * kFloat + kept * kFloat * layer.linear.out());
+    most = std::max(most, kernels::Count(in) * kFloat + kept * kFloat * layer.linear.out());
   }
   return most;
 }
@@ -167,6 +167,32 @@ absl::StatusOr<LoadedDense> LoadDense(const std::vector<DenseModule>& modules, i
   }
   loaded.stack = DenseStack(std::move(layers));
   return loaded;
+}
+
+at::Tensor HeadTransform::operator()(const at::Tensor& rows) const {
+  at::Tensor x = rows;
+  if (dense_.has_value()) x = (*dense_)(x, activation_);
+  return norm_.has_value() ? (*norm_)(x) : x;
+}
+
+HeadTransform TakeTransform(ConfigReader& config, WeightReader& weights,
+                            const TransformNames& names, double epsilon, int64_t hidden) {
+  HeadTransform transform;
+  if (names.dense.empty()) return transform;
+  const auto has_bias = [&](std::string_view key) {
+    return key.empty() || config.Bool(key, false);
+  };
+  transform.activation_ =
+      names.activation.has_value()
+          ? *names.activation
+          : ReadActivation(config, names.activation_key, names.activation_default);
+  transform.dense_ =
+      TakeLinear(weights, std::string(names.dense), hidden, hidden, has_bias(names.dense_bias_key));
+  if (!names.norm.empty()) {
+    transform.norm_ =
+        TakeNorm(weights, std::string(names.norm), hidden, epsilon, has_bias(names.norm_bias_key));
+  }
+  return transform;
 }
 
 }  // namespace castor::encoder

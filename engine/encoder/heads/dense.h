@@ -8,17 +8,23 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/attention/count.h"
 #include "engine/base/run_control.h"
+#include "engine/encoder/directory/config_reader.h"
+#include "engine/encoder/directory/weights.h"
+#include "engine/encoder/heads/head_layout.h"
 #include "engine/encoder/layers/activation.h"
 #include "engine/encoder/layers/layer_norm.h"
 #include "engine/encoder/layers/linear.h"
+#include "engine/encoder/network/layers.h"
+#include "engine/kernels/count.h"
 
 namespace castor::encoder {
 
@@ -58,7 +64,7 @@ class DenseStack {
   int64_t out() const;  // 0: as many as come in
 
   // What a row takes beside itself.
-  attention::Count row_bytes() const;
+  kernels::Count row_bytes() const;
 
   // [rows, in] in any floating type -> float32 [rows, out], in steps. Without layers: `rows`.
   absl::StatusOr<at::Tensor> operator()(const at::Tensor& rows, RunControl& control) const;
@@ -77,5 +83,49 @@ struct LoadedDense {
 // Takes the modules' weights; `width` is of the rows that the first one gets.
 absl::StatusOr<LoadedDense> LoadDense(const std::vector<DenseModule>& modules, int64_t width,
                                       at::Device device);
+
+// The part of a head before its last layer: a dense layer with an activation and a LayerNorm, each
+// of which may be missing.
+//
+// Immutable; used on the engine thread of the device that has the weights.
+class HeadTransform {
+ public:
+  HeadTransform() = default;
+
+  int64_t elements() const { return dense_.has_value() ? dense_->elements() : 0; }
+
+  // [rows, hidden] of the weights' type.
+  at::Tensor operator()(const at::Tensor& rows) const;
+
+ private:
+  friend HeadTransform TakeTransform(ConfigReader& config, WeightReader& weights,
+                                     const TransformNames& names, double epsilon, int64_t hidden);
+
+  std::optional<Linear> dense_;
+  Activation activation_ = Activation::kTanh;
+  std::optional<LayerNorm> norm_;
+};
+
+// Errors go to the readers.
+HeadTransform TakeTransform(ConfigReader& config, WeightReader& weights,
+                            const TransformNames& names, double epsilon, int64_t hidden);
+
+// The steps in which heads compute: rows of any number go by, and only one step's are in memory.
+inline constexpr int64_t kMostHeadRows = 2048;
+
+// Of a step through matrices of `weights` elements. Does not depend on the batch.
+inline int64_t HeadRows(const at::Tensor& rows, int64_t weights) {
+  return std::min(kMostHeadRows, RowsOfAStep(rows, std::max<int64_t>(1, weights)));
+}
+
+// Calls run(first, count) for all of `rows`, `step` at a time, with a checkpoint after each.
+template <typename Run>
+absl::Status InSteps(int64_t rows, int64_t step, RunControl& control, Run&& run) {
+  for (int64_t first = 0; first < rows; first += step) {
+    run(first, std::min(step, rows - first));
+    if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace castor::encoder

@@ -20,44 +20,30 @@ constexpr TransformNames kModernTransform = {.dense = "head.dense",
 
 const HeadLayout kBertHeads = {
     .sequences = {.transform = {.dense = "bert.pooler.dense", .activation = Activation::kTanh},
-                  .out = "classifier",
-                  .pooling_key = ""},
-    .tokens = {.transform = {.dense = ""}, .out = "classifier", .pooling_key = ""},
+                  .out = "classifier"},
+    .tokens = {.out = "classifier"},
     .masked = {.transform = {.dense = "cls.predictions.transform.dense",
                              .activation_key = "hidden_act",
                              .norm = "cls.predictions.transform.LayerNorm"},
                .decoder = "cls.predictions.decoder",
                .words = "bert.embeddings.word_embeddings",
-               .bias = "cls.predictions.bias",
-               .bias_key = ""},
-    .epsilon_key = "layer_norm_eps",
-    .epsilon = 1e-12,
+               .bias = "cls.predictions.bias"},
 };
 
 const HeadLayout kCastorCastHeads = {
-    .sequences = {.transform = {.dense = ""},
-                  .out = "classifier",
-                  .pooling_key = "classifier_pooling"},
-    .tokens = {.transform = {.dense = ""}, .out = "classifier", .pooling_key = ""},
-    .masked = {.transform = {.dense = ""},
-               .decoder = "decoder",
-               .words = "embeddings.words",
-               .bias = "decoder.bias",
-               .bias_key = ""},
-    .epsilon_key = "layer_norm_eps",
+    .sequences = {.out = "classifier", .pooling_key = "classifier_pooling"},
+    .tokens = {.out = "classifier"},
+    .masked = {.decoder = "decoder", .words = "embeddings.words", .bias = "decoder.bias"},
     .epsilon = 1e-5,
 };
 
 const HeadLayout kRobertaHeads = {
-    .sequences = {.transform = kDenseOnCls, .out = "classifier.out_proj", .pooling_key = ""},
-    .tokens = {.transform = {.dense = ""}, .out = "classifier", .pooling_key = ""},
+    .sequences = {.transform = kDenseOnCls, .out = "classifier.out_proj"},
+    .tokens = {.out = "classifier"},
     .masked = {.transform = kLmHead,
                .decoder = "lm_head.decoder",
                .words = "roberta.embeddings.word_embeddings",
-               .bias = "lm_head.bias",
-               .bias_key = ""},
-    .epsilon_key = "layer_norm_eps",
-    .epsilon = 1e-12,
+               .bias = "lm_head.bias"},
 };
 
 const HeadLayout kDebertaHeads = {
@@ -75,18 +61,15 @@ const HeadLayout kDebertaHeads = {
 
 const HeadLayout kDistilBertHeads = {
     .sequences = {.transform = {.dense = "pre_classifier", .activation = Activation::kRelu},
-                  .out = "classifier",
-                  .pooling_key = ""},
-    .tokens = {.transform = {.dense = ""}, .out = "classifier", .pooling_key = ""},
+                  .out = "classifier"},
+    .tokens = {.out = "classifier"},
     .masked = {.transform = {.dense = "vocab_transform",
                              .activation_key = "activation",
                              .norm = "vocab_layer_norm"},
                .decoder = "vocab_projector",
                .words = "distilbert.embeddings.word_embeddings",
-               .bias = "vocab_projector.bias",
-               .bias_key = ""},
+               .bias = "vocab_projector.bias"},
     .epsilon_key = "",
-    .epsilon = 1e-12,
 };
 
 const HeadLayout kElectraHeads = {
@@ -103,22 +86,19 @@ const HeadLayout kElectraHeads = {
 };
 
 const HeadLayout kMpnetHeads = {
-    .sequences = {.transform = kDenseOnCls, .out = "classifier.out_proj", .pooling_key = ""},
-    .tokens = {.transform = {.dense = ""}, .out = "classifier", .pooling_key = ""},
+    .sequences = {.transform = kDenseOnCls, .out = "classifier.out_proj"},
+    .tokens = {.out = "classifier"},
     .masked = {.transform = kLmHead,
                .decoder = "lm_head.decoder",
                .words = "mpnet.embeddings.word_embeddings",
-               .bias = "lm_head.bias",
-               .bias_key = ""},
-    .epsilon_key = "layer_norm_eps",
-    .epsilon = 1e-12,
+               .bias = "lm_head.bias"},
 };
 
 const HeadLayout kModernBertHeads = {
     .sequences = {.transform = kModernTransform,
                   .out = "classifier",
                   .pooling_key = "classifier_pooling"},
-    .tokens = {.transform = kModernTransform, .out = "classifier", .pooling_key = ""},
+    .tokens = {.transform = kModernTransform, .out = "classifier"},
     .masked = {.transform = kModernTransform,
                .decoder = "decoder",
                .words = "model.embeddings.tok_embeddings",
@@ -194,8 +174,7 @@ const HeadLayout kJinaV3Heads = {
     .masked = {.transform = kLmHead,
                .decoder = "lm_head.decoder",
                .words = "roberta.embeddings.word_embeddings",
-               .bias = "lm_head.bias",
-               .bias_key = ""},
+               .bias = "lm_head.bias"},
     .epsilon = 1e-5,
 };
 

@@ -11,10 +11,8 @@
 #include "engine/encoder/directory/config_keys.h"
 #include "engine/encoder/directory/torch_file.h"
 #include "engine/encoder/heads/classifier.h"
-#include "engine/encoder/heads/lexical.h"
 #include "engine/encoder/heads/pooling.h"
 #include "engine/encoder/heads/splade.h"
-#include "engine/encoder/heads/token_projection.h"
 
 namespace castor::encoder {
 namespace {

@@ -1,14 +1,18 @@
 #include "engine/encoder/heads/splade.h"
 
 #include <ATen/ops/amax.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/maximum.h>
+#include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/sum.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "engine/encoder/heads/head_steps.h"
+#include "engine/encoder/heads/dense.h"
+#include "engine/encoder/heads/pooling.h"
 
 namespace castor::encoder {
 namespace {
@@ -47,7 +51,7 @@ SpladeHead::SpladeHead(SpladeConfig config, HeadTransform transform, Linear deco
 }
 
 HeadActivations SpladeHead::activations(int64_t hidden, DType dtype) const {
-  using attention::Count;
+  using kernels::Count;
   constexpr int64_t kFloat = sizeof(float);
   const Count row = Count(hidden) * static_cast<int64_t>(SizeOf(dtype));
   const Count logits = Count(decoder_.out()) * static_cast<int64_t>(SizeOf(dtype));
@@ -142,6 +146,83 @@ absl::StatusOr<std::vector<at::Tensor>> SpladeHead::ReadOut(const HeadInputs& in
     if (item.output_kind != EncodeOutput::kSparse) continue;
     (*outputs)[i] = weights->narrow(0, first, item.sequences());
     first += item.sequences();
+  }
+  return outputs;
+}
+
+LexicalHead::LexicalHead(Pooling pooling, bool normalize, DenseStack of_tokens, DenseStack weights,
+                         int64_t vocabulary)
+    : rows_({pooling}, /*hidden=*/0, normalize, /*dense=*/{}, std::move(of_tokens)),
+      weights_(std::move(weights)),
+      vocabulary_(vocabulary),
+      info_(rows_.info()) {
+  info_.outputs = {EncodeOutput::kPooled, EncodeOutput::kSparse, EncodeOutput::kTokenEmbeddings};
+  info_.lexical = true;
+}
+
+HeadActivations LexicalHead::activations(int64_t hidden, DType dtype) const {
+  constexpr int64_t kFloat = sizeof(float);
+  HeadActivations bytes = rows_.activations(hidden, dtype);
+  // Others in the batch may want pooled rows, which all sequences then have.
+  bytes.sparse = bytes.pooled;
+  // All tokens get weights; they are scattered by their sequence and id.
+  bytes.sparse.token += weights_.row_bytes() + 2 * kFloat + 3 * int64_t{sizeof(int64_t)};
+  bytes.sparse.sequence += kernels::Count(vocabulary_) * kFloat + 2 * int64_t{sizeof(int64_t)};
+  bytes.batch = std::max(bytes.batch, kMostHeadRows * kernels::Count(hidden) * kFloat);
+  return bytes;
+}
+
+absl::StatusOr<std::vector<at::Tensor>> LexicalHead::ReadOut(const HeadInputs& in) const {
+  absl::StatusOr<std::vector<at::Tensor>> outputs = rows_.ReadOut(in);
+  if (!outputs.ok()) return outputs;
+  at::Tensor weights;
+  for (size_t i = 0; i < in.batch.items.size(); ++i) {
+    const BatchItem& item = in.batch.items[i];
+    if (item.output_kind != EncodeOutput::kSparse) continue;
+    if (!weights.defined()) {
+      absl::StatusOr<at::Tensor> computed = weights_(in.rows, in.control);
+      if (!computed.ok()) return computed.status();
+      weights = computed->relu().squeeze(1);
+    }
+    const int64_t first = in.packing.first_token[i], tokens = item.tokens();
+    const int64_t sequences = item.sequences();
+    const at::Tensor offsets =
+        in.offsets.narrow(0, in.packing.first_sequence[i], sequences + 1).diff();
+    // Where a token's weight goes: its sequence's row, its id's column.
+    const at::Tensor places = at::repeat_interleave(at::arange(sequences, offsets.options()),
+                                                    offsets, /*dim=*/0, /*output_size=*/tokens)
+                                  .mul_(vocabulary_)
+                                  .add_(in.ids.narrow(0, first, tokens));
+    at::Tensor& rows = (*outputs)[i];
+    rows = at::zeros({sequences * vocabulary_}, weights.options());
+    rows.scatter_reduce_(0, places, weights.narrow(0, first, tokens), "amax");
+    rows = rows.view({sequences, vocabulary_});
+    rows.narrow(1, 0, kUnweighedIds).zero_();
+    if (absl::Status status = in.control.Checkpoint(); !status.ok()) return status;
+  }
+  return outputs;
+}
+
+HeadActivations TokenProjectionHead::activations(int64_t hidden, DType /*dtype*/) const {
+  using kernels::Count;
+  const Count projected = Count(dense_.empty() ? hidden : dense_.out()) * int64_t{sizeof(float)};
+  HeadActivations bytes;
+  // Projected rows, cut, and normalised, with the norms.
+  bytes.tokens.token = dense_.row_bytes() + 3 * projected + 2 * int64_t{sizeof(float)};
+  bytes.batch = kMostHeadRows * Count(hidden) * int64_t{sizeof(float)};
+  return bytes;
+}
+
+absl::StatusOr<std::vector<at::Tensor>> TokenProjectionHead::ReadOut(const HeadInputs& in) const {
+  absl::StatusOr<at::Tensor> rows = dense_(in.rows, in.control);
+  if (!rows.ok()) return rows.status();
+  std::vector<at::Tensor> outputs;
+  for (size_t i = 0; i < in.batch.items.size(); ++i) {
+    const BatchItem& item = in.batch.items[i];
+    const at::Tensor own = rows->narrow(0, in.packing.first_token[i], item.tokens())
+                               .narrow(1, 0, item.dimensions)
+                               .to(at::kFloat);
+    outputs.push_back(item.normalize ? Normalized(own) : own.contiguous());
   }
   return outputs;
 }

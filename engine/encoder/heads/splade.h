@@ -8,10 +8,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <utility>
 #include <vector>
 
+#include "engine/encoder/heads/dense.h"
 #include "engine/encoder/heads/head.h"
-#include "engine/encoder/heads/head_transform.h"
 #include "engine/encoder/heads/pooling.h"
 #include "engine/encoder/layers/linear.h"
 
@@ -45,6 +46,50 @@ class SpladeHead final : public Head {
   const Linear decoder_;
   const PoolingHead rows_;
   HeadInfo info_;  // constant once built
+};
+
+// The heads of BGE-M3: pooled rows, rows of tokens behind a projection, and SPARSE, in which a text
+// weighs its own tokens: each the greatest weight that it has where it stands. The first of a
+// sequence, which FlagEmbedding leaves out of the rows of tokens, is among them.
+
+// XLM-RoBERTa's <s>, <pad>, </s> and <unk> come first, and weigh nothing.
+inline constexpr int64_t kUnweighedIds = 4;
+
+class LexicalHead final : public Head {
+ public:
+  // The defaults for requests that do not say; `weights` gives a row its weight.
+  LexicalHead(Pooling pooling, bool normalize, DenseStack of_tokens, DenseStack weights,
+              int64_t vocabulary);
+
+  const HeadInfo& info() const override { return info_; }
+  HeadActivations activations(int64_t hidden, DType dtype) const override;
+  absl::StatusOr<std::vector<at::Tensor>> ReadOut(const HeadInputs& in) const override;
+
+ private:
+  const PoolingHead rows_;
+  const DenseStack weights_;
+  const int64_t vocabulary_;
+  HeadInfo info_;  // constant once built
+};
+
+// The head of a multi-vector model, such as ColBERT: the rows of all tokens, projected to few
+// dimensions by dense layers. It does not pool.
+class TokenProjectionHead final : public Head {
+ public:
+  // Without layers the body's rows are the answer's.
+  TokenProjectionHead(DenseStack dense, bool normalize)
+      : info_{.outputs = {EncodeOutput::kTokenEmbeddings},
+              .normalize = normalize,
+              .token_size = dense.out()},
+        dense_(std::move(dense)) {}
+
+  const HeadInfo& info() const override { return info_; }
+  HeadActivations activations(int64_t hidden, DType dtype) const override;
+  absl::StatusOr<std::vector<at::Tensor>> ReadOut(const HeadInputs& in) const override;
+
+ private:
+  const HeadInfo info_;
+  const DenseStack dense_;
 };
 
 }  // namespace castor::encoder

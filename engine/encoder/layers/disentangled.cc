@@ -168,8 +168,8 @@ absl::StatusOr<at::Tensor> Disentangled::operator()(const Qkv& qkv, const Relati
   return output.view({x.size(0), heads * head_dim});
 }
 
-attention::Count Disentangled::batch_bytes(int64_t head_dim) const {
-  using attention::Count;
+kernels::Count Disentangled::batch_bytes(int64_t head_dim) const {
+  using kernels::Count;
   const bool cpu = buckets.device().is_cpu();
   // Of one head at least. Scores, what they are softened to and what is gathered; products with
   // embeddings; queries, keys and values, before and after they are turned.

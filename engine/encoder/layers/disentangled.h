@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/attention/count.h"
 #include "engine/encoder/layers/qkv.h"
 #include "engine/encoder/network/body.h"
+#include "engine/kernels/count.h"
 
 namespace castor::encoder {
 
@@ -56,7 +56,7 @@ struct Disentangled {
                                         const at::Tensor& x, const BodyInputs& in) const;
 
   // What it takes beside queries, keys, values and the result, however many tokens there are.
-  attention::Count batch_bytes(int64_t head_dim) const;
+  kernels::Count batch_bytes(int64_t head_dim) const;
 };
 
 // Takes the embeddings of a checkpoint, and of each layer, whose names begin with

@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include "engine/encoder/layers/row_parts.h"
+#include "engine/encoder/layers/rope.h"
 
 namespace castor::encoder {
 
@@ -14,8 +14,8 @@ at::Tensor FeedForward::operator()(const at::Tensor& x) const {
   return out(wide);
 }
 
-attention::Count FeedForward::row_bytes(int64_t element) const {
-  using attention::Count;
+kernels::Count FeedForward::row_bytes(int64_t element) const {
+  using kernels::Count;
   const Count wide = Count(out.in()) * element;
   const Count result = Count(out.out()) * element;
   // Where no product does it.

@@ -10,8 +10,8 @@
 #include <string>
 #include <string_view>
 
-#include "engine/attention/count.h"
 #include "engine/encoder/network/layers.h"
+#include "engine/kernels/count.h"
 
 namespace castor::encoder {
 
@@ -44,7 +44,7 @@ struct FeedForward {
   int64_t elements() const { return in.elements() + gate.elements() + out.elements(); }
 
   // What it allocates for a row of elements of this size, its result included, in bytes.
-  attention::Count row_bytes(int64_t element) const;
+  kernels::Count row_bytes(int64_t element) const;
 };
 
 // Takes the weights of a layer whose names begin with `at`. Errors go to the reader.

@@ -6,12 +6,13 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "engine/attention/parallel.h"
 #include "engine/base/run_control.h"
-#include "engine/encoder/layers/quantize.h"
 
 namespace castor::encoder {
 namespace {
@@ -65,13 +66,13 @@ std::optional<kernels::Activation> FusedActivation(std::optional<Activation> act
 }
 
 // How a product is cut into tasks: blocks of rows by groups of panels.
-struct Cut {
+struct TaskCut {
   int64_t tiles;   // of rows
   int64_t blocks;  // of tiles
   int64_t panels;
   int64_t groups;  // of panels
 
-  Cut(const LinearKernel& kernel, int64_t rows, int64_t in, int64_t out) {
+  TaskCut(const LinearKernel& kernel, int64_t rows, int64_t in, int64_t out) {
     // A block's rows stay in the second-level cache while the panels go by.
     constexpr int64_t kBlockRows = 96;
     // A task should be worth taking, about 5 us or more of one core.
@@ -124,7 +125,7 @@ KernelRows PrepareRows(const LinearKernel& kernel, const at::Tensor& x) {
 // Computes all rows.
 void Multiply(const LinearKernel& kernel, const kernels::PackedMatrix& matrix,
               const kernels::LinearRows& rows, int64_t count, kernels::Activation activation) {
-  const Cut cut(kernel, count, matrix.in, matrix.out);
+  const TaskCut cut(kernel, count, matrix.in, matrix.out);
   const double operations = 2.0 * static_cast<double>(count) * static_cast<double>(matrix.in) *
                             static_cast<double>(matrix.out);
   const auto run = [&](int, int64_t task) {
@@ -233,6 +234,49 @@ at::Tensor Linear::Part(const at::Tensor& x, std::span<const Columns> parts) con
                                  bias_.defined() ? bias_.narrow(0, first, count) : bias_));
   }
   return at::cat(outputs, 1);
+}
+
+namespace {
+
+// The weights `from` [in] as multiples of the scale that is returned, or zeros, which have 1.
+float QuantizeOutput(const float* from, int64_t in, const kernels::LinearKernel& kernel,
+                     int8_t* to) {
+  float greatest = 0;
+  for (int64_t i = 0; i < in; ++i) greatest = std::max(greatest, std::abs(from[i]));
+  // Divided by the scale, a weight must not be above 127, so the scale must not be too small for a
+  // float.
+  float scale = greatest / 127;
+  if (!std::isnormal(scale)) {
+    std::fill_n(to, in, int8_t{0});
+    return 1;
+  }
+  // What rounding adds may be too much once more. A weight's step is less than a hundredth of 127.
+  constexpr double kLeastGrowth = 1.01;
+  for (;;) {
+    for (int64_t i = 0; i < in; ++i) to[i] = static_cast<int8_t>(std::lrintf(from[i] / scale));
+    const double excess = kernel.excess == nullptr ? 0 : kernel.excess(to, in);
+    if (excess <= 1) return scale;
+    scale *= static_cast<float>(std::max(excess, kLeastGrowth));
+  }
+}
+
+}  // namespace
+
+Weights8 QuantizeWeights(const at::Tensor& weight, const kernels::LinearKernel& kernel) {
+  const int64_t out = weight.size(0), in = weight.size(1);
+  const int64_t padded = kernel.panels(out) * kernel.panel_width;
+  Weights8 weights{.values = AllocateAligned<int8_t>(out * in),
+                   .scales = AllocateAligned<float>(padded),
+                   .sums = AllocateAligned<int32_t>(padded)};
+  std::fill_n(weights.scales.get(), padded, 1.0F);
+  std::fill_n(weights.sums.get(), padded, 0);
+  const float* const from = weight.const_data_ptr<float>();
+  for (int64_t o = 0; o < out; ++o) {
+    int8_t* const values = weights.values.get() + o * in;
+    weights.scales[o] = QuantizeOutput(from + o * in, in, kernel, values);
+    weights.sums[o] = std::accumulate(values, values + in, int32_t{0});
+  }
+  return weights;
 }
 
 }  // namespace castor::encoder

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
-#include <utility>
 
 namespace castor::encoder {
 
@@ -62,8 +61,8 @@ absl::StatusOr<at::Tensor> Qkv::operator()(const at::Tensor& x, const LayerNorm*
 
 // While rows are projected in steps, a step's are there twice, but no result of attention yet,
 // which has a row's place already.
-attention::Count Qkv::step_bytes(const at::Tensor& like, bool before, bool rotated) const {
-  using attention::Count;
+kernels::Count Qkv::step_bytes(const at::Tensor& like, bool before, bool rotated) const {
+  using kernels::Count;
   const bool cpu = like.device().is_cpu();
   const auto element = static_cast<int64_t>(like.element_size());
   const int64_t queries = heads * head_dim();

@@ -12,9 +12,9 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "engine/attention/count.h"
 #include "engine/encoder/layers/rope.h"
 #include "engine/encoder/network/layers.h"
+#include "engine/kernels/count.h"
 
 namespace castor::encoder {
 
@@ -69,7 +69,7 @@ struct Qkv {
 
   // What one step takes beside the rows of the result, in bytes. `like` is a weight: what steps are
   // cut by.
-  attention::Count step_bytes(const at::Tensor& like, bool before, bool rotated) const;
+  kernels::Count step_bytes(const at::Tensor& like, bool before, bool rotated) const;
 };
 
 // Takes the weights of a layer whose names begin with `at`. Errors go to the reader.

@@ -11,8 +11,8 @@
 #include <span>
 
 #include "absl/status/statusor.h"
-#include "engine/attention/count.h"
 #include "engine/base/run_control.h"
+#include "engine/kernels/count.h"
 
 namespace castor::encoder {
 
@@ -65,7 +65,7 @@ class Rope {
 };
 
 // What a rotation takes for a token, in bytes.
-attention::Count RotationBytes(int64_t head_dim);
+kernels::Count RotationBytes(int64_t head_dim);
 
 // Turns the first `heads` heads of each row in place, which are queries and keys. The rows are of
 // any floating type. Computes in float32.
@@ -76,6 +76,26 @@ void RotateSlowly(const Rotation& rotation, int64_t heads, const at::Tensor& row
 
 // What Rotate takes for a while, in bytes: of `rows` rows on another device; at most of few on a
 // CPU, where mostly it takes nothing. `width` is that of the heads that are turned.
-attention::Count RotatingBytes(int64_t width, int64_t rows, bool cpu);
+kernels::Count RotatingBytes(int64_t width, int64_t rows, bool cpu);
+
+// What layers do to rows between products, in place, cut over a CPU's team of threads
+// (kernels/cpu/row_parts.h). Elsewhere it is LibTorch's.
+//
+// Called on the device's engine thread.
+
+// y *= x: both [rows, width], contiguous, float32 or bfloat16.
+void MultiplyRows(const at::Tensor& y, const at::Tensor& x);
+
+// Turns the first `heads` heads of each row: element e of a head, of as many as `cos` has columns,
+// with element e + half by the row's angle e. `rows` is [rows, any], each contiguous, float32 or
+// bfloat16; `cos` and `sin` are [rows, half], contiguous, float32. False, and nothing is done,
+// without a kernel.
+bool TurnRows(const at::Tensor& rows, int64_t heads, const at::Tensor& cos, const at::Tensor& sin);
+
+// Positions as sinusoids (Vaswani et al. 2017, arXiv 1706.03762, section 3.5).
+
+// [positions, hidden], float32 on the CPU: element 2 i of position p is the sine, element 2 i + 1
+// the cosine of p / 10000^(2 i / hidden).
+at::Tensor Sinusoids(int64_t positions, int64_t hidden);
 
 }  // namespace castor::encoder

@@ -76,7 +76,7 @@ absl::StatusOr<at::Tensor> SelfAttention(const Projection& projection, const at:
 }
 
 HeadBytes QkvBytes(const Qkv& qkv, const at::Tensor& like, bool together, int64_t most_bytes) {
-  using attention::Count;
+  using kernels::Count;
   const auto of = [&](int64_t heads) {
     const int64_t rows = heads + 2 * (heads * qkv.kv_heads / qkv.heads);
     return Count(rows) * qkv.head_dim() * static_cast<int64_t>(like.element_size());

@@ -9,17 +9,17 @@
 #include <cstdint>
 #include <span>
 
-#include "engine/attention/count.h"
+#include "engine/kernels/count.h"
 #include "engine/request.h"
 
 namespace castor::encoder {
 
 struct RowBytes {
-  attention::Count token = 0;
-  attention::Count sequence = 0;
-  attention::Count span = 0;
+  kernels::Count token = 0;
+  kernels::Count sequence = 0;
+  kernels::Count span = 0;
 
-  attention::Count Of(int64_t tokens, int64_t sequences, int64_t spans) const {
+  kernels::Count Of(int64_t tokens, int64_t sequences, int64_t spans) const {
     return token * tokens + sequence * sequences + span * spans;
   }
 };
@@ -27,20 +27,20 @@ struct RowBytes {
 // Of heads that go by some at a time (self_attention.h): all of them while that is little, else as
 // many as `most` lets, but a grain at least.
 struct HeadBytes {
-  attention::Count all = 0;    // a token's
-  attention::Count grain = 0;  // of these, in the fewest heads that go together
-  int64_t most = 0;            // however many tokens there are
+  kernels::Count all = 0;    // a token's
+  kernels::Count grain = 0;  // of these, in the fewest heads that go together
+  int64_t most = 0;          // however many tokens there are
 
-  attention::Count Of(int64_t tokens) const {
-    return std::min(all * tokens, std::max(attention::Count(most), grain * tokens));
+  kernels::Count Of(int64_t tokens) const {
+    return std::min(all * tokens, std::max(kernels::Count(most), grain * tokens));
   }
 };
 
 struct BodyActivations {
-  RowBytes rows = {};          // from the first layer until the head has read them
-  RowBytes layers = {};        // besides, while the layers run
-  HeadBytes qkv = {};          // the same: queries, keys and values
-  attention::Count batch = 0;  // once, however many rows there are
+  RowBytes rows = {};        // from the first layer until the head has read them
+  RowBytes layers = {};      // besides, while the layers run
+  HeadBytes qkv = {};        // the same: queries, keys and values
+  kernels::Count batch = 0;  // once, however many rows there are
 };
 
 // Besides the body's rows, when the layers have run.
@@ -50,7 +50,7 @@ struct HeadActivations {
   RowBytes tokens = {};  // of one that wants all
   RowBytes labels = {};  // of one that wants logits or scores
   RowBytes sparse = {};
-  attention::Count batch = 0;  // once, for rows that go by in steps
+  kernels::Count batch = 0;  // once, for rows that go by in steps
 
   const RowBytes& Of(EncodeOutput output) const {
     switch (output) {
@@ -75,19 +75,19 @@ struct Activations {
 
   // Of a request's rows, and so many spans of pooled ones. In a batch this adds up to no less than
   // the batch takes; batch() is there once.
-  attention::Count Of(int64_t tokens, int64_t sequences, std::span<const EncodeOutput> outputs,
-                      int64_t spans = 0) const {
+  kernels::Count Of(int64_t tokens, int64_t sequences, std::span<const EncodeOutput> outputs,
+                    int64_t spans = 0) const {
     const auto of = [&](const RowBytes& bytes) { return bytes.Of(tokens, sequences, spans); };
-    attention::Count read_out = 0;
+    kernels::Count read_out = 0;
     for (const EncodeOutput output : outputs) {
       const bool in_spans = spans > 0 && output == EncodeOutput::kPooled;
       read_out += of(in_spans ? head.spans : head.Of(output));
     }
-    const attention::Count layers = of(body.layers) + body.qkv.Of(tokens);
+    const kernels::Count layers = of(body.layers) + body.qkv.Of(tokens);
     return of(indices) + of(body.rows) + std::max(layers, read_out);
   }
 
-  attention::Count batch() const { return std::max(body.batch, head.batch); }
+  kernels::Count batch() const { return std::max(body.batch, head.batch); }
 };
 
 }  // namespace castor::encoder

@@ -39,7 +39,7 @@ struct BatchItem {
   EncodeOutput output_kind = EncodeOutput::kPooled;
   Pooling pooling = Pooling::kMean;
   bool normalize = false;
-  int64_t dimensions = 0;     // of each output row: engine/encoder/text/output_shape.h
+  int64_t dimensions = 0;     // of each output row: engine/encoder/text/output_types.h
   bool cut_last = false;      // rows are cut to `dimensions` when they are normalised already
   bool token_labels = false;  // logits and scores are of tokens, not of sequences
 

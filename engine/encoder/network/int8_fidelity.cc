@@ -9,7 +9,7 @@
 #include "engine/base/run_control.h"
 #include "engine/encoder/network/batch.h"
 #include "engine/encoder/network/network.h"
-#include "engine/encoder/text/output_shape.h"
+#include "engine/encoder/text/output_types.h"
 
 namespace castor::encoder {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/encoder/network/batch.h"
-#include "engine/encoder/text/input_rules.h"
+#include "engine/encoder/text/check_input.h"
 
 namespace castor::encoder {
 

@@ -132,7 +132,7 @@ void PostNorm::Finish(const Layer& layer, const at::Tensor& mixed, const at::Ten
 }
 
 BodyActivations PostNorm::activations() const {
-  using attention::Count;
+  using kernels::Count;
   const Layer& layer = weights_.layers.front();
   const auto element = static_cast<int64_t>(weights_.words.element_size());
   const Count row = Count(info_.hidden) * element;

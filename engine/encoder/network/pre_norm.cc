@@ -9,8 +9,8 @@
 #include <tuple>
 #include <utility>
 
+#include "engine/encoder/layers/rope.h"
 #include "engine/encoder/layers/self_attention.h"
-#include "engine/encoder/layers/sinusoids.h"
 #include "engine/encoder/network/surrogates.h"
 
 namespace castor::encoder {
@@ -168,7 +168,7 @@ absl::Status PreNorm::Finish(const PreNormLayer& layer, const at::Tensor& mixed,
 }
 
 BodyActivations PreNorm::activations() const {
-  using attention::Count;
+  using kernels::Count;
   const PreNormLayer& layer = weights_.layers.front();
   const auto element = static_cast<int64_t>(weights_.words.element_size());
   const Count row = Count(info_.hidden) * element;

@@ -32,7 +32,7 @@ struct PreNormConfig {
   bool attention_output_bias = false;
 
   // Where queries and keys are not rotated: rows of a learned table, or of one of sinusoids
-  // (sinusoids.h), which is in no checkpoint. 0: no table.
+  // (layers/rope.h), which is in no checkpoint. 0: no table.
   bool rotated = true;
   int64_t positions = 0;
   bool sinusoidal = false;

@@ -26,9 +26,9 @@ attention::CastInputs Surrogates::Inputs(const at::Tensor& gates) const {
   return inputs;
 }
 
-attention::Count Surrogates::row_bytes() const {
+kernels::Count Surrogates::row_bytes() const {
   const auto element = static_cast<int64_t>(tokens.element_size());
-  return attention::Count(gate.in() + 1) * element + gate.scratch_bytes_of_row();
+  return kernels::Count(gate.in() + 1) * element + gate.scratch_bytes_of_row();
 }
 
 Surrogates TakeSurrogates(WeightReader& weights, const std::string& at, std::string_view tokens,

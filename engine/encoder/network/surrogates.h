@@ -11,9 +11,9 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "engine/attention/count.h"
 #include "engine/attention/problem.h"
 #include "engine/encoder/network/layers.h"
+#include "engine/kernels/count.h"
 
 namespace castor::encoder {
 
@@ -30,7 +30,7 @@ struct Surrogates {
   attention::CastInputs Inputs(const at::Tensor& gates) const;
 
   // What Gates takes for a row of a step beside its result, in bytes.
-  attention::Count row_bytes() const;
+  kernels::Count row_bytes() const;
 };
 
 // Takes the weights of a layer whose names begin with `at`: `tokens` as it is, `gate` without

@@ -1,3 +1,5 @@
+#include "engine/encoder/text/check_input.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/dtype.h"
 #include "engine/base/error.h"
-#include "engine/encoder/text/output_shape.h"
+#include "engine/encoder/text/output_types.h"
 #include "engine/encoder/text/prepare.h"
 #include "engine/encoder/text/prompts.h"
 #include "engine/encoder/text/spans.h"

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/encoder/text/input_rules.h"
+#include "engine/encoder/text/check_input.h"
 #include "engine/engine.h"
 #include "engine/request.h"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
-#include "engine/encoder/text/input_rules.h"
+#include "engine/encoder/text/check_input.h"
 #include "engine/encoder/text/prepare.h"
 #include "engine/engine.h"
 #include "engine/hf/tokenizer.h"

@@ -26,7 +26,6 @@
 
 #include "engine/attention/problem.h"
 #include "engine/attention/variants.h"
-#include "server/lifecycle/allocator.h"
 #include "server/lifecycle/environment.h"
 
 namespace castor::attention {

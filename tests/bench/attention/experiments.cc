@@ -16,7 +16,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <random>
 #include <string>
@@ -25,7 +24,6 @@
 
 #include "engine/attention/problem.h"
 #include "engine/attention/variants.h"
-#include "server/lifecycle/allocator.h"
 #include "server/lifecycle/environment.h"
 #include "tests/bench/command_line.h"
 

@@ -11,13 +11,12 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "engine/device/device.h"
 #include "engine/encoder/model.h"
 #include "engine/encoder/network/batch.h"
-#include "engine/encoder/text/output_shape.h"
+#include "engine/encoder/text/output_types.h"
 #include "tests/bench/command_line.h"
 
 namespace castor::bench {

@@ -1,12 +1,10 @@
 // Many requests of all kinds, some with hardly any time, some cancelled: each is answered once,
 // each answer is right, and nothing is left behind, not after minutes either.
 
-#include <algorithm>
-#include <cstdio>
 #include <future>
 #include <thread>
 
-#include "client/load/results/statistics.h"
+#include "client/load/results/bootstrap.h"
 #include "client/load/send/driver.h"
 #include "client/load/workload/parse.h"
 #include "tests/bench/load/bench.h"

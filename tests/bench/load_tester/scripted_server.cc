@@ -5,9 +5,7 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-#include <algorithm>
 #include <chrono>
-#include <climits>
 #include <stdexcept>
 #include <utility>
 

@@ -37,7 +37,7 @@
 #include "engine/loop/engine_loop.h"
 #include "engine/loop/running_batch.h"
 #include "engine/requests/staging.h"
-#include "server/lifecycle/allocator.h"
+#include "server/lifecycle/environment.h"
 #include "tests/bench/command_line.h"
 #include "tests/bench/median.h"
 #include "tests/bench/prediction/processor_time.h"

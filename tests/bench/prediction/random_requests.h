@@ -16,7 +16,7 @@
 #include "engine/attention/problem.h"
 #include "engine/base/dtype.h"
 #include "engine/base/host_memory.h"
-#include "engine/forecast/trial.h"
+#include "engine/forecast/calibration.h"
 #include "engine/kernel_table.h"
 #include "engine/request.h"
 #include "tests/bench/command_line.h"

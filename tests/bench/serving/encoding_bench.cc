@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "castor/v1/encoder.pb.h"
-#include "server/lifecycle/allocator.h"
+#include "server/lifecycle/environment.h"
 #include "tests/bench/command_line.h"
 #include "tests/bench/median.h"
 #include "tests/bench/serving/pump.h"

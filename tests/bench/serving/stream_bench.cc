@@ -20,7 +20,6 @@
 #include <memory>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "castor/v1/attention.grpc.pb.h"

@@ -14,7 +14,6 @@
 #include "tests/integration/access/secure_fixture.h"
 #include "tests/integration/observed/health_client.h"
 #include "tests/integration/raw_client.h"
-#include "tests/support/sanitizer.h"
 
 namespace castor::testing {
 namespace {

@@ -4,14 +4,12 @@
 #include <memory>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "engine/base/error.h"
 #include "tests/integration/observed/health_client.h"
 #include "tests/integration/raw_client.h"
 #include "tests/integration/server_fixture.h"
-#include "tests/support/sanitizer.h"
 
 namespace castor::testing {
 namespace {

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>

@@ -3,7 +3,6 @@
 
 #include <random>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "castor/v1/model.grpc.pb.h"

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/base/heartbeat.h"
+#include "engine/base/run_control.h"
 #include "tests/support/checkpoints.h"
 
 namespace castor::attention {

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <ctime>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "engine/attention/parallel.h"

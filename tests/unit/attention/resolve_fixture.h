@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "engine/attention/resolve.h"
-#include "engine/attention/shapes.h"
 #include "engine/base/error.h"
 
 namespace castor::attention {

@@ -1,7 +1,6 @@
 // What Resolve makes of positions, softcaps and biases of keys.
 
 #include <cmath>
-#include <limits>
 
 #include "tests/unit/attention/resolve_fixture.h"
 

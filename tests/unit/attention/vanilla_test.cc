@@ -7,7 +7,6 @@
 
 #include <cmath>
 #include <memory>
-#include <variant>
 
 #include "engine/attention/parallel.h"
 #include "tests/support/attention/variant_test.h"

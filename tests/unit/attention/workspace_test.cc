@@ -5,8 +5,8 @@
 #include <limits>
 #include <vector>
 
-#include "engine/attention/count.h"
 #include "engine/attention/variants.h"
+#include "engine/kernels/count.h"
 #include "tests/support/attention/spec.h"
 
 namespace castor::attention {

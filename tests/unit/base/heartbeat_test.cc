@@ -1,8 +1,8 @@
-#include "engine/base/heartbeat.h"
-
 #include <gtest/gtest.h>
 
 #include <thread>
+
+#include "engine/base/run_control.h"
 
 namespace castor {
 namespace {

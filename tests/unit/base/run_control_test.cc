@@ -4,7 +4,6 @@
 
 #include <chrono>
 
-#include "engine/base/heartbeat.h"
 #include "tests/support/checkpoints.h"
 
 namespace castor {

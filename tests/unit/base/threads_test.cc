@@ -1,5 +1,3 @@
-#include "engine/base/threads.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -7,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "engine/base/team.h"
 #include "tests/support/sanitizer.h"
 
 namespace castor {

@@ -1,5 +1,3 @@
-#include "client/merge.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

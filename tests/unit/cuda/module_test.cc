@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <string>
 
 #include "engine/base/error.h"
 #include "engine/device/device.h"

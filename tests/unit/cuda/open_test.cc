@@ -8,8 +8,6 @@
 #include <fstream>
 #include <string>
 
-#include "engine/base/error.h"
-#include "engine/device/cuda_module.h"
 #include "engine/device/device.h"
 #include "tests/support/temporary_folder.h"
 

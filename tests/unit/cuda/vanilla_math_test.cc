@@ -3,7 +3,6 @@
 #include <ATen/ops/from_blob.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>

@@ -12,7 +12,7 @@
 #include "engine/encoder/directory/cast_file.h"
 #include "engine/encoder/directory/load.h"
 #include "engine/encoder/layers/linear.h"
-#include "engine/encoder/layers/sinusoids.h"
+#include "engine/encoder/layers/rope.h"
 #include "engine/encoder/network/network.h"
 #include "tests/unit/encoder/model_files.h"
 

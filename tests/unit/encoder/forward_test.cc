@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/heartbeat.h"
+#include "engine/base/run_control.h"
 #include "engine/encoder/model.h"
 #include "engine/encoder/network/network.h"
 #include "tests/support/seeded.h"

@@ -14,7 +14,7 @@
 
 #include "engine/encoder/model.h"
 #include "engine/encoder/network/network.h"
-#include "engine/encoder/text/output_shape.h"
+#include "engine/encoder/text/output_types.h"
 #include "tests/unit/encoder/model_files.h"
 
 namespace castor::encoder {

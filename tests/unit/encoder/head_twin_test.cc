@@ -5,15 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <random>
 #include <utility>
 #include <vector>
 
 #include "engine/encoder/heads/classifier.h"
-#include "engine/encoder/heads/head_steps.h"
+#include "engine/encoder/heads/dense.h"
 #include "engine/encoder/heads/splade.h"
-#include "engine/encoder/heads/token_projection.h"
 #include "tests/support/seeded.h"
 
 namespace castor::encoder {

@@ -10,8 +10,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
-#include "engine/encoder/directory/load.h"
-#include "engine/encoder/families/mpnet.h"
+#include "engine/encoder/families/families.h"
 #include "engine/encoder/network/network.h"
 #include "tests/support/attention/spec.h"
 #include "tests/support/checkpoints.h"

@@ -11,7 +11,7 @@
 
 #include "engine/base/error.h"
 #include "engine/encoder/directory/load.h"
-#include "engine/encoder/families/jina_bert.h"
+#include "engine/encoder/families/families.h"
 #include "engine/encoder/layers/linear.h"
 #include "engine/kernel_table.h"
 #include "tests/unit/encoder/model_files.h"

@@ -1,7 +1,5 @@
 // Weights in 8 bits: near the floats that they stand for, and never too great for a kernel's sums.
 
-#include "engine/encoder/layers/quantize.h"
-
 #include <ATen/ops/full.h>
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
@@ -11,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/encoder/layers/linear.h"
 #include "engine/kernels/cpu/linear/linear.h"
 #include "tests/support/seeded.h"
 

@@ -1,8 +1,6 @@
 // Pooling of spans: against sums over the rows that the same network returns, one after another,
 // for every pooling, overlapping and empty ranges, and items that ask for other things in one
 // batch.
-#include "engine/encoder/heads/span_pooling.h"
-
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
@@ -14,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/encoder/heads/pooling.h"
 #include "engine/encoder/model.h"
 #include "engine/encoder/network/network.h"
 #include "tests/support/checkpoints.h"

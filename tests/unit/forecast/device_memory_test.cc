@@ -4,12 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "engine/forecast/memory.h"
 #include "tests/support/attention/spec.h"
-#include "tests/support/seeded.h"
 #include "tests/unit/loop/fake_device.h"
 
 namespace castor {

@@ -11,11 +11,10 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "engine/device/device.h"
-#include "engine/encoder/text/output_shape.h"
+#include "engine/encoder/text/output_types.h"
 #include "engine/encoder/text/spans.h"
 #include "engine/forecast/memory.h"
 #include "engine/loop/engine_loop.h"

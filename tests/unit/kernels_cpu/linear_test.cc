@@ -8,9 +8,7 @@
 #include <bit>
 #include <cmath>
 #include <numbers>
-#include <optional>
 #include <random>
-#include <string>
 #include <vector>
 
 #include "engine/base/aligned.h"

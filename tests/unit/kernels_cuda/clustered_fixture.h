@@ -12,7 +12,6 @@
 #include "tests/support/attention/spec.h"
 #include "tests/support/cuda/clustered_stages.h"
 #include "tests/support/cuda/emulator.h"
-#include "tests/support/sanitizer.h"
 #include "tests/support/seeded.h"
 #include "tests/support/twins/clustered.h"
 #include "tests/unit/kernels_cuda/clustered_run.h"

@@ -9,8 +9,8 @@
 #include <tuple>
 #include <vector>
 
-#include "engine/attention/count.h"
 #include "engine/attention/cuda/choice.h"
+#include "engine/kernels/count.h"
 #include "tests/support/attention/spec.h"
 
 namespace castor::attention::cuda {

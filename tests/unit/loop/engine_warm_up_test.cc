@@ -1,5 +1,4 @@
 // What the engine runs before the first request, and what happens to the start when that fails.
-#include <algorithm>
 #include <chrono>
 
 #include "engine/forecast/encoder_costs.h"

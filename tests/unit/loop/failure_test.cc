@@ -1,11 +1,10 @@
 // What happens to the requests of a failed batch.
-#include "engine/loop/failure.h"
-
 #include <gtest/gtest.h>
 
 #include <utility>
 #include <vector>
 
+#include "engine/loop/engine_loop.h"
 #include "tests/unit/ledger/ledger_fixture.h"
 
 namespace castor {

@@ -12,7 +12,6 @@
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "castor/v1/attention.pb.h"
 #include "castor/v1/encoder.pb.h"

@@ -7,10 +7,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <limits>
 #include <map>
-#include <memory>
 #include <set>
 #include <sstream>
 #include <string>

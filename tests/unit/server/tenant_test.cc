@@ -1,8 +1,8 @@
-#include "server/auth/tenant.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
+
+#include "server/auth/caller_table.h"
 
 namespace castor::server {
 namespace {

@@ -1,11 +1,11 @@
-#include "server/lifecycle/terminate.h"
-
 #include <gtest/gtest.h>
 #include <signal.h>
 
 #include <exception>
 #include <new>
 #include <stdexcept>
+
+#include "server/lifecycle/signals.h"
 
 namespace castor::server {
 namespace {

@@ -9,14 +9,13 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/encoder/model.h"
 #include "engine/encoder/network/batch.h"
 #include "engine/encoder/network/network.h"
-#include "engine/encoder/text/output_shape.h"
+#include "engine/encoder/text/output_types.h"
 #include "engine/encoder/text/prompts.h"
 #include "tests/unit/encoder/model_files.h"
 

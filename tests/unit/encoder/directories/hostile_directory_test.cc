@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/encoder/directory/load.h"
 #include "tests/support/sanitizer.h"
 #include "tests/unit/encoder/model_files.h"
 

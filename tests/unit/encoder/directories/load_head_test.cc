@@ -7,10 +7,9 @@
 #include <functional>
 #include <string>
 
-#include "engine/base/error.h"
 #include "engine/encoder/directory/load.h"
 #include "engine/encoder/layers/linear.h"
-#include "engine/encoder/text/output_shape.h"
+#include "engine/encoder/text/output_types.h"
 #include "tests/unit/encoder/model_files.h"
 
 namespace castor::encoder {

@@ -6,7 +6,6 @@
 
 #include <cmath>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,7 +13,7 @@
 #include "engine/encoder/model.h"
 #include "engine/encoder/network/batch.h"
 #include "engine/encoder/network/network.h"
-#include "engine/encoder/text/output_shape.h"
+#include "engine/encoder/text/output_types.h"
 #include "engine/encoder/text/tokenizer_files.h"
 #include "tests/unit/encoder/model_files.h"
 

@@ -8,9 +8,7 @@
 #include <random>
 #include <string>
 
-#include "engine/base/error.h"
-#include "engine/encoder/directory/pickle.h"
-#include "engine/encoder/text/output_shape.h"
+#include "engine/encoder/text/output_types.h"
 #include "tests/unit/encoder/model_files.h"
 
 namespace castor::encoder {

@@ -1,8 +1,8 @@
-#include "server/auth/bearer.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
+
+#include "server/auth/token.h"
 
 namespace castor::server {
 namespace {

@@ -5,8 +5,6 @@
 #include <set>
 #include <string>
 
-#include "server/auth/bearer.h"
-
 namespace castor::server {
 namespace {
 

@@ -2,7 +2,6 @@
 // and the same refusals at the same fields, however the bytes are cut into slices.
 
 #include <functional>
-#include <random>
 #include <string>
 
 #include "castor/v1/attention.pb.h"

@@ -1,5 +1,3 @@
-#include "server/tracing/otlp.h"
-
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -8,6 +6,7 @@
 
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
+#include "server/tracing/tracer.h"
 
 namespace castor::server {
 namespace {

@@ -1,6 +1,6 @@
-#include "server/transport/limits.h"
-
 #include <gtest/gtest.h>
+
+#include "server/transport/listener.h"
 
 namespace castor::server {
 namespace {

@@ -1,26 +1,139 @@
-// Nomic's BERT, dense: the post-norm body with rotated queries and keys, which may stretch with a
-// text's length, and a gated MLP; most checkpoints have no biases.
-//
-// Reads a config.json of model_type "nomic_bert", in the keys of its own code, which are GPT-2's
-// and some more, or of transformers 5, and takes the weights it implies. Mixtures of experts are
-// refused.
-//
-// Where rotations stretch, a text's depend on its own length. Its own code takes the longest text
-// of all batches before, so there a text's rows depend on the others.
+// BERT with rotated queries and keys: the post-norm body, often with a gated MLP.
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "engine/encoder/directory/config_keys.h"
-#include "engine/encoder/directory/rope_keys.h"
 #include "engine/encoder/families/families.h"
 #include "engine/encoder/network/post_norm.h"
 #include "engine/kernel_table.h"
 
 namespace castor::encoder {
+
+// ---- GTE, in the keys of its own code ("new") or of transformers 5 ("gte"): may have a table of
+// positions; no bias before the gate.
+
+namespace {
+
+// Checkpoints of a head's class have a prefix, which transformers 5 names otherwise.
+constexpr std::string_view kGtePrefixes[] = {"", "new.", "gte."};
+
+constexpr PostNormNames kGteNames = {
+    .prefixes = kGtePrefixes,
+    .words = "embeddings.word_embeddings",
+    .positions = "embeddings.position_embeddings",
+    .types = "embeddings.token_type_embeddings",
+    .norm = "embeddings.LayerNorm",
+    .layers = "encoder.layer",
+    .qkv = {.query = "attention.qkv_proj"},
+    .attention_output = "attention.o_proj",
+    .attention_norm = "attn_ln",
+    .mlp = {.in = "mlp.up_gate_proj", .out = "mlp.down_proj", .gate_first = true},
+    .output_norm = "mlp_ln",
+};
+
+NormKind ReadNorm(ConfigReader& config) {
+  const std::string kind = config.String("layer_norm_type", "layer_norm");
+  if (kind == "rms_norm") return NormKind::kRmsNorm;
+  if (kind != "layer_norm") {
+    config.Fail("layer_norm_type",
+                "\"" + kind + "\" is not supported; \"layer_norm\", \"rms_norm\" are");
+  }
+  return NormKind::kLayerNorm;
+}
+
+// Rotations, or a table.
+void ReadPositions(ConfigReader& config, double theta, PostNormConfig* body) {
+  const std::string type = config.String("position_embedding_type", "rope");
+  if (type == "rope") {
+    body->positions = 0;
+    body->rope = ReadRope(config, theta, {.ntk = true});
+    CheckRotated(config, "num_attention_heads", body->info.hidden / body->info.heads, *body->rope);
+  } else if (type != "absolute") {
+    config.Fail("position_embedding_type",
+                "\"" + type + "\" is not supported; \"rope\", \"absolute\" are");
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<FamilyModel> BuildGte(ConfigReader& config, WeightReader& weights) {
+  // Of transformers 5; the other's are those of its own code.
+  const bool gte = config.String("model_type", "") == "gte";
+  PostNormConfig body;
+  body.info = ReadBodyInfo(config, {.hidden = 768, .layers = 12, .heads = 12});
+  body.words = ReadSize(config, "vocab_size", gte ? 250'048 : 30'528);
+  body.positions = ReadSize(config, "max_position_embeddings", gte ? 8192 : 2048);
+  body.types = config.Int("type_vocab_size", 1, 0, kMaxSize);
+  InputRules rules{.vocabulary = body.words,
+                   .types = std::max<int64_t>(1, body.types),
+                   .max_tokens = body.positions};
+  ReadPositions(config, gte ? 160'000 : 10'000, &body);
+  body.mlp = {.width = ReadSize(config, "intermediate_size", 3072),
+              .activation = ReadActivation(config, "hidden_act"),
+              .gated = true,
+              .in_bias = false};
+  body.epsilon = ReadEpsilon(config, "layer_norm_eps", 1e-12);
+  body.layer_norm = ReadNorm(config);
+  RefuseTrue(config, {"logn_attention_scale", "logn_attention_clip1"},
+             "scores that grow with the length are not supported");
+  RefuseTrue(config, {"is_decoder", "add_cross_attention"}, "only encoders are served");
+  PostNormNames names = kGteNames;
+  if (!config.Bool("pack_qkv", true)) {
+    names.qkv = {
+        .query = "attention.q_proj", .key = "attention.k_proj", .value = "attention.v_proj"};
+  }
+  if (!config.status().ok()) return config.status();
+  return WithHeads(BuildPostNorm(body, names, weights), std::move(rules),
+                   *(gte ? &kGteHeads : &kNewHeads));
+}
+
+// ---- jina-embeddings-v3, as transformers 5 has it: XLM-RoBERTa's layers. Adapters are refused.
+
+constexpr std::string_view kJinaV3Prefixes[] = {"", "roberta."};
+
+constexpr PostNormNames kJinaV3Names = {
+    .prefixes = kJinaV3Prefixes,
+    .words = "embeddings.word_embeddings",
+    .types = "embeddings.token_type_embeddings",
+    .norm = "emb_ln",
+    .layers = "encoder.layers",
+    .qkv = {.query = "mixer.Wqkv"},
+    .attention_output = "mixer.out_proj",
+    .attention_norm = "norm1",
+    .mlp = {.in = "mlp.fc1", .out = "mlp.fc2"},
+    .output_norm = "norm2",
+};
+
+absl::StatusOr<FamilyModel> BuildJinaV3(ConfigReader& config, WeightReader& weights) {
+  PostNormConfig body;
+  body.info = ReadBodyInfo(config, {.hidden = 1024, .layers = 24, .heads = 16});
+  body.words = ReadSize(config, "vocab_size", 250'002);
+  body.types = ReadSize(config, "type_vocab_size", 1);
+  body.mlp = {.width = ReadSize(config, "intermediate_size", 4096),
+              .activation = ReadActivation(config, "hidden_act")};
+  body.epsilon = ReadEpsilon(config, "layer_norm_eps", 1e-5);
+  body.rope = ReadRope(config, 20'000, {});
+  CheckRotated(config, "num_attention_heads", body.info.hidden / body.info.heads, *body.rope);
+  if (config.Has("lora_adaptations")) {
+    config.Fail("lora_adaptations", "adapters are not supported");
+  }
+  RefuseTrue(config, {"is_decoder", "add_cross_attention"}, "only encoders are served");
+  InputRules rules{.vocabulary = body.words,
+                   .types = body.types,
+                   .max_tokens = ReadSize(config, "max_position_embeddings", 8194)};
+  if (!config.status().ok()) return config.status();
+  return WithHeads(BuildPostNorm(body, kJinaV3Names, weights), std::move(rules), kJinaV3Heads);
+}
+
+// ---- Nomic's BERT, dense, in the keys of its own code, which are GPT-2's and some more, or of
+// transformers 5. Mixtures of experts are refused.
+//
+// Where rotations stretch, a text's depend on its own length. Its own code takes the longest text
+// of all batches before, so there a text's rows depend on the others.
+
 namespace {
 
 // Checkpoints of a head's class have a prefix, which transformers 5 names otherwise.
@@ -168,9 +281,8 @@ absl::StatusOr<FamilyModel> BuildNomicBert(ConfigReader& config, WeightReader& w
                    .max_tokens = keys.max_tokens};
   PostNormNames names = kNomicNames;
   if (!keys.body.mlp.gated) names.mlp = kNomicPlainMlp;
-  absl::StatusOr<std::unique_ptr<Body>> built = BuildPostNorm(keys.body, names, weights);
-  if (!built.ok()) return built.status();
-  return FamilyModel{*std::move(built), std::move(rules), own ? &kNomicOwnHeads : &kNomicHeads};
+  return WithHeads(BuildPostNorm(keys.body, names, weights), std::move(rules),
+                   *(own ? &kNomicOwnHeads : &kNomicHeads));
 }
 
 }  // namespace castor::encoder

@@ -1,5 +1,3 @@
-// The rules that turn texts and ids into the rows of a model's body. One of the three parts of a
-// model, beside its body (body.h) and its head (head.h).
 #pragma once
 
 #include <cstdint>
@@ -7,6 +5,8 @@
 
 namespace castor::encoder {
 
+// The rules that turn texts and ids into the rows of a model's body. One of the three parts of a
+// model, beside its body (body.h) and its head (head.h).
 struct InputRules {
   int64_t vocabulary = 0;      // ids are below it
   int64_t types = 1;           // type ids are below it; with one type they are all zero

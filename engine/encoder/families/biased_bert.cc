@@ -1,0 +1,183 @@
+// BERT with a bias on scores by how far apart two tokens are: with ALiBi's slopes, as
+// jina-embeddings-v2 have it, and MPNet.
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/tensor.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/encoder/directory/config_keys.h"
+#include "engine/encoder/families/families.h"
+#include "engine/encoder/network/post_norm.h"
+
+namespace castor::encoder {
+
+// ---- BERT with ALiBi (Press et al. 2021, arXiv 2108.12409) in place of positions, and a gated
+// MLP. The models for code have norms over queries and keys, and a second one after attention. Both
+// call themselves "bert"; which of the two it is, the weights' names tell.
+
+namespace {
+
+constexpr std::string_view kJinaPrefixes[] = {"", "bert."};
+
+PostNormNames TextNames(bool gated) {
+  PostNormNames names = BertNames(kJinaPrefixes);
+  if (!gated) return names;
+  names.mlp = {.in = "mlp.gated_layers", .out = "mlp.wo"};
+  names.output_norm = "mlp.layernorm";
+  return names;
+}
+
+PostNormNames CodeNames(bool gated) {
+  PostNormNames names = BertNames(kJinaPrefixes);
+  names.qkv.query_norm = "attention.self.layer_norm_q";
+  names.qkv.key_norm = "attention.self.layer_norm_k";
+  names.second_attention_norm = "layer_norm_1";
+  names.mlp = {.in = gated ? "mlp.up_gated_layer" : "mlp.up_layer",
+               .out = "mlp.down_layer",
+               .gate_first = true};
+  names.output_norm = "layer_norm_2";
+  return names;
+}
+
+// "geglu" and "reglu" name their activation; "original" is an MLP without a gate.
+void ReadMlp(ConfigReader& config, FeedForwardConfig* mlp) {
+  constexpr std::string_view kKey = "feed_forward_type";
+  // The codes of the two models have different defaults.
+  if (!config.Has(kKey)) config.Fail(kKey, "is missing");
+  const std::string type = config.String(kKey, "original");
+  mlp->gated = type != "original";
+  if (!mlp->gated) return;
+  const Activation named = type == "reglu" ? Activation::kRelu : Activation::kGeluErf;
+  if (type != "geglu" && type != "reglu") {
+    config.Fail(kKey, "\"" + type + "\" is not supported; \"geglu\", \"reglu\", \"original\" are");
+  }
+  // Their code does not look at it; "gelu" is what it is where nobody set it.
+  if (mlp->activation != named && mlp->activation != Activation::kGeluErf) {
+    config.Fail("hidden_act", "contradicts feed_forward_type, \"" + type + "\"");
+  }
+  mlp->activation = named;
+}
+
+}  // namespace
+
+std::vector<float> AlibiSlopes(int64_t heads) {
+  const auto powers = [](int64_t count) {
+    std::vector<float> slopes;
+    for (int64_t h = 1; h <= count; ++h) {
+      slopes.push_back(static_cast<float>(
+          std::exp2(-8.0 * static_cast<double>(h) / static_cast<double>(count))));
+    }
+    return slopes;
+  };
+  const auto lower = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(heads)));
+  std::vector<float> slopes = powers(lower);
+  const std::vector<float> higher = powers(2 * lower);
+  for (int64_t h = 0; h < heads - lower; ++h) slopes.push_back(higher[2 * h]);
+  return slopes;
+}
+
+absl::StatusOr<FamilyModel> BuildJinaBert(ConfigReader& config, WeightReader& weights) {
+  PostNormConfig body = ReadBertKeys(config, {}, "alibi");
+  // What a shared centroid would be cannot know how far its queries are from a key.
+  body.info.kernels = {KernelName::kVanilla};
+  InputRules rules{.vocabulary = body.words, .types = body.types, .max_tokens = body.positions};
+  body.positions = 0;
+  ReadMlp(config, &body.mlp);
+  if (!config.status().ok()) return config.status();
+
+  weights.ChoosePrefix("embeddings.word_embeddings.weight", kJinaPrefixes);
+  const bool code = weights.Has("encoder.layer.0.attention.self.layer_norm_q.weight");
+  body.mlp.in_bias = !body.mlp.gated && !code;
+  const std::vector<float> slopes = AlibiSlopes(body.info.heads);
+  body.slopes = at::tensor(slopes, at::kFloat).to(weights.device());
+  return WithHeads(
+      BuildPostNorm(body, code ? CodeNames(body.mlp.gated) : TextNames(body.mlp.gated), weights),
+      std::move(rules), kBertHeads);
+}
+
+// ---- MPNet: a bias by distance, shared by all layers; positions from 2, no token types.
+
+namespace {
+
+constexpr std::string_view kMpnetPrefixes[] = {"", "mpnet."};
+
+constexpr PostNormNames kMpnetNames = {
+    .prefixes = kMpnetPrefixes,
+    .words = "embeddings.word_embeddings",
+    .positions = "embeddings.position_embeddings",
+    .types = "",
+    .norm = "embeddings.LayerNorm",
+    .layers = "encoder.layer",
+    .qkv = {.query = "attention.attn.q", .key = "attention.attn.k", .value = "attention.attn.v"},
+    .attention_output = "attention.attn.o",
+    .attention_norm = "attention.LayerNorm",
+    .mlp = {.in = "intermediate.dense", .out = "output.dense"},
+    .output_norm = "output.LayerNorm",
+};
+
+constexpr int64_t kBuckets = 32;
+constexpr int64_t kFarthest = 128;  // from here on, a side has one bucket
+
+// Whatever pad_token_id says: the model's code has it as a constant.
+constexpr int64_t kMpnetPadding = 1;
+
+// The biases of all heads by distance, float32 [heads, 2 * kFarthest + 1].
+at::Tensor TakePositionBias(WeightReader& weights, int64_t heads) {
+  weights.ChoosePrefix(std::string(kMpnetNames.words) + ".weight", kMpnetPrefixes);
+  const at::Tensor buckets =
+      weights.Take("encoder.relative_attention_bias.weight", {kBuckets, heads});
+  if (!weights.status().ok()) return {};
+  std::vector<int64_t> of_distance;
+  for (int64_t d = -kFarthest; d <= kFarthest; ++d) of_distance.push_back(MpnetBucket(d));
+  const at::Tensor rows = at::tensor(of_distance, at::kLong).to(buckets.device());
+  return at::index_select(buckets, 0, rows).to(at::kFloat).t().contiguous();
+}
+
+}  // namespace
+
+int64_t MpnetBucket(int64_t distance) {
+  constexpr int64_t kSide = kBuckets / 2;
+  constexpr int64_t kExact = kSide / 2;
+  const int64_t side = distance > 0 ? kSide : 0;
+  const int64_t length = std::abs(distance);
+  if (length < kExact) return side + length;
+  // 8 + floor(8 * log(length / 8) / log(128 / 8)), in integers: each bucket is sqrt(2) times as far
+  // away as the one before.
+  int64_t bucket = kExact;
+  while (bucket + 1 < kSide && length * length >= (kExact * kExact) << (bucket + 1 - kExact)) {
+    ++bucket;
+  }
+  return side + bucket;
+}
+
+absl::StatusOr<FamilyModel> BuildMpnet(ConfigReader& config, WeightReader& weights) {
+  PostNormConfig body = ReadBertKeys(config, {.vocabulary = 30527});
+  // What a shared centroid would be cannot know how far its queries are from a key.
+  body.info.kernels = {KernelName::kVanilla};
+  if (config.Int("relative_attention_num_buckets", kBuckets, 1, kMaxSize) != kBuckets) {
+    config.Fail("relative_attention_num_buckets",
+                "must be 32, the number that MPNet computes with");
+  }
+  if (body.words <= kMpnetPadding) config.Fail("vocab_size", "leaves no id for the padding");
+  if (body.positions <= kMpnetPadding + 1) {
+    config.Fail("max_position_embeddings", "leaves no position behind the padding's");
+  }
+  if (!config.status().ok()) return config.status();
+  body.bias = TakePositionBias(weights, body.info.heads);
+  InputRules rules{
+      .vocabulary = body.words,
+      .max_tokens = body.positions - kMpnetPadding - 1,
+      .first_position = kMpnetPadding + 1,
+      .padding = kMpnetPadding,
+  };
+  return WithHeads(BuildPostNorm(body, kMpnetNames, weights), std::move(rules), kMpnetHeads);
+}
+
+}  // namespace castor::encoder
