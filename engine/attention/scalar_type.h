@@ -4,7 +4,6 @@
 #include <c10/core/ScalarType.h>
 
 #include "engine/base/dtype.h"
-#include "engine/kernels/element.h"
 
 namespace castor::attention {
 
@@ -26,20 +25,6 @@ constexpr at::ScalarType ScalarTypeOf(DType dtype) {
       return at::kByte;
   }
   return at::kFloat;
-}
-
-// The kernels' element type for a tensor's dtype.
-
-// Requires IsFloating(dtype).
-constexpr kernels::Element ElementOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return kernels::Element::kFloat16;
-    case DType::kBFloat16:
-      return kernels::Element::kBFloat16;
-    default:
-      return kernels::Element::kFloat32;
-  }
 }
 
 }  // namespace castor::attention

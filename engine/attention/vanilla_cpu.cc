@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "engine/attention/element.h"
 #include "engine/attention/parallel.h"
-#include "engine/attention/scalar_type.h"
 #include "engine/attention/variants.h"
 #include "engine/base/aligned.h"
 #include "engine/kernels/count.h"

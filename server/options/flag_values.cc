@@ -8,7 +8,7 @@
 #include <system_error>
 
 #include "engine/option_bounds.h"
-#include "server/auth/tenant.h"
+#include "server/auth/caller_table.h"
 
 namespace castor::server {
 

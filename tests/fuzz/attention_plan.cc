@@ -11,6 +11,7 @@
 
 #include "engine/attention/cast/cast_layers.h"
 #include "engine/attention/cuda/choice.h"
+#include "engine/attention/cuda/fits.h"
 #include "engine/attention/resolve.h"
 #include "engine/automatic/plan.h"
 #include "engine/forecast/cost_model.h"

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/attention/cuda/variants_cuda.h"
+#include "engine/attention/scalar_type.h"
 #include "tests/gpu/checks.h"
 #include "tests/support/attention/compare.h"
 #include "tests/support/attention/spec.h"

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/attention/element.h"
 #include "engine/attention/parallel.h"
-#include "engine/attention/scalar_type.h"
 
 namespace castor::attention {
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "engine/attention/clustered/clustering.h"
+#include "engine/attention/element.h"
 #include "engine/attention/parallel.h"
-#include "engine/attention/scalar_type.h"
 #include "engine/attention/variants.h"
 #include "engine/base/aligned.h"
 #include "engine/base/error.h"

@@ -4,8 +4,8 @@
 
 #include <variant>
 
+#include "engine/attention/element.h"
 #include "engine/attention/problem.h"
-#include "engine/attention/scalar_type.h"
 #include "engine/kernels/cuda/cast/cast.h"
 
 namespace castor::attention::cuda {

@@ -6,8 +6,8 @@
 #include <variant>
 #include <vector>
 
+#include "engine/attention/element.h"
 #include "engine/attention/problem.h"
-#include "engine/attention/scalar_type.h"
 #include "engine/kernels/cuda/clustered/clustered.h"
 #include "engine/kernels/philox.h"
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tests/support/sanitizer.h"
 #include "tests/unit/kernels_cuda/clustered_fixture.h"
 
 namespace castor::attention {

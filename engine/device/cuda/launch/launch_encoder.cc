@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/attention/cuda/tensors.h"
+#include "engine/attention/scalar_type.h"
 #include "engine/base/error.h"
 #include "engine/base/run_control.h"
 #include "engine/device/cuda/cuda_device.h"

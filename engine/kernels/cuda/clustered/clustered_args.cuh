@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "engine/kernels/cuda/clustered/clustered.h"
+#include "engine/kernels/cuda/clustered/clustered_split.h"
 #include "engine/kernels/cuda/launch.cuh"
 
 namespace castor::kernels::cuda {
