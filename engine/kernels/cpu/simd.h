@@ -274,6 +274,16 @@ struct Avx2 : Vectors<8> {
     }
   }
 
+  static void AddBits(int32_t* counts, uint64_t code, int32_t amount) {
+    const __m256i add = _mm256_set1_epi32(amount);
+    const __m256i places = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    for (int i = 0; i < 8; ++i) {
+      const __m256i byte = _mm256_set1_epi32(static_cast<int32_t>((code >> (8 * i)) & 0xff));
+      const __m256i set = _mm256_cmpeq_epi32(_mm256_and_si256(byte, places), places);
+      auto* const at = reinterpret_cast<__m256i*>(counts + 8 * i);
+      _mm256_storeu_si256(at, _mm256_add_epi32(_mm256_loadu_si256(at), _mm256_and_si256(set, add)));
+    }
+  }
   static uint64_t CountsAbove(const int32_t* counts, int32_t least) {
     uint64_t code = 0;
     for (int i = 0; i < 8; ++i) {
