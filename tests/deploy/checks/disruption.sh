@@ -6,7 +6,7 @@ load deletion 60
 stock deletion_stock 60
 deletion_stock=$stock_pid
 sleep 5
-victim=$(ready_pods | head -n 1)
+victim=$(ready_pods | sed -n 1p)
 part_begin=$SECONDS
 k delete pod "$victim" --wait >/dev/null
 took=$((SECONDS - part_begin))

@@ -43,10 +43,10 @@ contains "the model answers" "3, 384" "$(on_node "$root/build/client/castor" enc
   "a beaver builds a dam" "a rodent at work" "interest rates rose" --server "dns:///castor.$fqdn:50051" 2>&1)"
 
 printf ' ' >>"$store/all-MiniLM-L6-v2/config.json"
-victim=$(ready_pods | head -n 1)
+victim=$(ready_pods | sed -n 1p)
 k delete pod "$victim" --wait >/dev/null
 sleep 10
-new=$(server_pods | while read -r pod; do ready_pods | grep -qx "$pod" || echo "$pod"; done | head -n 1)
+new=$(comm -23 <(server_pods | sort) <(ready_pods | sort) | sed -n 1p)
 contains "a changed file keeps the next pod from starting, and it says which" "config.json" \
   "$(k logs "$new" --all-containers 2>&1 | tail -n 5)"
 same "the other pod goes on" 1 "$(ready_pods | wc -l)"
