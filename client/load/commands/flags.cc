@@ -1,8 +1,11 @@
 #include "client/load/commands/flags.h"
 
-#include <algorithm>
+#include <absl/strings/str_split.h>
+
 #include <charconv>
+#include <limits>
 #include <stdexcept>
+#include <type_traits>
 
 #include "client/cli/attend/kernel_flags.h"
 #include "client/cli/command.h"
@@ -16,100 +19,47 @@
 namespace castor::load {
 namespace {
 
-using std::chrono::nanoseconds;
-
-nanoseconds Time(const std::string& flag, const std::string& text) {
-  const auto time = ParseDuration(text);
-  if (!time) throw cli::UsageError(flag + ": '" + text + "' is not a duration such as 50ms or 2s");
-  return *time;
-}
-
-double Share(const std::string& flag, const std::string& text) {
-  const auto share = ParsePercent(text);
-  if (!share) throw cli::UsageError(flag + ": '" + text + "' is not a share such as 1%");
-  return *share;
-}
-
-// "128", or "1-512": each length as often.
-Length LengthOf(const std::string& flag, const std::string& text) {
-  const auto number = [&](const std::string& part) {
-    const bool digits =
-        !part.empty() && part.size() < 9 &&
-        std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
-    const int64_t value = digits ? std::stoll(part) : 0;
-    if (value < 1 || value > (int64_t{1} << 20)) {
-      throw cli::UsageError(flag + ": '" + text +
-                            "' is not a number of tokens (1 to 1048576) or a range such as 1-512");
+// --attend and --encode: "128", or "1-512", which is each length as often.
+void SetLengths(const std::string& kind, const std::string& text, toml::table* spec) {
+  toml::array ends;
+  std::vector<std::string> parts = absl::StrSplit(text, '-');
+  for (std::string& part : parts) {
+    if (parts.size() > 2 || !cli::Number(int64_t{1}, INT64_MAX)(part).empty()) {
+      throw CLI::ValidationError(
+          "--" + kind, "'" + text + "' is not a number of tokens or a range such as 1-512");
     }
-    return value;
-  };
-  const size_t dash = text.find('-');
-  if (dash == std::string::npos) return FixedLength{number(text)};
-  const UniformLength range{number(text.substr(0, dash)), number(text.substr(dash + 1))};
-  if (range.least > range.greatest) throw cli::UsageError(flag + ": '" + text + "' is empty");
-  return range;
-}
-
-v1::DataType TypeOf(const std::string& name) {
-  if (name == "float16") return v1::FLOAT16;
-  return name == "bfloat16" ? v1::BFLOAT16 : v1::FLOAT32;
-}
-
-v1::Priority PriorityOf(const std::string& name) {
-  if (name == "low") return v1::LOW;
-  if (name == "high") return v1::HIGH;
-  return name == "normal" ? v1::NORMAL : v1::PRIORITY_DEFAULT;
-}
-
-// The one class of a workload that no file describes.
-ClassSpec ClassOf(const TrafficFlags& flags) {
-  ClassSpec spec;
-  if (!flags.encode.empty() || !flags.text_file.empty()) {
-    EncodeSpec encode = {
-        .model = flags.model, .text_file = flags.text_file, .kernel = flags.kernel};
-    if (!flags.encode.empty()) encode.lengths = LengthOf("--encode", flags.encode);
-    encode.sequences = FixedLength{flags.sequences};
-    spec.name = "encode";
-    spec.call = std::move(encode);
+    ends.push_back(std::stoll(part));
+  }
+  spec->insert_or_assign("kind", kind);
+  if (parts.size() == 1) {
+    spec->insert_or_assign("lengths", ends[0]);
   } else {
-    AttendSpec attend = {.heads = flags.heads,
-                         .head_dim = flags.head_dim,
-                         .dtype = TypeOf(flags.dtype),
-                         .kernel = flags.kernel};
-    if (!flags.attend.empty()) attend.lengths = LengthOf("--attend", flags.attend);
-    attend.structured = flags.inputs == "structured";
-    attend.sequences = FixedLength{flags.sequences};
-    spec.name = "attend";
-    spec.call = std::move(attend);
+    spec->insert_or_assign("lengths", toml::table{{"uniform", std::move(ends)}});
   }
-  if (!flags.deadline.empty()) spec.deadline = Time("--deadline", flags.deadline);
-  spec.tenant = flags.tenant;
-  spec.priority = PriorityOf(flags.priority);
-  if (flags.payloads > 0) spec.payloads = flags.payloads;
-  return spec;
 }
 
-// What the flags say of the load, over what `workload` has.
-void SetLoad(const TrafficFlags& flags, Workload& workload) {
-  if (!flags.duration.empty()) workload.duration = Time("--duration", flags.duration);
-  if (!flags.warm_up.empty()) workload.warm_up = Time("--warm-up", flags.warm_up);
-  if (workload.duration <= nanoseconds(0)) throw cli::UsageError("--duration must be above 0");
-  if (flags.seed) workload.seed = *flags.seed;
-  if (flags.arrivals == "closed" || (flags.arrivals.empty() && flags.callers > 0)) {
-    ClosedLoop closed;
-    if (const auto* given = std::get_if<ClosedLoop>(&workload.load)) closed = *given;
-    if (flags.callers > 0) closed.callers = flags.callers;
-    if (!flags.think_time.empty()) closed.think_time = Time("--think-time", flags.think_time);
-    workload.load = closed;
-  } else if (!flags.arrivals.empty() || flags.rate > 0) {
-    OpenLoop open;
-    if (const auto* given = std::get_if<OpenLoop>(&workload.load)) open = *given;
-    if (!flags.arrivals.empty()) open.constant = flags.arrivals == "constant";
-    if (flags.rate > 0) open.rate = flags.rate;
-    workload.load = open;
+// An option that is a key of a workload, and is checked as that key is.
+template <typename T>
+CLI::Option* AddKey(CLI::App* command, const std::string& group, const std::string& flag,
+                    toml::table* table, const std::string& type, const std::string& help) {
+  const std::string key = flag.substr(flag.rfind("--") + 2);
+  CLI::Option* const option = command->add_option_function<T>(
+      flag, [=](const T& value) { table->insert_or_assign(key, value); }, help);
+  if constexpr (std::is_arithmetic_v<T>) {
+    option->transform(cli::Number(std::numeric_limits<T>::lowest(), std::numeric_limits<T>::max()));
   }
-  auto* open = std::get_if<OpenLoop>(&workload.load);
-  if (open != nullptr && flags.max_in_flight >= 0) open->max_in_flight = flags.max_in_flight;
+  return option->type_name(type)->group(group);
+}
+
+// Sets the flags' keys in one of the workload's tables.
+void Override(const char* name, const toml::table& flags, toml::table* toml) {
+  toml::table* const table = toml->insert(name, toml::table()).first->second.as_table();
+  if (table == nullptr) return;  // an error of the file, as its reader will say
+  for (const auto& [key, value] : flags) table->insert_or_assign(key, value);
+}
+
+bool IsClosed(const toml::table& load) {
+  return load["arrivals"].value_or(std::string_view()) == "closed";
 }
 
 // "2/8"
@@ -127,26 +77,38 @@ void ReadShare(const std::string& text, DriveOptions* options) {
 
 }  // namespace
 
-std::string TrafficFlags::WorkloadText() const {
-  return workload.empty() ? "" : ReadText(workload);
-}
+std::string TrafficFlags::WorkloadText() const { return file.empty() ? "" : ReadText(file); }
 
-std::chrono::nanoseconds PositiveTime(const std::string& flag, const std::string& text) {
-  const nanoseconds time = Time(flag, text);
-  if (time.count() == 0) throw cli::UsageError(flag + " must be above 0");
-  return time;
-}
-
-Workload TrafficFlags::MakeWorkload() const {
-  Workload made;
-  if (!workload.empty()) {
-    made = ParseWorkload(ReadText(workload), workload);
+toml::table TrafficFlags::Toml() const {
+  toml::table spec = one_class;
+  if (!kernel.empty()) spec.insert_or_assign("kernel", kernel);
+  toml::table toml;
+  if (!file.empty()) {
+    if (!spec.empty()) {
+      throw cli::UsageError("--workload: leave out --" + std::string(spec.begin()->first.str()) +
+                            ", which the file's classes have");
+    }
+    toml = ParseToml(ReadText(file), file);
   } else {
-    made.classes.push_back(ClassOf(*this));
+    spec.insert("kind", spec.contains("text-file") ? "encode" : "attend");
+    spec.insert("name", spec["kind"].value_or(std::string()));
+    toml.insert("class", toml::array{std::move(spec)});
   }
-  SetLoad(*this, made);
+  // A flag of one kind of loop replaces the file's load of the other kind.
+  toml::table own = load;
+  if (own.contains("callers")) own.insert("arrivals", "closed");
+  const toml::table* const given = toml["load"].as_table();
+  const bool opens = own.contains("rate") || own.contains("arrivals");
+  if (given != nullptr && IsClosed(*given) != IsClosed(own) && opens) toml.erase("load");
+  Override("load", own, &toml);
+  Override("run", run, &toml);
+  return toml;
+}
+
+Workload TrafficFlags::Read(const toml::table& toml) const {
+  Workload workload = ParseWorkload(toml, file.empty() ? "the flags" : file);
   for (const std::string& objective : objectives) {
-    for (ClassSpec& spec : made.classes) {
+    for (ClassSpec& spec : workload.classes) {
       try {
         AddGoal(objective, &spec.objective);
       } catch (const std::invalid_argument& error) {
@@ -154,7 +116,7 @@ Workload TrafficFlags::MakeWorkload() const {
       }
     }
   }
-  return made;
+  return workload;
 }
 
 DriveOptions TrafficFlags::MakeDriveOptions() const {
@@ -165,7 +127,11 @@ DriveOptions TrafficFlags::MakeDriveOptions() const {
                           .connections = connections,
                           .request_log = request_log};
   security.SetOn(&options.client);
-  if (!verify.empty()) options.verify_share = Share("--verify", verify);
+  if (!verify.empty()) {
+    const auto of_answers = ParsePercent(verify);
+    if (!of_answers) throw cli::UsageError("--verify: '" + verify + "' is not a share such as 1%");
+    options.verify_share = *of_answers;
+  }
   if (!share.empty()) ReadShare(share, &options);
   if (begin_at > 0) options.begin = std::chrono::system_clock::from_time_t(begin_at);
   if (metrics.size() > servers.size()) {
@@ -174,61 +140,43 @@ DriveOptions TrafficFlags::MakeDriveOptions() const {
   return options;
 }
 
-Rules TrafficFlags::MakeRules() const {
-  Rules rules;
-  if (!min_duration.empty()) {
-    rules.min_seconds = std::chrono::duration<double>(Time("--min-duration", min_duration)).count();
-  }
-  return rules;
-}
-
 void AddTrafficFlags(CLI::App* command, TrafficFlags* flags, bool searching) {
-  const auto text = [command](const char* name, std::string* value, const char* help,
-                              const char* type, const std::string& group) {
-    return cli::AddOption(command, group, name, value, type, help, cli::Name());
-  };
-  const auto whole = [command](const char* name, int64_t* value, const char* help, int64_t least,
-                               int64_t most, const std::string& group) {
-    return cli::AddOption(command, group, name, value, "N", help, cli::Number(least, most));
-  };
-  const auto one_of = [command](const char* name, std::string* value, const char* help,
-                                std::vector<std::string> names, const std::string& group) {
-    return cli::AddOption(command, group, name, value, "NAME", help,
-                          CLI::IsMember(std::move(names)).description(""));
-  };
-
   const std::string what = "What is sent: a workload, or one class";
-  auto* file = text("-w,--workload", &flags->workload,
-                    "TOML with weighted classes; 'castor-load example' prints one", "FILE", what);
-  auto* attend = text("--attend", &flags->attend,
-                      "Attention over sequences of this many tokens, or of each length between two",
-                      "N|N-N", what)
+  toml::table* const spec = &flags->one_class;
+  const auto text_key = [&](const char* name, const char* type, const char* help) {
+    return AddKey<std::string>(command, what, name, spec, type, help);
+  };
+  const auto whole_key = [&](const char* name, const char* help) {
+    AddKey<int64_t>(command, what, name, spec, "N", help);
+  };
+  const auto lengths = [&](const char* kind, const char* help) {
+    return command
+        ->add_option_function<std::string>(
+            std::string("--") + kind,
+            [=](const std::string& text) { SetLengths(kind, text, spec); }, help)
+        ->type_name("N|N-N")
+        ->group(what);
+  };
+  auto* file = cli::AddOption(command, what, "-w,--workload", &flags->file, "FILE",
+                              "TOML with weighted classes; 'castor-load example' prints one",
+                              cli::FileName());
+  auto* attend = lengths("attend",
+                         "Attention over sequences of this many tokens, or of each length between "
+                         "two (default 128)")
                      ->excludes(file);
-  text("--encode", &flags->encode, "Texts of this many tokens for an encoder", "N|N-N", what)
-      ->excludes(file)
-      ->excludes(attend);
-  text("--texts", &flags->text_file, "Texts from this file, one per line", "FILE", what)
-      ->excludes(file)
-      ->excludes(attend);
-  text("--model", &flags->model, "The encoder; needed if the server has several", "NAME", what);
-  whole("--sequences", &flags->sequences, "Sequences, or texts, of each request", 1, 4096, what)
-      ->capture_default_str();
-  whole("--heads", &flags->heads, "attend: heads", 1, 1024, what)->capture_default_str();
-  whole("--head-dim", &flags->head_dim, "attend: dimensions per head", 1, 1024, what)
-      ->capture_default_str();
-  one_of("--dtype", &flags->dtype, "attend: float32, float16 or bfloat16",
-         {"float32", "float16", "bfloat16"}, what)
-      ->capture_default_str();
-  one_of("--inputs", &flags->inputs,
-         "attend: gaussian, or structured (around a few centres, like trained keys)",
-         {"gaussian", "structured"}, what)
-      ->capture_default_str();
-  text("--deadline", &flags->deadline,
-       "Deadline of each request, from its intended time (default 60s)", "TIME", what);
-  one_of("--priority", &flags->priority, "low, normal or high", {"low", "normal", "high"}, what);
-  text("--tenant", &flags->tenant, "Sent as metadata castor-tenant", "NAME", what);
-  whole("--payloads", &flags->payloads, "Distinct requests, sent in turn (default 16)", 1, 65536,
-        what);
+  lengths("encode", "Texts of this many tokens for an encoder")->excludes(file)->excludes(attend);
+  text_key("--texts,--text-file", "FILE", "Texts from this file, one per line")->excludes(attend);
+  text_key("--model", "NAME", "The encoder; needed if the server has several");
+  whole_key("--sequences", "Sequences, or texts, of each request (default 1)");
+  whole_key("--heads", "attend: heads (default 8)");
+  whole_key("--head-dim", "attend: dimensions per head (default 64)");
+  text_key("--dtype", "NAME", "attend: float32, float16 or bfloat16 (default float32)");
+  text_key("--inputs", "NAME",
+           "attend: gaussian, or structured (around a few centres, like trained keys)");
+  text_key("--deadline", "TIME", "Deadline of each request, from its intended time (default 60s)");
+  text_key("--priority", "NAME", "low, normal or high");
+  text_key("--tenant", "NAME", "Sent as metadata castor-tenant");
+  whole_key("--payloads", "Distinct requests, sent in turn (default 16)");
   command
       ->add_option("--objective", flags->objectives,
                    "Objective for every class: 'p99 <= 50ms', 'errors <= 0.1%'; repeatable")
@@ -238,34 +186,30 @@ void AddTrafficFlags(CLI::App* command, TrafficFlags* flags, bool searching) {
   cli::AddKernelFlag(command, &flags->kernel);
 
   const std::string when = "When";
-  one_of("--arrivals", &flags->arrivals,
-         searching ? "poisson or constant" : "poisson, constant, or closed",
-         searching ? std::vector<std::string>{"poisson", "constant"}
-                   : std::vector<std::string>{"poisson", "constant", "closed"},
-         when);
+  AddKey<std::string>(command, when, "--arrivals", &flags->load, "NAME",
+                      searching ? "poisson or constant" : "poisson, constant, or closed");
   if (!searching) {
-    cli::AddOption(command, when, "-r,--rate", &flags->rate, "X", "Requests per second",
-                   cli::Number(0.001, 1e7));
-    whole("--callers", &flags->callers, "closed: callers that wait for their answers", 1, 1 << 20,
-          when);
-    text("--think-time", &flags->think_time, "closed: callers' pause after an answer", "TIME",
-         when);
-    text("--share", &flags->share,
-         "Send every N-th request, from the I-th on (I from 0): N processes make one run", "I/N",
-         when);
-    whole("--begin-at", &flags->begin_at,
-          "Unix time at which the run begins, after its warm-up; for shares", 1, int64_t{1} << 40,
-          when)
-        ->type_name("UNIX-SECONDS");
+    AddKey<double>(command, when, "-r,--rate", &flags->load, "X",
+                   "Requests per second (default 10)");
+    AddKey<int64_t>(command, when, "--callers", &flags->load, "N",
+                    "closed: callers that wait for their answers");
+    AddKey<std::string>(command, when, "--think-time", &flags->load, "TIME",
+                        "closed: callers' pause after an answer");
+    cli::AddOption(command, when, "--share", &flags->share, "I/N",
+                   "Send every N-th request, from the I-th on (I from 0): N processes make one run",
+                   cli::Name());
+    cli::AddOption(command, when, "--begin-at", &flags->begin_at, "UNIX-SECONDS",
+                   "Unix time at which the run begins, after its warm-up; for shares",
+                   cli::Number(int64_t{1}, int64_t{1} << 40));
   }
-  text("-d,--duration", &flags->duration, "Length of the measurement (default 60s)", "TIME", when);
-  text("--warm-up", &flags->warm_up, "Length of the warm-up before it, not counted (default 5s)",
-       "TIME", when);
-  whole("--max-in-flight", &flags->max_in_flight,
-        "Requests beyond this many in flight are dropped and counted; 0: no cap", 0, 1 << 20, when);
-  cli::AddOption(command, when, "--seed", &flags->seed, "N",
-                 "Seed of the schedule and of all contents (default 1)",
-                 cli::Number(uint64_t{0}, UINT64_MAX));
+  AddKey<std::string>(command, when, "-d,--duration", &flags->run, "TIME",
+                      "Length of the measurement (default 60s)");
+  AddKey<std::string>(command, when, "--warm-up", &flags->run, "TIME",
+                      "Length of the warm-up before it, not counted (default 5s)");
+  AddKey<int64_t>(command, when, "--max-in-flight", &flags->load, "N",
+                  "Requests beyond this many in flight are dropped and counted; 0: no cap");
+  AddKey<int64_t>(command, when, "--seed", &flags->run, "N",
+                  "Seed of the schedule and of all contents (default 1)");
 
   const std::string where = "Where to";
   cli::AddOption(
@@ -292,12 +236,12 @@ void AddTrafficFlags(CLI::App* command, TrafficFlags* flags, bool searching) {
       ->capture_default_str();
 
   const std::string truth = "What to believe";
-  text("--verify", &flags->verify, "Share of answers to compare with the same request sent alone",
-       "X%", truth);
-  text("--min-duration", &flags->min_duration, "A shorter run is INVALID (default 10s)", "TIME",
-       truth);
-  text("--log-requests", &flags->request_log, "Write the times of each request, as JSON lines",
-       "FILE", truth);
+  cli::AddOption(command, truth, "--verify", &flags->verify, "X%",
+                 "Share of answers to compare with the same request sent alone", cli::Name());
+  cli::AddOption(command, truth, "--min-duration", &flags->rules.min_seconds, "TIME",
+                 "A shorter run is INVALID (default 10s)", cli::Seconds(0, 1e6));
+  cli::AddOption(command, truth, "--log-requests", &flags->request_log, "FILE",
+                 "Write the times of each request, as JSON lines", cli::FileName());
 }
 
 void OutputFlags::Write(const RunData& run, const Verdict& verdict) const {

@@ -2,9 +2,10 @@
 // sweep.
 #pragma once
 
+#include <toml++/toml.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,24 +17,13 @@
 namespace castor::load {
 
 struct TrafficFlags {
-  // What: a file, or one class from these flags.
-  std::string workload;        // TOML
-  std::string attend, encode;  // lengths: "128", "1-512"
-  int64_t heads = 8, head_dim = 64;
-  std::string dtype = "float32", inputs = "gaussian";
-  int64_t sequences = 1;
-  std::string model, text_file;
+  // The workload as TOML, which checks it: what the flags say of its one class, unless there is a
+  // file, of [load] and of [run].
+  std::string file;
+  toml::table one_class{}, load{}, run{};
   std::string kernel;
-  std::string deadline, tenant, priority;
-  int64_t payloads = 0;
   std::vector<std::string> objectives;
 
-  // When; what is empty or zero is left to the file, or to its defaults.
-  std::string arrivals;
-  double rate = 0;
-  int64_t callers = 0, max_in_flight = -1;
-  std::string think_time, duration, warm_up;
-  std::optional<uint64_t> seed;
   std::string share;
   int64_t begin_at = 0;  // Unix seconds; 0: as soon as can be
 
@@ -45,14 +35,13 @@ struct TrafficFlags {
   int threads = 1, connections = 8;
   std::string verify;
   std::string request_log;
+  Rules rules{};  // whether to believe it
 
-  // Whether to believe it.
-  std::string min_duration;
-
-  // Throw cli::UsageError that names the flag or the file.
-  Workload MakeWorkload() const;
+  // All throw cli::UsageError that names the flag, or the file and its key.
+  toml::table Toml() const;
+  Workload Read(const toml::table& toml) const;  // with the flags' objectives
+  Workload MakeWorkload() const { return Read(Toml()); }
   DriveOptions MakeDriveOptions() const;
-  Rules MakeRules() const;
   std::string WorkloadText() const;  // of the file; "": flags
 };
 
@@ -66,8 +55,5 @@ struct OutputFlags {
   void Write(const RunData& run, const Verdict& verdict) const;
 };
 void AddOutputFlags(CLI::App* command, OutputFlags* flags);
-
-// A duration above 0. Throws cli::UsageError that names the flag.
-std::chrono::nanoseconds PositiveTime(const std::string& flag, const std::string& text);
 
 }  // namespace castor::load

@@ -1,6 +1,7 @@
 // The subcommands that send: run, find-rate and sweep.
 #include <unistd.h>
 
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -97,7 +98,7 @@ void AddQuietFlag(CLI::App* command, bool* quiet) {
 int RunOnce(const TrafficFlags& flags, const OutputFlags& output, bool quiet) {
   WatchForStop();
   const RunData run = Session(flags, flags.MakeWorkload(), quiet).Run();
-  const Verdict verdict = Judge(run, flags.MakeRules());
+  const Verdict verdict = Judge(run, flags.rules);
   const int written = cli::WriteText(SummaryText(run, verdict));
   output.Write(run, verdict);
   if (StopRequested()) return kInterrupted;
@@ -110,8 +111,12 @@ int RunOnce(const TrafficFlags& flags, const OutputFlags& output, bool quiet) {
 
 struct SearchFlags {
   double start_rate = 10, greatest_rate = 1e6, tolerance = 0.02;
-  std::string probe = "15s", confirmation = "60s", max_time = "1h";
+  double probe = 15, confirmation = 60, max_time = 3600;  // seconds
 };
+
+std::chrono::nanoseconds Seconds(double seconds) {
+  return std::chrono::nanoseconds(std::llround(seconds * 1e9));
+}
 
 void SayProbe(const Probe& probe) {
   Say(cli::FormatReal(probe.rate, "%9.4g") + "/s  " + NameOf(probe.result) + "  p50 " +
@@ -131,13 +136,12 @@ int RunSearch(const TrafficFlags& flags, const OutputFlags& output, const Search
   bool goals = false;
   for (const ClassSpec& spec : workload.classes) goals = goals || !spec.objective.empty();
   if (!goals) throw cli::UsageError("no class has an objective: give --objective 'p99 <= 50ms'");
-  const SearchOptions options = {
-      .start_rate = search.start_rate,
-      .greatest_rate = search.greatest_rate,
-      .tolerance = search.tolerance,
-      .probe = PositiveTime("--probe", search.probe),
-      .confirmation = PositiveTime("--confirmation", search.confirmation),
-      .max_time = PositiveTime("--max-time", search.max_time)};
+  const SearchOptions options = {.start_rate = search.start_rate,
+                                 .greatest_rate = search.greatest_rate,
+                                 .tolerance = search.tolerance,
+                                 .probe = Seconds(search.probe),
+                                 .confirmation = Seconds(search.confirmation),
+                                 .max_time = Seconds(search.max_time)};
   Session session(flags, workload, quiet);
   uint64_t seed = workload.seed;
   const RunAt run_at = [&](double rate, std::chrono::nanoseconds duration) {
@@ -145,7 +149,7 @@ int RunSearch(const TrafficFlags& flags, const OutputFlags& output, const Search
     load.rate = rate;
     return session.Run(load, duration, workload.warm_up, seed++);
   };
-  const Rules rules = flags.MakeRules();
+  const Rules& rules = flags.rules;
   const FoundRate found = FindRate(
       run_at, [&](const RunData& run) { return Judge(run, rules); }, options, SayProbe,
       StopRequested());
@@ -224,26 +228,17 @@ nlohmann::ordered_json ToJson(const std::vector<SweepCell>& cells) {
 int RunTheSweep(const TrafficFlags& flags, const std::vector<std::string>& vary,
                 const std::string& file, bool quiet) {
   WatchForStop();
-  const Workload workload = flags.MakeWorkload();
-  std::vector<Vary> varied;
-  std::vector<SweepCell> cells;
-  try {
-    for (const std::string& text : vary) varied.push_back(ParseVary(text));
-    cells = MakeSweep(workload, varied);
-  } catch (const std::invalid_argument& error) {
-    throw cli::UsageError(error.what());
-  }
-  const Rules rules = flags.MakeRules();
+  std::vector<SweepCell> cells =
+      MakeSweep(flags.Toml(), vary, [&](const toml::table& toml) { return flags.Read(toml); });
   const auto write = [&] {
     if (file.empty()) return;
     const absl::Status written = client::WriteFile(file, {ToJson(cells).dump(1), "\n"});
     if (!written.ok()) throw std::runtime_error(std::string(written.message()));
   };
   const bool whole = RunSweep(
-      workload,
       // Requests differ from cell to cell, so each has a session of its own.
       [&](const Workload& of_cell) { return Session(flags, of_cell, quiet).Run(); },
-      [&](const RunData& run) { return Judge(run, rules); }, &cells,
+      [&](const RunData& run) { return Judge(run, flags.rules); }, &cells,
       [&](const SweepCell& cell) {
         Say(SeriesText(cell) + " " + cell.load + (cell.why.empty() ? "" : ": " + cell.why));
         write();
@@ -278,8 +273,9 @@ Runner AddFindRateCommand(CLI::App* command) {
     cli::AddOption(command, group, name, value, "X", help, cli::Number(least, most))
         ->capture_default_str();
   };
-  const auto time = [&](const char* name, std::string* value, const char* help) {
-    command->add_option(name, *value, help)->type_name("TIME")->capture_default_str()->group(group);
+  const auto time = [&](const char* name, double* seconds, const char* help) {
+    cli::AddOption(command, group, name, seconds, "TIME", help, cli::Seconds(0.001, 7 * 86400))
+        ->capture_default_str();
   };
   number("--start-rate", &search->start_rate, 0.01, 1e7,
          "First rate to try; a good guess saves runs");

@@ -1,11 +1,13 @@
 #include "client/load/search/sweep.h"
 
-#include <algorithm>
-#include <charconv>
-#include <set>
-#include <stdexcept>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_split.h>
 
-#include "client/cli/attend/kernel_flags.h"
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+
+#include "client/cli/command.h"
 #include "client/cli/report.h"
 #include "client/load/results/run_json.h"
 
@@ -16,56 +18,72 @@ constexpr size_t kMaxCells = 1000;
 constexpr double kLeastAnswered = 0.9, kLeastGoodput = 0.9;
 
 [[noreturn]] void Refuse(const std::string& name, const std::string& why) {
-  throw std::invalid_argument("--vary " + name + ": " + why);
+  throw cli::UsageError("--vary " + name + ": " + why);
 }
 
-double Number(const std::string& name, const std::string& text) {
-  double value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || rest != end || !(value > 0 && value <= 1e7)) {
-    Refuse(name, "'" + text + "' is not a number above 0");
+// A parameter and its values, as they were written.
+struct Vary {
+  std::string name;
+  std::vector<std::string> values;
+
+  bool raises_load() const { return name == "rate" || name == "callers"; }
+};
+
+Vary ParseVary(const std::string& text) {
+  const std::vector<std::string> sides = absl::StrSplit(text, absl::MaxSplits('=', 1));
+  if (sides.size() != 2) Refuse("'" + text + "'", "must look like rate=50,100,200");
+  Vary vary{.name = sides[0], .values = absl::StrSplit(sides[1], ',')};
+  std::set<std::string> seen;
+  for (const std::string& value : vary.values) {
+    if (value.empty()) Refuse(vary.name, "a value is empty");
+    if (!seen.insert(value).second) Refuse(vary.name, "'" + value + "' is given twice");
   }
-  return value;
+  return vary;
 }
 
-int64_t Count(const std::string& name, const std::string& text) {
-  const double value = Number(name, text);
-  if (value != static_cast<double>(static_cast<int64_t>(value))) {
-    Refuse(name, "'" + text + "' is not a whole number");
+// As a number where it is one.
+void SetKey(const std::string& key, const std::string& value, toml::table* table) {
+  int64_t whole = 0;
+  double real = 0;
+  if (absl::SimpleAtoi(value, &whole)) {
+    table->insert_or_assign(key, whole);
+  } else if (absl::SimpleAtod(value, &real)) {
+    table->insert_or_assign(key, real);
+  } else {
+    table->insert_or_assign(key, value);
   }
-  return static_cast<int64_t>(value);
 }
 
-bool RaisesLoad(const std::string& name) { return name == "rate" || name == "callers"; }
-
-// Sets what attend and encode classes have in common; false: `name` is something else.
-template <typename Call>
-bool SetCommon(const std::string& name, const std::string& value, Call& call) {
-  if (name == "length") {
-    call.lengths = FixedLength{Count(name, value)};
+void SetOfClass(const std::string& name, const std::string& value, toml::table* spec) {
+  const bool encode = (*spec)["kind"].value_or(std::string_view()) == "encode";
+  if (name == "heads" || name == "head-dim") {
+    if (!encode) SetKey(name, value, spec);
+  } else if (name == "length") {
+    SetKey("lengths", value, spec);
   } else if (name == "sequences") {
-    call.sequences = FixedLength{Count(name, value)};
+    SetKey(name, value, spec);
+  } else if (name == "kernel") {
+    spec->insert_or_assign("kernel", value);
   } else {
-    return false;
+    const std::string kernel = (*spec)["kernel"].value_or(std::string());
+    if (kernel.empty()) {
+      Refuse(name,
+             "unknown parameter; it may be rate, callers, length, sequences, heads, head-dim, "
+             "kernel, or a parameter of the kernel");
+    }
+    spec->insert_or_assign("kernel", kernel + "," + name + "=" + value);
   }
-  return true;
 }
 
-bool Set(const std::string& name, const std::string& value, AttendSpec& attend) {
-  if (name == "heads") {
-    attend.heads = Count(name, value);
-  } else if (name == "head-dim") {
-    attend.head_dim = Count(name, value);
-  } else {
-    return SetCommon(name, value, attend);
+// The workload is one that has been read without an error.
+void SetParameter(const std::string& name, const std::string& value, toml::table* workload) {
+  if (name == "rate" || name == "callers") {
+    toml::node& load = workload->insert("load", toml::table()).first->second;
+    return SetKey(name, value, load.as_table());
   }
-  return true;
-}
-
-bool Set(const std::string& name, const std::string& value, EncodeSpec& encode) {
-  if (name == "heads" || name == "head-dim") return true;  // classes without it stay as they are
-  return SetCommon(name, value, encode);
+  for (toml::node& spec : *(*workload)["class"].as_array()) {
+    SetOfClass(name, value, spec.as_table());
+  }
 }
 
 // Why a higher load of this series would only waste time; "": it would not.
@@ -95,99 +113,48 @@ std::string ClientsFault(const Verdict& verdict) {
 
 }  // namespace
 
-Vary ParseVary(const std::string& text) {
-  const size_t equals = text.find('=');
-  if (equals == std::string::npos) Refuse("'" + text + "'", "must look like rate=50,100,200");
-  Vary vary{.name = text.substr(0, equals), .values = {}};
-  for (size_t begin = equals + 1; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    std::string value = text.substr(begin, end - begin);
-    if (value.empty()) Refuse(vary.name, "a value is empty");
-    if (std::find(vary.values.begin(), vary.values.end(), value) != vary.values.end()) {
-      Refuse(vary.name, "'" + value + "' is given twice");
-    }
-    vary.values.push_back(std::move(value));
-    begin = end + 1;
-  }
-  return vary;
-}
-
-void SetParameter(const std::string& name, const std::string& value, Workload* workload) {
-  if (name == "rate") {
-    auto* open = std::get_if<OpenLoop>(&workload->load);
-    if (open == nullptr) Refuse(name, "the workload is not an open loop");
-    open->rate = Number(name, value);
-    return;
-  }
-  if (name == "callers") {
-    auto* closed = std::get_if<ClosedLoop>(&workload->load);
-    if (closed == nullptr) Refuse(name, "the workload is not a closed loop");
-    closed->callers = Count(name, value);
-    return;
-  }
-  for (ClassSpec& spec : workload->classes) {
-    const bool own = std::visit([&](auto& call) { return Set(name, value, call); }, spec.call);
-    if (own) continue;
-    std::string& kernel =
-        std::visit([](auto& call) -> std::string& { return call.kernel; }, spec.call);
-    if (name != "kernel" && kernel.empty()) {
-      Refuse(name,
-             "unknown parameter; it may be rate, callers, length, sequences, heads, head-dim, "
-             "kernel, or a parameter of the kernel");
-    }
-    kernel = name == "kernel" ? value : kernel + "," + name + "=" + value;
-    try {
-      cli::CheckKernel(kernel);
-    } catch (const CLI::Error& error) {
-      Refuse(name, error.what());
-    }
-  }
-}
-
-std::vector<SweepCell> MakeSweep(const Workload& workload, const std::vector<Vary>& vary) {
-  std::vector<SweepCell> cells(1);
+std::vector<SweepCell> MakeSweep(const toml::table& workload, const std::vector<std::string>& vary,
+                                 const ReadWorkload& read) {
+  (void)read(workload);
+  std::vector<Vary> parameters;
   std::set<std::string> names;
-  const auto combine = [&](const Vary& one, const std::vector<std::string>& values, bool load) {
-    std::vector<SweepCell> combined;
-    if (cells.size() * values.size() > kMaxCells) Refuse(one.name, "there are over 1,000 cells");
-    for (const SweepCell& cell : cells) {
-      for (const std::string& value : values) {
-        SweepCell& made = combined.emplace_back(cell);
-        if (load) {
-          made.load = value;
-        } else {
-          made.series.emplace_back(one.name, value);
-        }
+  size_t loads = 0, count = 1;
+  for (const std::string& text : vary) {
+    const Vary& one = parameters.emplace_back(ParseVary(text));
+    if (!names.insert(one.name).second) Refuse(one.name, "give its values in one list");
+    if (one.raises_load() && ++loads > 1) Refuse(one.name, "either rate or callers can be varied");
+    count *= one.values.size();
+    if (count > kMaxCells) Refuse(one.name, "there are over 1,000 cells");
+  }
+  // The load comes last, and rises.
+  std::stable_partition(parameters.begin(), parameters.end(),
+                        [](const Vary& one) { return !one.raises_load(); });
+  if (loads > 0) {
+    std::stable_sort(parameters.back().values.begin(), parameters.back().values.end(),
+                     [](const std::string& a, const std::string& b) {
+                       return std::strtod(a.c_str(), nullptr) < std::strtod(b.c_str(), nullptr);
+                     });
+  }
+  std::vector<SweepCell> cells(count);
+  for (size_t i = 0; i < count; ++i) {
+    toml::table of_cell = workload;
+    size_t cells_each = count;  // of each value
+    for (const Vary& one : parameters) {
+      cells_each /= one.values.size();
+      const std::string& value = one.values[i / cells_each % one.values.size()];
+      SetParameter(one.name, value, &of_cell);
+      if (one.raises_load()) {
+        cells[i].load = value;
+      } else {
+        cells[i].series.emplace_back(one.name, value);
       }
     }
-    cells = std::move(combined);
-  };
-  const Vary* load = nullptr;
-  for (const Vary& one : vary) {
-    if (!names.insert(one.name).second) Refuse(one.name, "give its values in one list");
-    for (const std::string& value : one.values) {
-      Workload scratch = workload;
-      SetParameter(one.name, value, &scratch);
-    }
-    if (!RaisesLoad(one.name)) {
-      combine(one, one.values, false);
-    } else if (load == nullptr) {
-      load = &one;
-    } else {
-      Refuse(one.name, "either rate or callers can be varied");
-    }
-  }
-  if (load != nullptr) {
-    std::vector<std::string> rising = load->values;
-    std::stable_sort(rising.begin(), rising.end(), [](const auto& a, const auto& b) {
-      return Number("load", a) < Number("load", b);
-    });
-    combine(*load, rising, true);
+    cells[i].workload = read(of_cell);
   }
   return cells;
 }
 
-bool RunSweep(const Workload& workload, const std::function<RunData(const Workload&)>& run,
+bool RunSweep(const std::function<RunData(const Workload&)>& run,
               const std::function<Verdict(const RunData&)>& judge, std::vector<SweepCell>* cells,
               const std::function<void(const SweepCell&)>& on_cell, const std::atomic<bool>& stop) {
   const SweepCell* before = nullptr;
@@ -205,12 +172,8 @@ bool RunSweep(const Workload& workload, const std::function<RunData(const Worklo
       on_cell(cell);
       continue;
     }
-    Workload of_cell = workload;
-    for (const auto& [name, value] : cell.series) SetParameter(name, value, &of_cell);
-    const bool open = std::holds_alternative<OpenLoop>(workload.load);
-    if (!cell.load.empty()) SetParameter(open ? "rate" : "callers", cell.load, &of_cell);
     for (int attempt = 0; attempt < 2; ++attempt) {
-      const RunData data = run(of_cell);
+      const RunData data = run(cell.workload);
       if (stop.load()) return false;
       cell.why = ClientsFault(judge(data));
       cell.state = cell.why.empty() ? CellState::kDone : CellState::kInvalid;

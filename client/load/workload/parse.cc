@@ -218,7 +218,9 @@ void ReadRun(TomlTable table, Workload* workload) {
   table.RefuseOthers();
 }
 
-Workload ReadRoot(const toml::table& toml, const std::string& name) {
+}  // namespace
+
+Workload ParseWorkload(const toml::table& toml, const std::string& name) {
   static const toml::table kNothing;
   TomlTable root(toml, name, "the workload");
   const auto section = [&](const char* key) {
@@ -241,11 +243,9 @@ Workload ReadRoot(const toml::table& toml, const std::string& name) {
   return workload;
 }
 
-}  // namespace
-
-Workload ParseWorkload(const std::string& text, const std::string& name) {
+toml::table ParseToml(const std::string& text, const std::string& name) {
   try {
-    return ReadRoot(toml::parse(text), name);
+    return toml::parse(text);
   } catch (const toml::parse_error& error) {
     throw cli::UsageError(name + ", line " + std::to_string(error.source().begin.line) + ": " +
                           std::string(error.description()));

@@ -39,7 +39,7 @@ load::Workload Mixed(const load::Load& load, std::chrono::nanoseconds length) {
             std::string(kernel) + "\"\n");
   }
   add("encode", "lengths = {uniform = [2, 60]}\nsequences = {uniform = [1, 4]}\n");
-  load::Workload workload = load::ParseWorkload(toml, "mixed");
+  load::Workload workload = load::ParseWorkload(load::ParseToml(toml, "mixed"), "mixed");
   workload.load = load;
   workload.duration = length;
   workload.warm_up = std::chrono::seconds(0);

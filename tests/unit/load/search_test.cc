@@ -3,10 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <stdexcept>
 
+#include "client/cli/command.h"
 #include "client/load/search/find_rate.h"
 #include "client/load/search/sweep.h"
+#include "client/load/workload/parse.h"
 #include "tests/unit/load/made_run.h"
 
 namespace castor::load {
@@ -95,19 +96,16 @@ TEST(FindRate, WhereTooFewRequestsTellItLooksForLonger) {
   EXPECT_EQ(found.probes.at(1).duration, seconds(30));
 }
 
-Workload OneClass() {
-  Workload workload;
-  workload.classes = {{.name = "a"}};
-  return workload;
+std::vector<SweepCell> Grid(const std::vector<std::string>& vary) {
+  const toml::table one = ParseToml("[[class]]\nname = 'a'\nkind = 'attend'\n", "w");
+  return MakeSweep(one, vary, [](const toml::table& toml) { return ParseWorkload(toml, "w"); });
 }
 
 TEST(Sweep, RunsTheGridInRisingLoadUntilSaturation) {
-  std::vector<SweepCell> cells =
-      MakeSweep(OneClass(), {ParseVary("rate=800,100,200,400"), ParseVary("length=16,32")});
+  std::vector<SweepCell> cells = Grid({"rate=800,100,200,400", "length=16,32"});
   ASSERT_EQ(cells.size(), 8U);
   std::vector<std::string> ran;
   const bool whole = RunSweep(
-      OneClass(),
       [&](const Workload& workload) {
         const auto& length =
             std::get<FixedLength>(std::get<AttendSpec>(workload.classes[0].call).lengths);
@@ -129,25 +127,21 @@ TEST(Sweep, RunsTheGridInRisingLoadUntilSaturation) {
 }
 
 TEST(Sweep, ParametersAreChecked) {
-  Workload workload = OneClass();
-  EXPECT_THROW(SetParameter("clusters", "64", &workload), std::invalid_argument) << "no kernel yet";
-  SetParameter("kernel", "clustered", &workload);
-  SetParameter("clusters", "64", &workload);
-  SetParameter("heads", "2", &workload);
-  const auto& attend = std::get<AttendSpec>(workload.classes[0].call);
+  const auto cells = Grid({"kernel=clustered", "clusters=64", "heads=2"});
+  ASSERT_EQ(cells.size(), 1U);
+  const auto& attend = std::get<AttendSpec>(cells[0].workload.classes[0].call);
   EXPECT_EQ(attend.kernel, "clustered,clusters=64");
   EXPECT_EQ(attend.heads, 2);
-  for (const auto& [name, value] : {std::pair("rate", "fast"),
-                                    {"callers", "3"},
-                                    {"wheels", "4"},
-                                    {"clusters", "0"},
-                                    {"length", "1.5"}}) {
-    EXPECT_THROW(SetParameter(name, value, &workload), std::invalid_argument) << name;
-  }
-  EXPECT_THROW(ParseVary("rate"), std::invalid_argument);
-  EXPECT_THROW(ParseVary("rate=1,,2"), std::invalid_argument);
-  EXPECT_THROW(MakeSweep(OneClass(), {ParseVary("rate=1"), ParseVary("rate=2")}),
-               std::invalid_argument);
+  const std::vector<std::string> bad[] = {{"clusters=64"},
+                                          {"rate=fast"},
+                                          {"callers=3"},
+                                          {"wheels=4"},
+                                          {"kernel=clustered", "clusters=0"},
+                                          {"length=1.5"},
+                                          {"rate"},
+                                          {"rate=1,,2"},
+                                          {"rate=1", "rate=2"}};
+  for (const auto& vary : bad) EXPECT_THROW(Grid(vary), cli::UsageError) << vary.back();
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 std::string WorkloadErrorOf(const std::string& toml) {
   try {
-    (void)ParseWorkload(toml, "w.toml");
+    (void)ParseWorkload(ParseToml(toml, "w.toml"), "w.toml");
   } catch (const cli::UsageError& error) {
     return error.what();
   }
@@ -33,7 +33,7 @@ std::string Class(const std::string& more, const std::string& kind = "attend") {
 }
 
 TEST(Workload, TheExampleHasTheDefaultsThatItNames) {
-  const Workload workload = ParseWorkload(std::string(ExampleToml()), "example");
+  const Workload workload = ParseWorkload(ParseToml(std::string(ExampleToml()), "e"), "e");
   ASSERT_EQ(workload.classes.size(), 3U);
   EXPECT_EQ(workload.duration, Workload().duration);
   EXPECT_EQ(workload.warm_up, Workload().warm_up);
