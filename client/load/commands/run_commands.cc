@@ -210,11 +210,11 @@ std::string TableOf(const std::vector<SweepCell>& cells) {
   return cli::FormatTable(table);
 }
 
-nlohmann::ordered_json ToJson(const std::vector<SweepCell>& cells) {
+nlohmann::json ToJson(const std::vector<SweepCell>& cells) {
   static constexpr const char* kStates[] = {"pending", "done", "skipped", "invalid"};
-  nlohmann::ordered_json json = {{"format", "castor-load sweep"}, {"version", 1}};
+  nlohmann::json json = {{"format", "castor-load sweep"}, {"version", 1}};
   for (const SweepCell& cell : cells) {
-    nlohmann::ordered_json series = nlohmann::ordered_json::object();
+    nlohmann::json series = nlohmann::json::object();
     for (const auto& [name, value] : cell.series) series[name] = value;
     json["cells"].push_back({{"series", std::move(series)},
                              {"load", cell.load},

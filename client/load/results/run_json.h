@@ -11,14 +11,16 @@
 
 namespace castor::load {
 
+using Json = nlohmann::json;
+
 // Latencies in milliseconds, rates and outcomes, in total and by class.
-nlohmann::ordered_json SummaryOf(const RunData& run);
+Json SummaryOf(const RunData& run);
 
 // The whole as text. Bytes that are no UTF-8 are replaced.
 std::string FormatRun(const RunData& run, const Verdict& verdict);
 
 // Reads what FormatRun wrote; "summary" and "verdict" are not read. Throws std::runtime_error that
-// names the field, whatever the text is: "cells[0][1].good must be ...".
+// names the field, whatever the text is: "(/cells/0/1/good) must be ...".
 RunData ParseRun(std::string_view text);
 
 // The same of a file, which the errors name.

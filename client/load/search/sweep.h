@@ -24,8 +24,8 @@ struct SweepCell {
   std::string load;  // the value of `rate` or `callers`; empty if neither is varied
   Workload workload{};
   CellState state = CellState::kPending;
-  std::string why;                 // it was skipped, or is invalid
-  nlohmann::ordered_json summary;  // SummaryOf the run (run_json.h)
+  std::string why;         // it was skipped, or is invalid
+  nlohmann::json summary;  // SummaryOf the run (run_json.h)
 };
 
 using ReadWorkload = std::function<Workload(const toml::table&)>;
