@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <climits>
 #include <cstring>
+#include <map>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,17 +19,26 @@
 namespace castor::cli {
 namespace {
 
-v1::DataType TypeOf(const std::string& name) {
-  if (name == "float16") return v1::FLOAT16;
-  return name == "bfloat16" ? v1::BFLOAT16 : v1::FLOAT32;
-}
+using Generator = std::mt19937_64;
+
+const std::map<std::string, v1::DataType> kTypes = {
+    {"float32", v1::FLOAT32}, {"float16", v1::FLOAT16}, {"bfloat16", v1::BFLOAT16}};
+const std::map<std::string, bool> kInputs = {{"gaussian", false}, {"structured", true}};
+
+// Standard normal values by the hundred million: windows of one table, at offsets drawn anew.
+// Drawing each by itself would take seconds for a request of 64K tokens.
+constexpr size_t kTable = size_t{1} << 20;
+constexpr size_t kWindow = 4096;  // values between two draws of an offset
+
+constexpr size_t kCentres = 32;  // of structured inputs, whose variance is 1
+constexpr float kNoise = 0.3F;   // around them
 
 // The bytes of all tensors together, and of the output. Doubles, which cannot overflow here.
 void CheckSize(double bytes, double output_bytes, bool shared_memory) {
   const auto text = [](double size) { return FormatReal(size / (1 << 30), "%.3g") + " GiB"; };
   if (!shared_memory && bytes > INT_MAX) {  // protobuf's limit
     throw UsageError("the problem has " + text(bytes) +
-                     ", but messages are limited to 2 GiB; use --shared-memory");
+                     ", but messages are limited to 2 GiB (not so in shared memory)");
   }
   // The tensors, their copy in the message, and the answer.
   const double needed = 2 * bytes + output_bytes;
@@ -39,29 +50,37 @@ void CheckSize(double bytes, double output_bytes, bool shared_memory) {
   }
 }
 
-// Moves each row of `width` values to one of a few centres, as trained keys and queries lie; like
-// castor-load's structured inputs.
-void Gather(int64_t width, std::mt19937_64& generator, std::vector<float>& values) {
-  constexpr int64_t kCentres = 32;
-  constexpr float kNoise = 0.3F;
-  std::normal_distribution<float> normal;
-  std::uniform_int_distribution<int64_t> any(0, kCentres - 1);
-  std::vector<float> centres(static_cast<size_t>(kCentres * width));
-  std::generate(centres.begin(), centres.end(), [&] { return normal(generator); });
-  for (size_t row = 0; row < values.size(); row += static_cast<size_t>(width)) {
-    const float* const centre = centres.data() + any(generator) * width;
-    for (int64_t i = 0; i < width; ++i) values[row + i] = centre[i] + kNoise * values[row + i];
+void FillGaussian(std::span<float> values, Generator& generator) {
+  static const std::vector<float> table = [] {
+    Generator own;
+    std::normal_distribution<float> normal;
+    std::vector<float> drawn(kTable);
+    std::generate(drawn.begin(), drawn.end(), [&] { return normal(own); });
+    return drawn;
+  }();
+  std::uniform_int_distribution<size_t> offset(0, kTable - kWindow);
+  for (size_t i = 0; i < values.size(); i += kWindow) {
+    std::copy_n(table.data() + offset(generator), std::min(kWindow, values.size() - i),
+                values.data() + i);
   }
 }
 
-// Requires that the problem fits this machine's memory.
-v1::Tensor Random(int64_t tokens, int64_t heads, int64_t dim, v1::DataType dtype,
-                  std::mt19937_64& generator, bool structured = false) {
-  const int64_t shape[] = {tokens, heads, dim};
+// Requires that it fits this machine's memory. Structured: each row is one of a few centres plus
+// noise, as trained keys and queries lie.
+v1::Tensor Draw(std::vector<int64_t> shape, v1::DataType dtype, Generator& generator,
+                bool structured = false) {
   std::vector<float> values(client::NumElements(shape).value());
-  std::normal_distribution<float> normal;
-  std::generate(values.begin(), values.end(), [&] { return normal(generator); });
-  if (structured) Gather(dim, generator, values);
+  FillGaussian(values, generator);
+  if (structured) {
+    const auto width = static_cast<size_t>(shape.back());
+    std::vector<float> centres(kCentres * width);
+    FillGaussian(centres, generator);
+    std::uniform_int_distribution<size_t> any(0, kCentres - 1);
+    for (size_t row = 0; row < values.size(); row += width) {
+      const float* const centre = centres.data() + any(generator) * width;
+      for (size_t i = 0; i < width; ++i) values[row + i] = centre[i] + kNoise * values[row + i];
+    }
+  }
   return client::MakeTensor(values, shape, dtype);
 }
 
@@ -117,17 +136,14 @@ void AddProblemFlags(CLI::App* command, ProblemFlags* flags) {
   number("--surrogate-tokens", &flags->surrogate_tokens,
          "For kernel cast: number of random surrogate tokens, without --surrogates and --layer",
          "16");
-  auto name = [&](const char* flag, std::string* value, const char* help,
-                  std::vector<std::string> names) {
-    drawn.push_back(AddOption(command, random, flag, value, "NAME", help,
-                              CLI::IsMember(std::move(names)).description(""))
-                        ->capture_default_str());
-  };
-  name("--dtype", &flags->dtype, "float32, float16 or bfloat16",
-       {"float32", "float16", "bfloat16"});
-  name("--inputs", &flags->inputs,
-       "gaussian, or structured (around a few centres, like trained keys)",
-       {"gaussian", "structured"});
+  drawn.push_back(AddOption(command, random, "--dtype", &flags->dtype, "NAME",
+                            "float32, float16 or bfloat16",
+                            CLI::CheckedTransformer(kTypes).description(""))
+                      ->default_str("float32"));
+  drawn.push_back(AddOption(command, random, "--inputs", &flags->structured, "NAME",
+                            "gaussian, or structured (around a few centres, like trained keys)",
+                            CLI::CheckedTransformer(kInputs).description(""))
+                      ->default_str("gaussian"));
   drawn.push_back(AddOption(command, random, "--seed", &flags->seed, "N",
                             "Seed of the random tensors", Number(uint64_t{0}, UINT64_MAX))
                       ->capture_default_str());
@@ -160,8 +176,8 @@ v1::AttendRequest MakeProblem(const ProblemFlags& flags, bool shared_memory) {
     request.set_value_dim(flags.value_dim);
     return request;
   }
-  std::mt19937_64 generator(flags.seed);
-  const v1::DataType dtype = TypeOf(flags.dtype);
+  Generator generator(flags.seed);
+  const v1::DataType dtype = flags.dtype;
   const int64_t tokens = Sum(flags.lengths);
   const int64_t keys = flags.key_lengths.empty() ? tokens : Sum(flags.key_lengths);
   const int64_t value_dim = flags.value_dim == 0 ? flags.head_dim : flags.value_dim;
@@ -174,7 +190,7 @@ v1::AttendRequest MakeProblem(const ProblemFlags& flags, bool shared_memory) {
   const int64_t own_values = flags.value_is_key_prefix ? 0 : value_dim;
   CheckSize(query + row(kv_heads) * keys * (flags.head_dim + own_values), output, shared_memory);
   const auto draw = [&](int64_t rows, int64_t heads, int64_t dim) {
-    return Random(rows, heads, dim, dtype, generator, flags.inputs == "structured");
+    return Draw({rows, heads, dim}, dtype, generator, flags.structured);
   };
   *request.mutable_query() = draw(tokens, flags.heads, flags.head_dim);
   *request.mutable_key() = draw(keys, kv_heads, flags.head_dim);
@@ -190,21 +206,18 @@ v1::AttendRequest MakeProblem(const ProblemFlags& flags, bool shared_memory) {
 void DrawCastInputs(const ProblemFlags& flags, bool shared_memory, v1::AttendRequest* request) {
   if (!flags.random() || !request->has_cast()) return;
   // Not the generator of the problem itself, which is the same for every kernel.
-  std::mt19937_64 generator(~flags.seed);
+  Generator generator(~flags.seed);
   v1::Cast& cast = *request->mutable_cast();
   if (cast.surrogates_case() == v1::Cast::SURROGATES_NOT_SET) {
     CheckSize(static_cast<double>(request->ByteSizeLong()) +
                   static_cast<double>(flags.surrogate_tokens) * flags.heads * flags.head_dim *
-                      client::SizeOf(request->query().dtype()),
+                      client::SizeOf(flags.dtype),
               0, shared_memory);
-    *cast.mutable_surrogate_tokens() = Random(flags.surrogate_tokens, flags.heads, flags.head_dim,
-                                              request->query().dtype(), generator);
+    *cast.mutable_surrogate_tokens() =
+        Draw({flags.surrogate_tokens, flags.heads, flags.head_dim}, flags.dtype, generator);
   }
   if (!cast.has_gate()) {
-    std::normal_distribution<float> normal;
-    std::vector<float> gate(request->query().shape(0));
-    std::generate(gate.begin(), gate.end(), [&] { return normal(generator); });
-    *cast.mutable_gate() = client::MakeTensor(gate, {static_cast<int64_t>(gate.size())});
+    *cast.mutable_gate() = Draw({request->query().shape(0)}, v1::FLOAT32, generator);
   }
 }
 

@@ -15,20 +15,20 @@ namespace castor::cli {
 struct ProblemFlags {
   // Random: standard normal values, or structured ones, rounded to the type.
   std::vector<int64_t> lengths = {128, 77, 512};
-  std::vector<int64_t> key_lengths;  // empty: lengths
+  std::vector<int64_t> key_lengths{};  // empty: lengths
   int64_t heads = 8;
   int64_t head_dim = 64;
   int64_t kv_heads = 0;   // 0: heads
   int64_t value_dim = 0;  // 0: head_dim
-  std::string dtype = "float32";
-  std::string inputs = "gaussian";
+  v1::DataType dtype = v1::FLOAT32;
+  bool structured = false;  // rows around a few centres, as trained keys and queries lie
   uint64_t seed = 0;
   int64_t surrogate_tokens = 16;  // for kernel cast
 
   bool value_is_key_prefix = false;  // no values: the first value_dim elements of keys
 
   // From files, with `lengths` if given on the command line; empty: random.
-  std::string query, key, value;
+  std::string query{}, key{}, value{};
   bool lengths_given = false;
 
   bool random() const { return query.empty(); }

@@ -15,13 +15,6 @@ namespace {
 
 constexpr size_t kBlock = 1 << 20;  // bytes of a file to read at a time
 
-client::InputFile OpenInput(const std::string& path) {
-  if (path.empty() || path == "-") return client::InputFile::StandardInput();
-  auto file = client::InputFile::Open(path);
-  if (!file.ok()) throw UsageError(std::string(file.status().message()));
-  return *std::move(file);
-}
-
 std::vector<int64_t> ParseIds(const std::string& text) {
   std::vector<int64_t> ids;
   const char* position = text.data();
@@ -84,6 +77,13 @@ Input FromEmbeddings(const InputFlags& flags) {
 }
 
 }  // namespace
+
+client::InputFile OpenInput(const std::string& path) {
+  if (path.empty() || path == "-") return client::InputFile::StandardInput();
+  auto file = client::InputFile::Open(path);
+  if (!file.ok()) throw UsageError(std::string(file.status().message()));
+  return *std::move(file);
+}
 
 void AddInputFlags(CLI::App* command, InputFlags* flags) {
   const std::string group = "Input (one of; default: texts from standard input, one per line)";

@@ -38,6 +38,9 @@ struct Input {
 
 void AddInputFlags(CLI::App* command, InputFlags* flags);
 
+// A file; "-" and "" are standard input. Throws UsageError.
+client::InputFile OpenInput(const std::string& path);
+
 // The lines of a file. Throws UsageError for what cannot be read or is no text.
 class LineReader {
  public:

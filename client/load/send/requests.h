@@ -34,7 +34,7 @@ class ServerError : public cli::Failure {
 };
 
 // One request. Throw cli::UsageError when a file cannot be read, and when the request would not fit
-// a message; that is checked before anything is allocated. `texts`: see ReadTexts.
+// a message; that is checked before anything is allocated. `texts`: of the class's file, if any.
 v1::AttendRequest MakeAttend(const ClassSpec& spec, uint64_t seed);
 v1::EncodeRequest MakeEncode(const ClassSpec& spec, const std::vector<std::string>& texts,
                              uint64_t seed);
@@ -46,8 +46,5 @@ uint64_t SeedOf(uint64_t seed, const ClassSpec& spec, size_t payload);
 // more than 4 GiB of memory.
 std::vector<std::vector<Payload>> MakePayloads(const std::vector<ClassSpec>& classes,
                                                uint64_t seed);
-
-// The lines of a file, one text each, empty ones left out. Throws cli::UsageError.
-std::vector<std::string> ReadTexts(const std::string& file);
 
 }  // namespace castor::load
