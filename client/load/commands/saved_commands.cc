@@ -50,11 +50,10 @@ std::string TextOf(const Comparison& comparison, const std::string& name_a,
 
 int CompareFiles(const std::string& file_a, const std::string& file_b,
                  const std::vector<std::string>& gates, double confidence) {
-  CompareOptions options;
-  options.confidence = confidence;
-  for (const std::string& gate : gates) options.gates.push_back(ParseGate(gate));
+  std::vector<Gate> parsed;
+  for (const std::string& gate : gates) parsed.push_back(ParseGate(gate));
   const RunData a = LoadRun(file_a), b = LoadRun(file_b);
-  const Comparison comparison = Compare(a, b, options);
+  const Comparison comparison = Compare(a, b, parsed, confidence);
   const auto name = [](const std::string& file) {
     return cli::FitText(std::filesystem::path(file).filename().string(), 24);
   };
@@ -86,7 +85,7 @@ int Report(const std::vector<std::string>& files, const OutputFlags& output) {
 Runner AddCompareCommand(CLI::App* command) {
   auto files = std::make_shared<std::pair<std::string, std::string>>();
   auto gates = std::make_shared<std::vector<std::string>>();
-  auto confidence = std::make_shared<double>(CompareOptions().confidence);
+  auto confidence = std::make_shared<double>(kCompareConfidence);
   command->add_option("A", files->first, "The earlier run, written by --json")
       ->type_name("FILE")
       ->required();

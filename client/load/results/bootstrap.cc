@@ -17,18 +17,18 @@ namespace {
 // Quantiles of weighted sums of seconds.
 class QuantileTable {
  public:
-  explicit QuantileTable(const std::vector<SecondFigures>& seconds) {
+  explicit QuantileTable(const std::vector<Second>& seconds) {
     std::map<int, size_t> place;
-    for (const SecondFigures& second : seconds) {
-      for (const Histogram::Bucket& bucket : second.latency->Buckets()) place[bucket.index] = 0;
+    for (const Second& second : seconds) {
+      for (const Histogram::Bucket& bucket : second.intended.Buckets()) place[bucket.index] = 0;
     }
     for (auto& [index, at] : place) {
       at = values_.size();
       values_.push_back(static_cast<double>(buckets::HighestOf(index)));
     }
-    for (const SecondFigures& second : seconds) {
+    for (const Second& second : seconds) {
       auto& entries = entries_.emplace_back();
-      for (const Histogram::Bucket& bucket : second.latency->Buckets()) {
+      for (const Histogram::Bucket& bucket : second.intended.Buckets()) {
         entries.emplace_back(place[bucket.index], static_cast<double>(bucket.count));
       }
     }
@@ -69,12 +69,14 @@ size_t BlockSeconds(size_t seconds) {
   return std::clamp<size_t>(static_cast<size_t>(length), 1, std::max<size_t>(seconds, 1));
 }
 
-std::vector<Figures> Resample(const std::vector<SecondFigures>& seconds,
-                              const std::vector<double>& quantiles, int resamples, uint64_t seed) {
+std::vector<std::vector<double>> Resample(const std::vector<Second>& seconds,
+                                          const std::vector<double>& quantiles, int resamples,
+                                          uint64_t seed) {
   const size_t n = seconds.size(), block = BlockSeconds(n);
+  constexpr auto kOk = static_cast<size_t>(Outcome::kOk);
   QuantileTable table(seconds);
   Random random(seed);
-  std::vector<Figures> figures;
+  std::vector<std::vector<double>> figures;
   std::vector<double> weights(n);
   for (int r = 0; r < resamples; ++r) {
     weights.assign(n, 0);
@@ -83,15 +85,15 @@ std::vector<Figures> Resample(const std::vector<SecondFigures>& seconds,
       const size_t start = Below(n, random);
       for (size_t i = 0; i < block && drawn < n; ++i, ++drawn) weights[(start + i) % n] += 1;
     }
-    double good = 0, counted = 0, errors = 0;
+    double good = 0, counted = 0, ok = 0;
     for (size_t i = 0; i < n; ++i) {
       good += weights[i] * static_cast<double>(seconds[i].good);
-      counted += weights[i] * static_cast<double>(seconds[i].counted);
-      errors += weights[i] * static_cast<double>(seconds[i].errors);
+      counted += weights[i] * static_cast<double>(CountedOf(seconds[i].outcomes));
+      ok += weights[i] * static_cast<double>(seconds[i].outcomes[kOk]);
     }
-    figures.push_back({.quantiles = table.QuantilesOf(weights, quantiles),
-                       .good = good / static_cast<double>(n),
-                       .error_share = counted > 0 ? errors / counted : 0});
+    figures.push_back(table.QuantilesOf(weights, quantiles));
+    figures.back().push_back(good / static_cast<double>(n));
+    figures.back().push_back(counted > 0 ? 1 - ok / counted : 0);
   }
   return figures;
 }

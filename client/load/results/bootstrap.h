@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "client/load/results/histogram.h"
+#include "client/load/results/run_data.h"
 
 namespace castor::load {
 
@@ -21,29 +21,16 @@ struct Interval {
   double low = 0, high = 0;
 };
 
-// What resampling needs of one second.
-struct SecondFigures {
-  const Histogram* latency = nullptr;
-  int64_t good = 0;     // answers within the objective
-  int64_t counted = 0;  // requests ...
-  int64_t errors = 0;   // ... of which got no OK answer
-};
-
-// A run's figures, or those of a resample of it.
-struct Figures {
-  std::vector<double> quantiles;  // ns, in the order asked for; 0 when there are no answers
-  double good = 0;                // a second
-  double error_share = 0;
-};
-
 // How many consecutive seconds are drawn together: grows with the cube root of the run's length.
 size_t BlockSeconds(size_t seconds);
 
-// The figures of `resamples` resamples. Deterministic: equal arguments give equal figures on every
-// machine. 10^6 answers of 60 s and 2,000 resamples take well below a second. REQUIRES: at least
-// one second.
-std::vector<Figures> Resample(const std::vector<SecondFigures>& seconds,
-                              const std::vector<double>& quantiles, int resamples, uint64_t seed);
+// The figures of `resamples` resamples, each by number: the quantiles' latencies in ns (0 when
+// there are no answers), the good answers a second, and the share of requests without an OK answer.
+// Deterministic: equal arguments give equal figures on every machine. 10^6 answers of 60 s and
+// 2,000 resamples take well below a second. REQUIRES: at least one second.
+std::vector<std::vector<double>> Resample(const std::vector<Second>& seconds,
+                                          const std::vector<double>& quantiles, int resamples,
+                                          uint64_t seed);
 
 // The interval about `point` that `resampled` values of it spread over, with the confidence, made
 // wider by what few blocks (of both runs together) hide: the sampling of blocks makes spreads too

@@ -1,10 +1,13 @@
 #include "client/load/results/compare.h"
 
+#include <absl/strings/numbers.h>
+
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <regex>
+#include <set>
 #include <stdexcept>
 
 #include "client/cli/report.h"
@@ -16,172 +19,104 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kLeastAbove = 20;  // answers above a percentile, for its interval to mean anything
 constexpr size_t kLeastSeconds = 5;
+constexpr int kResamples = 2000;
+constexpr size_t kLongestGate = 1000;
 
-// One class of one run, or the total.
-struct Side {
-  Cell sum;
-  std::vector<Second> seconds;
-  double measured_seconds = 0;
-
-  std::vector<SecondFigures> figures() const;
-};
-
-std::vector<SecondFigures> Side::figures() const {
-  std::vector<SecondFigures> figures;
-  for (const Second& second : seconds) {
-    int64_t counted = 0;
-    for (int i = 0; i < kOutcomes; ++i) counted += second.outcomes[i];
-    counted -= second.outcomes[static_cast<int>(Outcome::kCancelled)];
-    figures.push_back({.latency = &second.intended,
-                       .good = second.good,
-                       .counted = counted,
-                       .errors = counted - second.outcomes[static_cast<int>(Outcome::kOk)]});
-  }
-  return figures;
-}
-
-// nullopt: the total.
-Side SideOf(const RunData& run, std::optional<size_t> cls) {
-  Side side;
-  side.sum = cls ? run.OfClass(*cls) : run.Total();
-  for (size_t i = 0; i < run.seconds.size(); ++i) {
-    side.seconds.push_back(cls ? run.seconds[i][*cls] : run.OfSecond(i));
-  }
-  side.measured_seconds = run.MeasuredSeconds();
-  return side;
-}
-
-double Ratio(double a, double b) {
-  if (a > 0) return b > 0 ? b / a - 1 : -1;
-  return b > 0 ? kInfinity : 0;
-}
-
-// A latency of 0 stands for no answer at all, which is worse than any.
-double LatencyRatio(double a, double b) { return a > 0 && b <= 0 ? kInfinity : Ratio(a, b); }
-
-using Pick = double (*)(const Figures&, size_t);
-using Combine = double (*)(double, double);
-
-// How a change is made from two runs' figures, or from resamples of them.
+// What is compared: a latency, the goodput, or the errors.
 struct Metric {
   std::string name;
-  double quantile = 0;
-  size_t index = 0;  // of the quantile
-  Pick pick;
-  Combine combine;
+  double quantile = 0;  // of a latency; 0: none
   bool less_is_better = true;
-  double scale = 1;  // of least_change
-  double no_change = 0;
+  bool is_share = false;  // its changes are differences, in points
+
+  // From a figure before to one after.
+  double Change(double a, double b) const {
+    if (is_share) return b - a;
+    // A latency of 0 stands for no answer at all, which is worse than any.
+    if (quantile > 0 && a > 0 && b <= 0) return kInfinity;
+    if (a > 0) return b > 0 ? b / a - 1 : -1;
+    return b > 0 ? kInfinity : 0;
+  }
 };
 
-std::vector<Metric> MetricsOf(const std::vector<double>& quantiles, const CompareOptions& options) {
+std::vector<Metric> MetricsOf(const std::vector<double>& quantiles) {
   std::vector<Metric> metrics;
-  for (size_t i = 0; i < quantiles.size(); ++i) {
-    metrics.push_back({.name = QuantileName(quantiles[i]),
-                       .quantile = quantiles[i],
-                       .index = i,
-                       .pick = [](const Figures& f, size_t k) { return f.quantiles[k]; },
-                       .combine = LatencyRatio,
-                       .no_change = options.no_change});
-  }
-  metrics.push_back({.name = "goodput",
-                     .pick = [](const Figures& f, size_t) { return f.good; },
-                     .combine = Ratio,
-                     .less_is_better = false,
-                     .no_change = options.no_change});
-  metrics.push_back({.name = "errors",
-                     .pick = [](const Figures& f, size_t) { return f.error_share; },
-                     .combine = [](double a, double b) { return b - a; },
-                     .scale = 0.1,
-                     .no_change = options.no_change_errors});
+  for (const double quantile : quantiles) metrics.push_back({QuantileName(quantile), quantile});
+  metrics.push_back({.name = "goodput", .less_is_better = false});
+  metrics.push_back({.name = "errors", .is_share = true});
   return metrics;
 }
 
-// The run's own figures, from all of its answers.
-Figures FiguresOf(const Side& side, const std::vector<double>& quantiles) {
-  Figures figures;
-  for (const double quantile : quantiles) {
-    figures.quantiles.push_back(static_cast<double>(side.sum.intended.ValueAt(quantile)));
+// One class of one run, or the total: its figures by metric, and those of its resamples.
+struct Side {
+  int64_t answers = 0;
+  size_t seconds = 0;
+  std::vector<double> figures{};
+  std::vector<std::vector<double>> resampled{};
+
+  bool EnoughFor(const Metric& metric) const {
+    return seconds >= kLeastSeconds &&
+           (metric.quantile == 0 ||
+            static_cast<double>(answers) * (1 - metric.quantile) >= kLeastAbove);
   }
-  figures.good =
-      side.measured_seconds > 0 ? static_cast<double>(side.sum.good) / side.measured_seconds : 0;
-  figures.error_share = side.sum.error_share();
-  return figures;
-}
-
-bool EnoughFor(const Metric& metric, const Side& side) {
-  if (side.seconds.size() < kLeastSeconds) return false;
-  const auto answers = static_cast<double>(side.sum.intended.count());
-  return metric.quantile == 0 || answers * (1 - metric.quantile) >= kLeastAbove;
-}
-
-Trend TrendOf(const Change& change, const Metric& metric, const CompareOptions& options) {
-  const Interval& interval = change.interval;
-  const double least = options.least_change * metric.scale;
-  const bool rose = interval.low > 0 && change.change >= least;
-  const bool fell = interval.high < 0 && change.change <= -least;
-  if (rose) return metric.less_is_better ? Trend::kRegression : Trend::kImprovement;
-  if (fell) return metric.less_is_better ? Trend::kImprovement : Trend::kRegression;
-  const bool near = interval.low >= -metric.no_change && interval.high <= metric.no_change;
-  return near ? Trend::kNoChange : Trend::kUnclear;
-}
-
-struct BothSides {
-  const Side& a;
-  const Side& b;
-  Figures figures_a, figures_b;
-  std::vector<Figures> resampled_a, resampled_b;
-  double blocks = 0;
 };
 
-Change ChangeOf(const Metric& metric, const BothSides& sides, const CompareOptions& options) {
-  Change change;
-  change.metric = metric.name;
-  change.quantile = metric.quantile;
-  change.a = metric.pick(sides.figures_a, metric.index);
-  change.b = metric.pick(sides.figures_b, metric.index);
-  change.change = metric.combine(change.a, change.b);
-  const bool answered = sides.a.sum.intended.count() > 0;
-  if (metric.quantile > 0 && answered && change.b <= 0 && EnoughFor(metric, sides.a)) {
-    change.interval = {kInfinity, kInfinity};
-  } else if (!EnoughFor(metric, sides.a) || !EnoughFor(metric, sides.b)) {
-    change.interval = {-kInfinity, kInfinity};
-  } else if (!std::isfinite(change.change)) {
-    change.interval = {change.change, change.change};
-  } else {
-    std::vector<double> changes;
-    for (size_t i = 0; i < sides.resampled_a.size(); ++i) {
-      changes.push_back(metric.combine(metric.pick(sides.resampled_a[i], metric.index),
-                                       metric.pick(sides.resampled_b[i], metric.index)));
-    }
-    change.interval =
-        SpreadInterval(change.change, std::move(changes), options.confidence, sides.blocks);
+// nullopt: the total.
+Side SideOf(const RunData& run, std::optional<size_t> cls, const std::vector<double>& quantiles,
+            uint64_t seed) {
+  const Cell sum = cls ? run.OfClass(*cls) : run.Total();
+  std::vector<Second> seconds;
+  for (size_t i = 0; i < run.seconds.size(); ++i) {
+    seconds.push_back(cls ? run.seconds[i][*cls] : run.OfSecond(i));
   }
-  change.trend = TrendOf(change, metric, options);
-  return change;
+  Side side = {.answers = sum.intended.count(), .seconds = seconds.size()};
+  for (const double quantile : quantiles) {
+    side.figures.push_back(static_cast<double>(sum.intended.ValueAt(quantile)));
+  }
+  const double length = run.MeasuredSeconds();
+  side.figures.push_back(length > 0 ? static_cast<double>(sum.good) / length : 0);
+  side.figures.push_back(sum.error_share());
+  if (!seconds.empty()) side.resampled = Resample(seconds, quantiles, kResamples, seed);
+  return side;
+}
+
+Trend TrendOf(const Change& change, const Metric& metric) {
+  const Interval& interval = change.interval;
+  const double least = metric.is_share ? 0.001 : 0.01, near = metric.is_share ? 0.005 : 0.05;
+  const bool rose = interval.low > 0 && change.change >= least;
+  const bool fell = interval.high < 0 && change.change <= -least;
+  if (rose || fell) return rose == metric.less_is_better ? Trend::kRegression : Trend::kImprovement;
+  return interval.low >= -near && interval.high <= near ? Trend::kNoChange : Trend::kUnclear;
+}
+
+Interval IntervalOf(const Metric& metric, size_t i, const Side& a, const Side& b, double change,
+                    double confidence) {
+  if (!a.EnoughFor(metric)) return {-kInfinity, kInfinity};
+  if (metric.quantile > 0 && b.answers == 0) return {kInfinity, kInfinity};
+  if (!b.EnoughFor(metric)) return {-kInfinity, kInfinity};
+  if (!std::isfinite(change)) return {change, change};
+  std::vector<double> changes;
+  for (size_t r = 0; r < a.resampled.size(); ++r) {
+    changes.push_back(metric.Change(a.resampled[r][i], b.resampled[r][i]));
+  }
+  double blocks = 0;
+  for (const size_t seconds : {a.seconds, b.seconds}) {
+    blocks += static_cast<double>(seconds) / static_cast<double>(BlockSeconds(seconds));
+  }
+  return SpreadInterval(change, std::move(changes), confidence, blocks);
 }
 
 ClassComparison CompareSides(const std::string& name, const Side& a, const Side& b,
-                             const std::vector<double>& quantiles, const CompareOptions& options) {
-  const auto resample = [&](const Side& side, uint64_t seed) {
-    if (side.seconds.empty()) return std::vector<Figures>();
-    return Resample(side.figures(), quantiles, options.resamples, seed);
-  };
-  BothSides sides = {.a = a,
-                     .b = b,
-                     .figures_a = FiguresOf(a, quantiles),
-                     .figures_b = FiguresOf(b, quantiles),
-                     .resampled_a = resample(a, 2 * options.seed),
-                     .resampled_b = resample(b, 2 * options.seed + 1)};
-  for (const Side* const side : {&a, &b}) {
-    const size_t seconds = side->seconds.size();
-    sides.blocks += static_cast<double>(seconds) / static_cast<double>(BlockSeconds(seconds));
-  }
-
-  ClassComparison comparison;
-  comparison.name = name;
-  for (const Metric& metric : MetricsOf(quantiles, options)) {
-    comparison.changes.push_back(ChangeOf(metric, sides, options));
+                             const std::vector<double>& quantiles, double confidence) {
+  ClassComparison comparison = {.name = name, .changes = {}};
+  const std::vector<Metric> metrics = MetricsOf(quantiles);
+  for (size_t i = 0; i < metrics.size(); ++i) {
+    const Metric& metric = metrics[i];
+    Change& change = comparison.changes.emplace_back(Change{
+        .metric = metric.name, .quantile = metric.quantile, .a = a.figures[i], .b = b.figures[i]});
+    change.change = metric.Change(change.a, change.b);
+    change.interval = IntervalOf(metric, i, a, b, change.change, confidence);
+    change.trend = TrendOf(change, metric);
   }
   return comparison;
 }
@@ -241,58 +176,33 @@ std::vector<std::string> NotesOn(const RunData& a, const RunData& b) {
   return notes;
 }
 
-// ---- gates as text
-
-[[noreturn]] void RefuseGate(std::string_view gate, const std::string& what) {
-  throw std::runtime_error("'" + std::string(gate) + "' is no condition: " + what +
-                           "; write it like \"p99 > +5%\" or \"short: goodput < -2%\"");
-}
-
-void ParseMetric(std::string_view metric, Gate& gate) {
-  gate.metric = metric;
-  if (metric == "goodput" || metric == "errors") return;
-  const auto quantile = metric.starts_with('p') ? ParsePercent(std::string(metric.substr(1)) + "%")
-                                                : std::optional<double>();
-  if (!quantile || *quantile <= 0 || *quantile >= 1) {
-    RefuseGate(gate.text, "'" + gate.metric +
-                              "' must be one of p50 (or any percentile above p0 and below" +
-                              " p100), goodput, errors");
-  }
-  gate.quantile = *quantile;
-  gate.metric = QuantileName(gate.quantile);
-}
-
-double ParseChange(std::string_view change, std::string_view gate) {
-  std::string_view number = change;
-  const bool negative = number.starts_with('-');
-  if (negative || number.starts_with('+')) number = Trimmed(number.substr(1));
-  double percent = 0;
-  const char* const end = number.data() + number.size();
-  const auto [rest, error] = std::from_chars(number.data(), end, percent, std::chars_format::fixed);
-  const bool read = error == std::errc() && percent >= 0 && std::isfinite(percent);
-  if (!read || Trimmed({rest, static_cast<size_t>(end - rest)}) != "%") {
-    RefuseGate(gate, "the change '" + std::string(change) + "' is no number and %");
-  }
-  return (negative ? -percent : percent) / 100;
-}
-
 }  // namespace
 
 Gate ParseGate(std::string_view text) {
+  // A class's name may have any character, so the last colon ends it.
+  static const std::regex kGate(
+      R"( *(?:(.*[^ ]) *: *)?(p([0-9.]+)|goodput|errors) *([<>]) *([+-]?) *([0-9.]+) *% *)");
+  std::cmatch parts;
   Gate gate;
   gate.text = Trimmed(text);
-  // A class's name may have any character, so the last colon ends it.
-  std::string_view rest = gate.text;
-  if (const size_t colon = rest.rfind(':'); colon != std::string_view::npos) {
-    gate.cls = Trimmed(rest.substr(0, colon));
-    if (gate.cls.empty()) RefuseGate(gate.text, "there is no class before the colon");
-    rest = rest.substr(colon + 1);
+  bool read = text.size() < kLongestGate &&
+              std::regex_match(text.data(), text.data() + text.size(), parts, kGate);
+  double percent = 0;
+  read = read && absl::SimpleAtod(parts[6].str(), &percent);
+  if (read && parts[3].matched) {
+    gate.quantile = ParsePercent(parts[3].str() + "%").value_or(0);
+    read = gate.quantile > 0 && gate.quantile < 1;
   }
-  const size_t sign = rest.find_first_of("<>");
-  if (sign == std::string_view::npos) RefuseGate(gate.text, "there is neither > nor < in it");
-  gate.above = rest[sign] == '>';
-  ParseMetric(Trimmed(rest.substr(0, sign)), gate);
-  gate.threshold = ParseChange(Trimmed(rest.substr(sign + 1)), gate.text);
+  if (!read) {
+    throw std::runtime_error("'" + gate.text +
+                             "' is no condition on p50 (or any percentile above p0 and below "
+                             "p100), goodput or errors; write it like \"p99 > +5%\" or \"short: "
+                             "goodput < -2%\"");
+  }
+  gate.cls = parts[1];
+  gate.metric = gate.quantile > 0 ? QuantileName(gate.quantile) : parts[2].str();
+  gate.above = parts[4] == ">";
+  gate.threshold = (parts[5] == "-" ? -percent : percent) / 100;
   return gate;
 }
 
@@ -326,24 +236,25 @@ Trend Comparison::trend() const {
   return worst;
 }
 
-Comparison Compare(const RunData& a, const RunData& b, const CompareOptions& options) {
-  std::vector<double> quantiles = options.quantiles;
-  for (const Gate& gate : options.gates) {
-    const auto same = [&](double q) { return QuantileName(q) == gate.metric; };
-    if (gate.quantile > 0 && std::none_of(quantiles.begin(), quantiles.end(), same)) {
-      quantiles.push_back(gate.quantile);
-    }
+Comparison Compare(const RunData& a, const RunData& b, const std::vector<Gate>& gates,
+                   double confidence) {
+  std::set<double> wanted = {0.5, 0.9, 0.99, 0.999};
+  for (const Gate& gate : gates) {
+    if (gate.quantile > 0) wanted.insert(gate.quantile);
   }
-  std::sort(quantiles.begin(), quantiles.end());
-
+  const std::vector<double> quantiles(wanted.begin(), wanted.end());
+  const auto compare = [&](const std::string& name, std::optional<size_t> in_a,
+                           std::optional<size_t> in_b) {
+    return CompareSides(name, SideOf(a, in_a, quantiles, 2), SideOf(b, in_b, quantiles, 3),
+                        quantiles, confidence);
+  };
   Comparison comparison;
   comparison.notes = NotesOn(a, b);
   for (size_t i = 0; i < a.classes.size(); ++i) {
     const auto same = std::find(b.classes.begin(), b.classes.end(), a.classes[i]);
     if (same == b.classes.end()) continue;
     const auto k = static_cast<size_t>(same - b.classes.begin());
-    comparison.classes.push_back(
-        CompareSides(a.classes[i], SideOf(a, i), SideOf(b, k), quantiles, options));
+    comparison.classes.push_back(compare(a.classes[i], i, k));
   }
   if (comparison.classes.empty()) {
     throw std::runtime_error("the runs have no class in common, so there is nothing to compare");
@@ -352,15 +263,14 @@ Comparison Compare(const RunData& a, const RunData& b, const CompareOptions& opt
   const bool all = comparison.classes.size() == a.classes.size() &&
                    comparison.classes.size() == b.classes.size();
   if (all && comparison.classes.size() > 1) {
-    comparison.classes.push_back(
-        CompareSides("", SideOf(a, {}), SideOf(b, {}), quantiles, options));
+    comparison.classes.push_back(compare("", {}, {}));
   }
 
-  for (const Gate& gate : options.gates) {
+  for (const Gate& gate : gates) {
     bool found = false;
     for (const ClassComparison& cls : comparison.classes) {
       if (!gate.cls.empty() && cls.name != gate.cls) continue;
-      comparison.gates.push_back(Evaluate(gate, cls, options.confidence));
+      comparison.gates.push_back(Evaluate(gate, cls, confidence));
       found = true;
     }
     if (!found) {

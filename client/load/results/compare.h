@@ -2,7 +2,6 @@
 // more than by chance.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,35 +29,24 @@ struct Gate {
   double threshold = 0;  // a share: 0.05 is 5 %
 };
 
-// Throws std::runtime_error that names what is wrong in the text.
+// Throws std::runtime_error that says how to write it.
 Gate ParseGate(std::string_view text);
-
-struct CompareOptions {
-  std::vector<double> quantiles = {0.5, 0.9, 0.99, 0.999};
-  std::vector<Gate> gates = {};  // their quantiles are added to `quantiles`
-  double confidence = 0.99;      // of each interval; high, as there are many
-  int resamples = 2000;
-  uint64_t seed = 1;
-  double least_change = 0.01;       // smaller changes are neither regression nor improvement
-  double no_change = 0.05;          // an interval within this far of 0 is no change
-  double no_change_errors = 0.005;  // the same for errors, in shares
-};
 
 enum class Trend { kRegression, kImprovement, kNoChange, kUnclear };
 const char* NameOf(Trend trend);  // "regression", "improvement", "no change", "unclear"
 
 struct Change {
-  std::string metric;
+  std::string metric{};
   double quantile = 0;  // of a latency; 0: none
   double a = 0, b = 0;  // ns; requests a second; a share
   // b / a - 1; for errors b - a. Infinite when a answered and b did not.
   double change = 0;
   // Of `change`. Infinite on both sides when there are too few answers to tell: fewer than 20 above
   // the percentile in either run, or less than 5 s.
-  Interval interval;
-  // Regression or improvement: the interval is on one side of 0, and the change at least
-  // `least_change` (a tenth of it for errors). No change: the interval is within `no_change` of 0.
-  // Else unclear: longer runs would tell.
+  Interval interval{};
+  // Regression or improvement: the interval is on one side of 0, and the change at least 1 % (0.1
+  // points for errors). No change: the interval is within 5 % (0.5 points) of 0. Else unclear:
+  // longer runs would tell.
   Trend trend = Trend::kUnclear;
 };
 
@@ -87,8 +75,13 @@ struct Comparison {
   Trend trend() const;
 };
 
-// Classes are matched by name. Throws std::runtime_error when the runs have no class in common, or
-// a gate names a class that they do not both have.
-Comparison Compare(const RunData& a, const RunData& b, const CompareOptions& options = {});
+// The confidence of each interval: high, as there are many.
+inline constexpr double kCompareConfidence = 0.99;
+
+// Latencies at p50, p90, p99, p99.9 and what gates name. Classes are matched by name. Throws
+// std::runtime_error when the runs have no class in common, or a gate names a class that they do
+// not both have.
+Comparison Compare(const RunData& a, const RunData& b, const std::vector<Gate>& gates = {},
+                   double confidence = kCompareConfidence);
 
 }  // namespace castor::load

@@ -52,6 +52,11 @@ const char* NameOf(Outcome outcome) {
   return kNames[static_cast<size_t>(outcome)];
 }
 
+int64_t CountedOf(const Outcomes& outcomes) {
+  return std::accumulate(outcomes.begin(), outcomes.end(), int64_t{0}) -
+         outcomes[static_cast<size_t>(Outcome::kCancelled)];
+}
+
 void Stages::Add(const Stages& other) {
   queue.Add(other.queue);
   compute.Add(other.compute);
@@ -70,8 +75,6 @@ void Verified::Add(const Verified& other) {
 int64_t Cell::planned() const {
   return std::accumulate(outcomes.begin(), outcomes.end(), int64_t{0});
 }
-
-int64_t Cell::counted() const { return planned() - of(Outcome::kCancelled); }
 
 double Cell::error_share() const {
   if (counted() == 0) return 0;

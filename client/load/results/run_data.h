@@ -27,6 +27,8 @@ enum class Outcome {
 inline constexpr int kOutcomes = 6;
 using Outcomes = std::array<int64_t, kOutcomes>;
 const char* NameOf(Outcome outcome);  // "ok", "refused", ...
+// All that were not cancelled: what objectives and shares of errors are of.
+int64_t CountedOf(const Outcomes& outcomes);
 
 // What castor-server's answers say of where the time went; of OK answers.
 struct Stages {
@@ -65,8 +67,8 @@ struct Cell {
   Stages stages;
   Verified verified;
 
-  int64_t planned() const;     // all outcomes
-  int64_t counted() const;     // of objectives and error shares: all that were not cancelled
+  int64_t planned() const;  // all outcomes
+  int64_t counted() const { return CountedOf(outcomes); }
   double error_share() const;  // of counted(): those that got no OK answer. 0 when there are none
   int64_t of(Outcome outcome) const { return outcomes[static_cast<size_t>(outcome)]; }
   void Add(const Cell& other);

@@ -13,9 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 
 Comparison With(const RunData& a, const RunData& b, const std::string& gate) {
-  CompareOptions options;
-  options.gates = {ParseGate(gate)};
-  return Compare(a, b, options);
+  return Compare(a, b, {ParseGate(gate)});
 }
 
 GateEnd EndOf(const RunData& a, const RunData& b, const std::string& gate) {
