@@ -202,14 +202,8 @@ Result<Response> Client::Call(Stub& stub,
     const bool maybe_taken = sent && error.reason != "DRAINING";
     if (maybe_taken && repeat == Repeat::kUnlessSent) return error;
 
-    Failure failure{.code = error.code, .pushback = std::nullopt, .retry_after = error.retry_after};
-    if (sent) {
-      const auto& trailers = context.GetServerTrailingMetadata();
-      if (const auto found = trailers.find("grpc-retry-pushback-ms"); found != trailers.end()) {
-        failure.pushback = std::string_view(found->second.data(), found->second.size());
-      }
-    }
-    const auto delay = DelayBefore(attempts, failure, Remaining(deadline));
+    const auto delay =
+        DelayBefore(attempts, FailureOf(error, sent ? &context : nullptr), Remaining(deadline));
     if (!delay) {
       // What went wrong, not what came of it: a server that broke refuses connections afterwards.
       const bool said_no_more = error.code == grpc::StatusCode::UNAVAILABLE ||
@@ -337,7 +331,15 @@ Result<HealthStatus> Client::Health(const std::string& service, CallOptions call
   return response->status();
 }
 
-using std::chrono::milliseconds;
+Failure FailureOf(const Error& error, const grpc::ClientContext* context) {
+  Failure failure{.code = error.code, .pushback = std::nullopt, .retry_after = error.retry_after};
+  if (context == nullptr) return failure;
+  const auto& trailers = context->GetServerTrailingMetadata();
+  if (const auto found = trailers.find("grpc-retry-pushback-ms"); found != trailers.end()) {
+    failure.pushback = std::string_view(found->second.data(), found->second.size());
+  }
+  return failure;
+}
 
 std::optional<milliseconds> DelayBeforeRetry(const RetryPolicy& policy, int attempts,
                                              const Failure& failure, milliseconds remaining,

@@ -69,6 +69,9 @@ struct Failure {
   std::optional<std::chrono::milliseconds> retry_after = std::nullopt;
 };
 
+// Of a call; null: it was not made. Refers to the context.
+Failure FailureOf(const Error& error, const grpc::ClientContext* context);
+
 // The wait before the next attempt, or nullopt to give up. `attempts` were made, the last of which
 // ended in `failure`; `remaining` is the time to the call's deadline, within which the next attempt
 // must begin; `random` in [0, 1) spreads the retries of clients that failed together.

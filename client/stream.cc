@@ -207,13 +207,8 @@ void Stream<Request, Response>::Settle() {
     error.code = grpc::StatusCode::INTERNAL;
     error.message = "the server ended the stream without an answer to each request";
   }
-  Failure failure{.code = error.code, .pushback = std::nullopt, .retry_after = error.retry_after};
-  if (const auto& trailers = call->context.GetServerTrailingMetadata();
-      trailers.contains("grpc-retry-pushback-ms")) {
-    const auto& pushback = trailers.find("grpc-retry-pushback-ms")->second;
-    failure.pushback = std::string_view(pushback.data(), pushback.size());
-  }
-  const auto delay = client_.DelayBefore(error.attempts, failure, options_.deadline);
+  const auto delay =
+      client_.DelayBefore(error.attempts, FailureOf(error, &call->context), options_.deadline);
   if (!delay) return FailAll(error);
   for (Slot& slot : slots_) {
     if (slot.state == State::kAnswered) continue;

@@ -1,4 +1,6 @@
 // castor models, castor info, castor health.
+#include <absl/strings/str_join.h>
+
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -12,18 +14,12 @@
 namespace castor::cli {
 namespace {
 
-std::string Joined(const std::vector<std::string>& parts) {
-  std::string text;
-  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
-  return text;
-}
-
 std::string KernelsText(const v1::Model& model) {
   std::vector<std::string> names;
   for (const int kernel : model.kernels()) {
     names.push_back(KernelText(static_cast<v1::KernelName>(kernel)));
   }
-  return Joined(names);
+  return absl::StrJoin(names, ", ");
 }
 
 std::string PromptsText(const v1::Model& model) {
@@ -32,7 +28,7 @@ std::string PromptsText(const v1::Model& model) {
     const bool is_default = prompt.name() == model.default_prompt();
     names.push_back(FitText(prompt.name(), 24) + (is_default ? " (default)" : ""));
   }
-  return names.empty() ? "none" : Joined(names);
+  return names.empty() ? "none" : absl::StrJoin(names, ", ");
 }
 
 std::string OutputsText(const v1::Model& model) {
@@ -40,7 +36,7 @@ std::string OutputsText(const v1::Model& model) {
   for (const int output : model.outputs()) {
     names.push_back(v1::EncodeOutput_Name(static_cast<v1::EncodeOutput>(output)));
   }
-  return Joined(names);
+  return absl::StrJoin(names, ", ");
 }
 
 // Of a model that was asked for by name.
@@ -53,7 +49,8 @@ std::string LabelsText(const v1::Model& model) {
   if (labels.empty()) return "";
   const int more = model.labels_size() - static_cast<int>(labels.size());
   return std::string("\nlabels of ") + (model.token_labels() ? "tokens: " : "sequences: ") +
-         Joined(labels) + (more > 0 ? ", and " + std::to_string(more) + " more" : "") + "\n";
+         absl::StrJoin(labels, ", ") + (more > 0 ? ", and " + std::to_string(more) + " more" : "") +
+         "\n";
 }
 
 std::string Table(const std::vector<v1::Model>& models) {
@@ -108,16 +105,14 @@ std::string Table(const v1::ServerInfo& info) {
     for (const int dtype : kernel.dtypes()) {
       types.push_back(v1::DataType_Name(static_cast<v1::DataType>(dtype)));
     }
-    rows.emplace_back("kernel", KernelText(kernel.name()) + ": " + Joined(types) + ", " +
-                                    kernel.backend() +
+    rows.emplace_back("kernel", KernelText(kernel.name()) + ": " + absl::StrJoin(types, ", ") +
+                                    ", " + kernel.backend() +
                                     (kernel.log_sum_exp() ? ", log-sum-exp" : "") +
                                     (kernel.positions() ? ", positions" : "") +
                                     (kernel.softcap() ? ", softcap" : "") +
                                     (kernel.key_bias() ? ", key bias" : ""));
   }
-  rows.emplace_back("models", info.models().empty()
-                                  ? "none"
-                                  : Joined({info.models().begin(), info.models().end()}));
+  rows.emplace_back("models", info.models().empty() ? "none" : absl::StrJoin(info.models(), ", "));
   const v1::Limits& limits = info.limits();
   rows.emplace_back("message", FormatBytes(limits.max_message_bytes()) + " at most");
   rows.emplace_back("queue", std::to_string(limits.max_queued_requests()) + " requests, " +

@@ -1,5 +1,6 @@
 #include "client/cli/report.h"
 
+#include <absl/strings/ascii.h>
 #include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
@@ -71,9 +72,7 @@ std::string FormatReal(double value, const char* format) {
 }
 
 std::string KernelText(v1::KernelName name) {
-  std::string text = v1::KernelName_Name(name);
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
+  return absl::AsciiStrToLower(v1::KernelName_Name(name));
 }
 
 Json ToJson(const google::protobuf::Message& message) {

@@ -1,7 +1,9 @@
 #include "client/cli/attend/kernel_flags.h"
 
+#include <absl/strings/ascii.h>
+#include <absl/strings/str_replace.h>
+
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cstdint>
 #include <limits>
@@ -23,11 +25,8 @@ using google::protobuf::OneofDescriptor;
 
 [[noreturn]] void Refuse(const std::string& what) { throw CLI::ValidationError(what); }
 
-std::string Dashed(std::string name) {
-  for (char& c : name) {
-    c = c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  }
-  return name;
+std::string Dashed(const std::string& name) {
+  return absl::StrReplaceAll(absl::AsciiStrToLower(name), {{"_", "-"}});
 }
 
 // All that `count` and `at` list, by their names.

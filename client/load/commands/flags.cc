@@ -120,12 +120,7 @@ Workload TrafficFlags::Read(const toml::table& toml) const {
 }
 
 DriveOptions TrafficFlags::MakeDriveOptions() const {
-  DriveOptions options = {.endpoints = servers,
-                          .metrics = metrics,
-                          .ask_metrics = ask_metrics,
-                          .lanes = threads,
-                          .connections = connections,
-                          .request_log = request_log};
+  DriveOptions options = drive;
   security.SetOn(&options.client);
   if (!verify.empty()) {
     const auto of_answers = ParsePercent(verify);
@@ -134,7 +129,7 @@ DriveOptions TrafficFlags::MakeDriveOptions() const {
   }
   if (!share.empty()) ReadShare(share, &options);
   if (begin_at > 0) options.begin = std::chrono::system_clock::from_time_t(begin_at);
-  if (metrics.size() > servers.size()) {
+  if (options.metrics.size() > options.endpoints.size()) {
     throw cli::UsageError("--metrics: there are more of these than of --server");
   }
   return options;
@@ -213,7 +208,7 @@ void AddTrafficFlags(CLI::App* command, TrafficFlags* flags, bool searching) {
 
   const std::string where = "Where to";
   cli::AddOption(
-      command, where, "-s,--server", &flags->servers, "HOST:PORT",
+      command, where, "-s,--server", &flags->drive.endpoints, "HOST:PORT",
       "Address of a server, or any gRPC target; repeatable: requests alternate between them",
       cli::Name())
       ->envname("CASTOR_SERVER")
@@ -221,17 +216,19 @@ void AddTrafficFlags(CLI::App* command, TrafficFlags* flags, bool searching) {
       ->default_str("127.0.0.1:50051");
   cli::AddSecurityFlags(command, &flags->security, where);
   auto* metrics =
-      cli::AddOption(command, where, "--metrics", &flags->metrics, "HOST:PORT",
+      cli::AddOption(command, where, "--metrics", &flags->drive.metrics, "HOST:PORT",
                      "Address of each server's metrics (default: the one that the server reports)",
                      cli::Name())
           ->allow_extra_args(false);
-  command->add_flag("!--no-metrics", flags->ask_metrics, "Do not compare with the servers' counts")
+  command
+      ->add_flag("!--no-metrics", flags->drive.ask_metrics,
+                 "Do not compare with the servers' counts")
       ->excludes(metrics)
       ->group(where);
-  cli::AddOption(command, where, "--threads", &flags->threads, "N", "Threads that send",
+  cli::AddOption(command, where, "--threads", &flags->drive.lanes, "N", "Threads that send",
                  cli::Number(1, 256))
       ->capture_default_str();
-  cli::AddOption(command, where, "--connections", &flags->connections, "N",
+  cli::AddOption(command, where, "--connections", &flags->drive.connections, "N",
                  "Connections of each thread to each server", cli::Number(1, 1024))
       ->capture_default_str();
 
@@ -240,7 +237,7 @@ void AddTrafficFlags(CLI::App* command, TrafficFlags* flags, bool searching) {
                  "Share of answers to compare with the same request sent alone", cli::Name());
   cli::AddOption(command, truth, "--min-duration", &flags->rules.min_seconds, "TIME",
                  "A shorter run is INVALID (default 10s)", cli::Seconds(0, 1e6));
-  cli::AddOption(command, truth, "--log-requests", &flags->request_log, "FILE",
+  cli::AddOption(command, truth, "--log-requests", &flags->drive.request_log, "FILE",
                  "Write the times of each request, as JSON lines", cli::FileName());
 }
 

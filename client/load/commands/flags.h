@@ -24,17 +24,11 @@ struct TrafficFlags {
   std::string kernel;
   std::vector<std::string> objectives;
 
-  std::string share;
+  // Where to, and how; without what has a flag below.
+  DriveOptions drive{.endpoints = {"127.0.0.1:50051"}};
+  std::string share, verify;
   int64_t begin_at = 0;  // Unix seconds; 0: as soon as can be
-
-  // Where to, and how.
-  std::vector<std::string> servers = {"127.0.0.1:50051"};
   cli::SecurityFlags security{};
-  std::vector<std::string> metrics;
-  bool ask_metrics = true;
-  int threads = 1, connections = 8;
-  std::string verify;
-  std::string request_log;
   Rules rules{};  // whether to believe it
 
   // All throw cli::UsageError that names the flag, or the file and its key.

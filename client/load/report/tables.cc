@@ -101,10 +101,9 @@ Table LatencyTable(const RunData& run) {
 }
 
 Table StageTable(const RunData& run) {
-  Table table = {
-      "Where the time went, by the server's account",
-      {"class", "", "queue", "compute", "server, all", "network", "predicted within 25%"},
-      2};
+  Table table = {"Where the time went, by the server's account",
+                 {"class", "", "queue", "compute", "server, all", "network"},
+                 2};
   for (size_t i = 0; i < run.classes.size(); ++i) {
     const Stages stages = run.OfClass(i).stages;
     if (stages.server.empty()) continue;
@@ -114,8 +113,6 @@ Table StageTable(const RunData& run) {
            {&stages.queue, &stages.compute, &stages.server, &stages.network}) {
         row.push_back(figure(*histogram));
       }
-      row.push_back(PercentText(static_cast<double>(stages.predicted_within),
-                                static_cast<double>(stages.predicted)));
     };
     add("mean", [](const Histogram& histogram) { return Time(histogram, histogram.mean()); });
     add("p50", [](const Histogram& histogram) { return Quantile(histogram, 0.5); });

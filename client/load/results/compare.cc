@@ -1,5 +1,6 @@
 #include "client/load/results/compare.h"
 
+#include <absl/strings/ascii.h>
 #include <absl/strings/numbers.h>
 
 #include <algorithm>
@@ -184,7 +185,8 @@ Gate ParseGate(std::string_view text) {
       R"( *(?:(.*[^ ]) *: *)?(p([0-9.]+)|goodput|errors) *([<>]) *([+-]?) *([0-9.]+) *% *)");
   std::cmatch parts;
   Gate gate;
-  gate.text = Trimmed(text);
+  gate.text = text;
+  absl::StripAsciiWhitespace(&gate.text);
   bool read = text.size() < kLongestGate &&
               std::regex_match(text.data(), text.data() + text.size(), parts, kGate);
   double percent = 0;

@@ -62,8 +62,6 @@ void Stages::Add(const Stages& other) {
   compute.Add(other.compute);
   server.Add(other.server);
   network.Add(other.network);
-  predicted += other.predicted;
-  predicted_within += other.predicted_within;
 }
 
 void Verified::Add(const Verified& other) {

@@ -35,8 +35,6 @@ struct Stages {
   Histogram queue, compute;
   Histogram server;   // from the request's bytes to the answer being handed to gRPC
   Histogram network;  // from sending to the answer, less `server`
-  // Predicted over measured time on the device: how many lie within 25 %, and of how many.
-  int64_t predicted = 0, predicted_within = 0;
   void Add(const Stages& other);
 };
 

@@ -1,5 +1,7 @@
 #include "client/load/results/verdict.h"
 
+#include <absl/strings/str_join.h>
+
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -17,12 +19,6 @@ using cli::FormatReal;
 std::string SecondsText(double seconds) { return FormatReal(seconds, "%.4g s"); }
 using cli::TimeText;
 std::string ShareText(double share) { return FormatReal(100 * share, "%.3g %%"); }
-
-std::string Joined(const std::vector<std::string>& parts) {
-  std::string text;
-  for (const std::string& part : parts) text += (text.empty() ? "" : "; ") + part;
-  return text;
-}
 
 // ---- of the run: long enough, enough requests, and no different at its end than at its begin
 
@@ -67,7 +63,7 @@ Finding CheckEnoughRequests(const RunData& run, const Rules& rules) {
   if (!problems.empty()) {
     return {.rule = "enough-requests",
             .passed = false,
-            .text = Joined(problems),
+            .text = absl::StrJoin(problems, "; "),
             .cause = Cause::kTooShort};
   }
   return {.rule = "enough-requests",
@@ -156,7 +152,7 @@ Finding CheckClientLag(const RunData& run, const Rules& rules) {
   }
   return {.rule = "client-lag",
           .passed = false,
-          .text = "sending late added " + Joined(problems) +
+          .text = "sending late added " + absl::StrJoin(problems, "; ") +
                   ": the client did not keep up; lower --rate, add --threads, or send from "
                   "another machine",
           .cause = Cause::kClient};
@@ -246,7 +242,8 @@ Finding CheckCountsAgree(const RunData& run) {
   if (!problems.empty()) {
     return {.rule = "counts-agree",
             .passed = false,
-            .text = "the server's count of calls is not this client's (" + Joined(problems) +
+            .text = "the server's count of calls is not this client's (" +
+                    absl::StrJoin(problems, "; ") +
                     "): calls did not reach it, or others call it as well"};
   }
   if (checked == 0) {

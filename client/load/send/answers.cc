@@ -100,14 +100,9 @@ AnswerFacts Read(std::string_view answer, Fields fields) {
   }
   if (!input.ConsumedEntireMessage()) return {};
   facts.readable = true;
-  facts.decode_us = timing.decode_us();
   facts.queue_us = timing.queue_us();
-  facts.copy_in_us = timing.copy_in_us();
   facts.compute_us = timing.compute_us();
-  facts.copy_out_us = timing.copy_out_us();
   facts.total_us = timing.total_us();
-  facts.predicted_us = kernel.predicted_us();
-  facts.measured_us = kernel.measured_us();
   if (kernel.name() != v1::KERNEL_NAME_UNSPECIFIED) facts.kernel = cli::KernelText(kernel.name());
   return facts;
 }

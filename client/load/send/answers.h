@@ -16,8 +16,7 @@ namespace castor::load {
 struct AnswerFacts {
   bool readable = false;  // it is a message of the expected type
   bool timed = false;     // the times below are there
-  double decode_us = 0, queue_us = 0, copy_in_us = 0, compute_us = 0, copy_out_us = 0, total_us = 0;
-  double predicted_us = 0, measured_us = 0;
+  double queue_us = 0, compute_us = 0, total_us = 0;
   std::string kernel{};  // that ran
   int64_t tokens = 0;    // computed; 0: not said
 };

@@ -42,18 +42,13 @@ void OrUsageError(const absl::Status& status) {
 }
 
 // One call, waited for.
-grpc::Status CallAndWait(client::Client& client, client::TokenSource* own_token,
-                         const ClassSpec& spec, const Payload& payload, std::string* answer) {
+grpc::Status CallAndWait(client::Client& client, const Traffic& traffic, size_t cls,
+                         const Payload& payload, std::string* answer) {
   grpc::GenericStub stub(client.channel());
   grpc::ClientContext context;
-  context.set_deadline(system_clock::now() + std::max<nanoseconds>(spec.deadline, seconds(30)));
-  if (!spec.tenant.empty()) context.AddMetadata("castor-tenant", spec.tenant);
-  if (own_token != nullptr) {
-    const auto header = own_token->Header();
-    if (header.ok()) context.AddMetadata("authorization", *header);
-  } else {
-    (void)client.Authorize(context);
-  }
+  context.set_deadline(system_clock::now() +
+                       std::max<nanoseconds>(traffic.classes[cls].deadline, seconds(30)));
+  traffic.Authorize(cls, client, context);
   grpc::CompletionQueue queue;
   grpc::Status status;
   const auto reader = stub.PrepareUnaryCall(&context, payload.method(),
@@ -203,8 +198,7 @@ void Driver::SendAlone() {
     const ClassSpec& spec = workload_.classes[cls];
     for (const Payload& payload : traffic_.payloads[cls]) {
       std::string answer;
-      const grpc::Status status =
-          CallAndWait(client, traffic_.tokens[cls].get(), spec, payload, &answer);
+      const grpc::Status status = CallAndWait(client, traffic_, cls, payload, &answer);
       if (!status.ok()) {
         const bool who = status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
                          status.error_code() == grpc::StatusCode::PERMISSION_DENIED;

@@ -29,6 +29,17 @@ gpr_timespec ToGrpc(Clock::time_point time) {
 
 }  // namespace
 
+void Traffic::Authorize(size_t cls, client::Client& by, grpc::ClientContext& context) const {
+  const std::string& tenant = classes[cls].tenant;
+  if (!tenant.empty()) context.AddMetadata("castor-tenant", tenant);
+  if (tokens[cls] == nullptr) {
+    (void)by.Authorize(context);
+    return;
+  }
+  const auto header = tokens[cls]->Header();
+  if (header.ok()) context.AddMetadata("authorization", *header);
+}
+
 struct Lane::Call {
   EndedCall result{};
   grpc::ClientContext context{};
@@ -188,13 +199,7 @@ void Lane::Send(const Planned& planned, Clock::time_point due) {
   const std::vector<Connection>& connections = connections_[call->result.endpoint];
   const Connection& connection = connections[turn / connections_.size() % connections.size()];
   call->context.set_deadline(ToGrpc(due + spec.deadline));
-  if (!spec.tenant.empty()) call->context.AddMetadata("castor-tenant", spec.tenant);
-  if (client::TokenSource* const own = traffic_.tokens[planned.cls].get()) {
-    const auto header = own->Header();
-    if (header.ok()) call->context.AddMetadata("authorization", *header);
-  } else {
-    (void)connection.client->Authorize(call->context);  // without a token it ends refused
-  }
+  traffic_.Authorize(planned.cls, *connection.client, call->context);
   {
     const std::lock_guard lock(calls_mu_);
     calls_.push_front(call.get());

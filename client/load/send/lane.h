@@ -43,6 +43,10 @@ struct Traffic {
   client::ClientOptions client{};                // TLS and the token; its target is not used
   // By class, of those that have a token of their own; else null.
   std::vector<std::shared_ptr<client::TokenSource>> tokens{};
+
+  // Adds to a call of the class who makes it: its tenant, and its token or else the client's.
+  // Without a token that can be read, it ends refused.
+  void Authorize(size_t cls, client::Client& by, grpc::ClientContext& context) const;
 };
 
 // A call that was sent and has ended.

@@ -20,7 +20,6 @@ namespace {
 
 constexpr size_t kMaxMessages = 32;       // kinds of errors that are told apart, in each cell
 constexpr size_t kMaxMessageWidth = 160;  // characters
-constexpr double kPredictedWithin = 0.25;
 constexpr double kErrorUnit = 1e9;        // Verified::error_e9
 constexpr size_t kQuickBytes = 64 << 10;  // answers up to this are read in some microseconds
 // Bytes of answers that wait to be read; beyond, the lane's own thread reads.
@@ -56,10 +55,6 @@ void RecordStages(const AnswerFacts& facts, int64_t service_ns, Stages& stages) 
   stages.compute.Record(Nanoseconds(facts.compute_us));
   stages.server.Record(Nanoseconds(facts.total_us));
   stages.network.Record(std::max<int64_t>(0, service_ns - Nanoseconds(facts.total_us)));
-  if (facts.predicted_us <= 0 || facts.measured_us <= 0) return;
-  ++stages.predicted;
-  const double ratio = facts.predicted_us / facts.measured_us;
-  if (ratio >= 1 - kPredictedWithin && ratio <= 1 + kPredictedWithin) ++stages.predicted_within;
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
 #include "client/load/workload/toml_table.h"
 
+#include <absl/strings/ascii.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_join.h>
+
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <sstream>
@@ -46,12 +49,6 @@ std::string TextOf(Range range) {
          (range.above ? "above " + Number(range.least) + " and at most "
                       : "from " + Number(range.least) + " to ") +
          Number(range.greatest);
-}
-
-std::string List(const std::vector<std::string>& names) {
-  std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-  return list;
 }
 
 }  // namespace
@@ -115,7 +112,7 @@ void TomlTable::Choice(std::string_view key, const std::vector<std::string>& nam
   const auto* text = node->as_string();
   const auto found =
       text == nullptr ? names.end() : std::find(names.begin(), names.end(), text->get());
-  if (found == names.end()) Refuse(key, *node, "one of " + List(names));
+  if (found == names.end()) Refuse(key, *node, "one of " + absl::StrJoin(names, ", "));
   *value = static_cast<size_t>(found - names.begin());
 }
 
@@ -149,7 +146,8 @@ void TomlTable::RefuseOthers() const {
     if (std::find(known_.begin(), known_.end(), key.str()) != known_.end()) continue;
     const std::string name(key.str());
     FailAt(file_, key.source(),
-           what_ + " has no key '" + name.substr(0, kMaxShown) + "'; it may have " + List(known_));
+           what_ + " has no key '" + name.substr(0, kMaxShown) + "'; it may have " +
+               absl::StrJoin(known_, ", "));
   }
 }
 
@@ -170,14 +168,6 @@ bool IsDecimal(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789.") == std::string_view::npos;
 }
 
-std::optional<double> ParseDecimal(std::string_view text) {
-  double value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || rest != end) return std::nullopt;
-  return value;
-}
-
 [[noreturn]] void Refuse(std::string_view text, const std::string& why) {
   throw std::invalid_argument("'" + std::string(text) + "' " + why +
                               "; write it as \"p99 <= 50ms\" or \"errors <= 0.1%\"");
@@ -190,15 +180,9 @@ std::optional<double> ParsePercent(std::string_view text) {
   if (!text.ends_with('%')) return std::nullopt;
   text.remove_suffix(1);
   if (!IsDecimal(text)) return std::nullopt;
-  const std::optional<double> share = ParseDecimal(std::string(text) + "e-2");
-  if (!share || *share > 1) return std::nullopt;
+  double share = 0;
+  if (!absl::SimpleAtod(std::string(text) + "e-2", &share) || share > 1) return std::nullopt;
   return share;
-}
-
-std::string_view Trimmed(std::string_view text) {
-  while (text.starts_with(' ')) text.remove_prefix(1);
-  while (text.ends_with(' ')) text.remove_suffix(1);
-  return text;
 }
 
 std::string QuantileName(double quantile) { return "p" + cli::FormatReal(100 * quantile, "%.10g"); }
@@ -207,8 +191,9 @@ void AddGoal(std::string_view text, Objective* objective) {
   constexpr std::string_view kSign = "<=";
   const size_t sign = text.find(kSign);
   if (sign == std::string_view::npos) Refuse(text, "is not an objective");
-  const std::string_view of = Trimmed(text.substr(0, sign));
-  const std::string_view limit = Trimmed(text.substr(sign + kSign.size()));
+  std::string of(text.substr(0, sign)), limit(text.substr(sign + kSign.size()));
+  absl::StripAsciiWhitespace(&of);
+  absl::StripAsciiWhitespace(&limit);
   if (of == "errors") {
     if (objective->max_error_share) Refuse(text, "is a second objective for errors");
     objective->max_error_share = ParsePercent(limit);
@@ -216,7 +201,7 @@ void AddGoal(std::string_view text, Objective* objective) {
     return;
   }
   if (!of.starts_with('p')) Refuse(text, "is neither of a percentile nor of errors");
-  const auto quantile = ParsePercent(std::string(of.substr(1)) + "%");
+  const auto quantile = ParsePercent(of.substr(1) + "%");
   if (!quantile || *quantile <= 0 || *quantile >= 1) {
     Refuse(text, "needs a percentile above p0 and below p100");
   }

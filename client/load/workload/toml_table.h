@@ -80,8 +80,6 @@ std::optional<double> ParsePercent(std::string_view text);
 // 0.999 is "p99.9".
 std::string QuantileName(double quantile);
 
-std::string_view Trimmed(std::string_view text);  // without blanks at either end
-
 // Adds a goal such as "p99 <= 50ms" or "errors <= 0.1%" to `objective`. Throws
 // std::invalid_argument whose text says what is expected, when `text` is no goal, or when the
 // objective has one for the same quantile, or for errors, already.
