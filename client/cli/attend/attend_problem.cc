@@ -27,8 +27,8 @@ const std::map<std::string, bool> kInputs = {{"gaussian", false}, {"structured",
 
 // Standard normal values by the hundred million: windows of one table, at offsets drawn anew.
 // Drawing each by itself would take seconds for a request of 64K tokens.
-constexpr size_t kTable = size_t{1} << 20;
-constexpr size_t kWindow = 4096;  // values between two draws of an offset
+constexpr size_t kTableSize = size_t{1} << 20;
+constexpr size_t kTableWindow = 4096;  // values between two draws of an offset
 
 constexpr size_t kCentres = 32;  // of structured inputs, whose variance is 1
 constexpr float kNoise = 0.3F;   // around them
@@ -54,13 +54,13 @@ void FillGaussian(std::span<float> values, Generator& generator) {
   static const std::vector<float> table = [] {
     Generator own;
     std::normal_distribution<float> normal;
-    std::vector<float> drawn(kTable);
+    std::vector<float> drawn(kTableSize);
     std::generate(drawn.begin(), drawn.end(), [&] { return normal(own); });
     return drawn;
   }();
-  std::uniform_int_distribution<size_t> offset(0, kTable - kWindow);
-  for (size_t i = 0; i < values.size(); i += kWindow) {
-    std::copy_n(table.data() + offset(generator), std::min(kWindow, values.size() - i),
+  std::uniform_int_distribution<size_t> offset(0, kTableSize - kTableWindow);
+  for (size_t i = 0; i < values.size(); i += kTableWindow) {
+    std::copy_n(table.data() + offset(generator), std::min(kTableWindow, values.size() - i),
                 values.data() + i);
   }
 }
