@@ -5,8 +5,10 @@
 #include <sys/prctl.h>
 #include <time.h>
 
+#include <algorithm>
 #include <chrono>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 
 #include "castor/v1/attention.pb.h"
@@ -16,12 +18,9 @@
 namespace castor::bench {
 namespace {
 
-Method MethodOf(const std::string& path) {
-  if (path == "/castor.v1.AttentionService/Attend") return Method::kAttend;
-  if (path == "/castor.v1.EncoderService/Encode") return Method::kEncode;
-  if (path == "/castor.v1.ServerService/GetServerInfo") return Method::kServerInfo;
-  return Method::kUnknown;
-}
+constexpr std::string_view kAttend = "/castor.v1.AttentionService/Attend";
+constexpr std::string_view kEncode = "/castor.v1.EncoderService/Encode";
+constexpr std::string_view kServerInfo = "/castor.v1.ServerService/GetServerInfo";
 
 int64_t Time(clockid_t clock) {
   timespec time{};
@@ -80,19 +79,15 @@ struct ScriptedServer::Call {
   grpc::GenericServerAsyncReaderWriter stream{&context};
   grpc::ByteBuffer request{};
   enum class State { kNew, kReading, kAnswered } state = State::kNew;
-  Method method = Method::kUnknown;
-  bench::Answer answer = bench::Answer::kGood;
+  bool refused = false, wrong = false;
 };
 
-ScriptedServer::ScriptedServer(const ScriptedServerOptions& options)
-    : options_(options), script_(options.script) {
-  const int64_t unix_ns = Time(CLOCK_REALTIME);
-  begin_unix_ns_ = options.begin_unix_ns != 0 ? options.begin_unix_ns : unix_ns;
-  begin_monotonic_ns_ = Time(CLOCK_MONOTONIC) + begin_unix_ns_ - unix_ns;
+ScriptedServer::ScriptedServer(const ScriptOptions& script)
+    : script_(script), random_(script.seed) {
+  begin_unix_ns_ = Time(CLOCK_REALTIME);
+  begin_monotonic_ns_ = Time(CLOCK_MONOTONIC);
   grpc::ServerBuilder builder;
-  builder.AddListeningPort("127.0.0.1:" + std::to_string(options.port),
-                           grpc::InsecureServerCredentials(), &port_);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
   builder.SetMaxReceiveMessageSize(-1);
   builder.RegisterAsyncGenericService(&service_);
   queue_ = builder.AddCompletionQueue();
@@ -118,12 +113,9 @@ ScriptedServer::~ScriptedServer() {
 
 int64_t ScriptedServer::Now() const { return Time(CLOCK_MONOTONIC) - begin_monotonic_ns_; }
 
-ScriptedServerCounts ScriptedServer::counts() const {
+int64_t ScriptedServer::came() const {
   const std::lock_guard lock(mu_);
-  ScriptedServerCounts counts = counts_;
-  counts.late_p50 = late_.ValueAt(0.5);
-  counts.late_p99 = late_.ValueAt(0.99);
-  return counts;
+  return came_;
 }
 
 void ScriptedServer::AwaitCall() {
@@ -140,7 +132,6 @@ void ScriptedServer::Serve() {
       delete call;
     } else if (call->state == Call::State::kNew) {
       AwaitCall();
-      call->method = MethodOf(call->context.method());
       call->state = Call::State::kReading;
       call->stream.Read(&call->request, call);
     } else {
@@ -152,49 +143,51 @@ void ScriptedServer::Serve() {
 void ScriptedServer::OnRequest(Call* call) {
   const int64_t now = Now();
   call->state = Call::State::kAnswered;
-  if (call->method == Method::kServerInfo || call->method == Method::kUnknown) return Answer(call);
+  if (call->context.method() != kAttend && call->context.method() != kEncode) return Answer(call);
   std::unique_lock lock(mu_);
-  ++counts_.came;
-  if (options_.discard) {
-    ++counts_.good;
+  ++came_;
+  if (script_.discard) {
     lock.unlock();
     return Answer(call);
   }
-  const Departure departure = script_.Next(now);
-  if (departure.answer == bench::Answer::kNone) {
-    ++counts_.silent;
-    silent_.emplace_back(call);
-    return;
-  }
-  call->answer = departure.answer;
-  due_.push({departure.at_ns, static_cast<uint64_t>(counts_.came), call});
+  const double drawn = static_cast<double>(random_() >> 11) * 0x1p-53;
+  call->refused = drawn < script_.refuse_share;
+  call->wrong = !call->refused && drawn < script_.refuse_share + script_.wrong_share;
+  due_.push({DepartureOf(now, call->refused), static_cast<uint64_t>(came_), call});
   if (due_.top().call == call) changed_.notify_all();
 }
 
+int64_t ScriptedServer::DepartureOf(int64_t arrival_ns, bool refused) {
+  int64_t ready_ns = arrival_ns + (refused ? 0 : script_.service_ns);
+  if (script_.queue && !refused) {
+    ready_ns = free_at_ns_ = std::max(arrival_ns, free_at_ns_) + script_.service_ns;
+  }
+  if (script_.stall_ns == 0 || ready_ns < script_.stall_every_ns) return ready_ns;
+  const int64_t stall = ready_ns / script_.stall_every_ns * script_.stall_every_ns;
+  return std::max(ready_ns, stall + script_.stall_ns);
+}
+
 void ScriptedServer::Answer(Call* call) {
-  const bool wrong = call->answer == bench::Answer::kWrong;
-  if (call->answer == bench::Answer::kRefused || call->method == Method::kUnknown) {
-    call->stream.Finish(call->method == Method::kUnknown
-                            ? grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "no such method")
-                            : grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "by the script"),
-                        call);
-    return;
+  const std::string& method = call->context.method();
+  if (call->refused) {
+    return call->stream.Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, "by the script"}, call);
   }
   grpc::ByteBuffer bytes;
-  if (call->method == Method::kServerInfo) {
+  if (method == kServerInfo) {
     v1::ServerInfo info;
     info.set_version("scripted");
-    info.set_metrics_address(options_.metrics_address);
     bytes = BytesOf(info);
-  } else if (options_.discard) {  // at the least cost
+  } else if (method != kAttend && method != kEncode) {
+    return call->stream.Finish({grpc::StatusCode::UNIMPLEMENTED, "no such method"}, call);
+  } else if (script_.discard) {  // at the least cost
     static grpc::ByteBuffer empty;
     static const grpc::ByteBuffer attend = AttendAnswer(empty, false, 0);
     static const grpc::ByteBuffer encode = EncodeAnswer(false, 0);
-    bytes = call->method == Method::kAttend ? attend : encode;
-  } else if (call->method == Method::kAttend) {
-    bytes = AttendAnswer(call->request, wrong, options_.script.service_ns);
+    bytes = method == kAttend ? attend : encode;
+  } else if (method == kAttend) {
+    bytes = AttendAnswer(call->request, call->wrong, script_.service_ns);
   } else {
-    bytes = EncodeAnswer(wrong, options_.script.service_ns);
+    bytes = EncodeAnswer(call->wrong, script_.service_ns);
   }
   call->stream.WriteAndFinish(bytes, grpc::WriteOptions(), grpc::Status::OK, call);
 }
@@ -214,10 +207,6 @@ void ScriptedServer::SendDue() {
       continue;
     }
     due_.pop();
-    late_.Record(late);
-    ++(due.call->answer == bench::Answer::kGood    ? counts_.good
-       : due.call->answer == bench::Answer::kWrong ? counts_.wrong
-                                                   : counts_.refused);
     lock.unlock();
     Answer(due.call);
     lock.lock();

@@ -10,32 +10,30 @@
 #include <memory>
 #include <mutex>
 #include <queue>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "client/load/results/histogram.h"
-#include "tests/bench/load_tester/script.h"
-
 namespace castor::bench {
 
-struct ScriptedServerOptions {
-  ScriptOptions script{};
-  int port = 0;               // 0: any free one
-  int64_t begin_unix_ns = 0;  // what the script counts from; 0: the start
-  // Answer every request at once; the script is not asked.
-  bool discard = false;
-  // What GetServerInfo says of its metrics.
-  std::string metrics_address{};
-};
+// What it does with each request: known in advance, so that what a client should have measured can
+// be computed (measure.py does).
+struct ScriptOptions {
+  bool discard = false;  // every request is answered at once, and what follows does not count
 
-enum class Method { kAttend, kEncode, kServerInfo, kUnknown };
+  // Requests take `service_ns` each: all at the same time, or in a `queue` one after another.
+  bool queue = false;
+  int64_t service_ns = 0;
 
-struct ScriptedServerCounts {
-  int64_t came = 0;
-  int64_t good = 0, wrong = 0, refused = 0, silent = 0;  // answered, or not, as the script said
-  // How long after its due time an answer was handed to gRPC, ns.
-  int64_t late_p50 = 0, late_p99 = 0;
+  // Nothing leaves in [k * stall_every_ns, k * stall_every_ns + stall_ns), k = 1, 2, ..., counted
+  // from the begin: what is due then leaves at the end. 0: no stalls.
+  int64_t stall_ns = 0, stall_every_ns = 0;
+
+  // Shares of the requests, 0..1, drawn by `seed`.
+  double refuse_share = 0;  // RESOURCE_EXHAUSTED at once; takes no place in the queue
+  double wrong_share = 0;   // an answer with other bytes
+  uint64_t seed = 1;
 };
 
 // Answers Attend, Encode and GetServerInfo. AttendRequests of one token are answered with their
@@ -43,16 +41,15 @@ struct ScriptedServerCounts {
 class ScriptedServer {
  public:
   // Listens and serves. Throws std::runtime_error when it cannot.
-  explicit ScriptedServer(const ScriptedServerOptions& options);
+  explicit ScriptedServer(const ScriptOptions& script);
   ~ScriptedServer();
   ScriptedServer(const ScriptedServer&) = delete;
   ScriptedServer& operator=(const ScriptedServer&) = delete;
 
-  int port() const { return port_; }
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
   int64_t begin_unix_ns() const { return begin_unix_ns_; }
 
-  ScriptedServerCounts counts() const;
+  int64_t came() const;  // Attend and Encode
 
  private:
   struct Call;
@@ -71,8 +68,9 @@ class ScriptedServer {
   void OnRequest(Call* call);
   void Answer(Call* call);
   void SendDue();
+  int64_t DepartureOf(int64_t arrival_ns, bool refused);
 
-  const ScriptedServerOptions options_;
+  const ScriptOptions script_;
   int port_ = 0;
   int64_t begin_unix_ns_ = 0, begin_monotonic_ns_ = 0;
   grpc::AsyncGenericService service_;
@@ -81,11 +79,10 @@ class ScriptedServer {
 
   mutable std::mutex mu_;
   std::condition_variable changed_;
-  Script script_;
+  std::mt19937_64 random_;
   std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
-  std::vector<std::unique_ptr<Call>> silent_;  // never answered
-  ScriptedServerCounts counts_;
-  load::Histogram late_;
+  int64_t came_ = 0;
+  int64_t free_at_ns_ = 0;  // when the queue has ended all that came
   bool stop_ = false;
 
   std::thread server_thread_, due_thread_;

@@ -4,8 +4,8 @@
 //   castor-scripted-server --queue --service-time 1ms
 //   castor-scripted-server --discard
 //
-// Prints a line of JSON when it listens (its address, begin_unix_ns, the script), and one with its
-// counts when SIGINT or SIGTERM ends it.
+// Prints a line of JSON when it listens: its address, begin_unix_ns, the script. SIGINT or SIGTERM
+// ends it.
 
 #include <sched.h>
 #include <signal.h>
@@ -21,57 +21,41 @@
 namespace castor::bench {
 namespace {
 
-void Print(const nlohmann::ordered_json& line) {
-  std::printf("%s\n", line.dump().c_str());
-  std::fflush(stdout);
-}
-
-void Serve(const ScriptedServerOptions& options) {
+void Serve(const ScriptOptions& script) {
   sigset_t ends;
   sigemptyset(&ends);
   sigaddset(&ends, SIGINT);
   sigaddset(&ends, SIGTERM);
   sigprocmask(SIG_BLOCK, &ends, nullptr);
-  // What runs beside this, such as the client that is measured, must not move its answers. Where
-  // that is not permitted, the last line tells how late they were.
+  // What runs beside this, such as the client that is measured, must not move its answers, where
+  // that is permitted.
   sched_param first{};
   first.sched_priority = 1;
-  if (!options.discard) (void)sched_setscheduler(0, SCHED_FIFO, &first);
-  const ScriptedServer server(options);
-  const ScriptOptions& script = options.script;
-  Print({{"listening", server.address()},
-         {"begin_unix_ns", server.begin_unix_ns()},
-         {"service_ns", script.service_ns},
-         {"stall_ns", script.stall_ns},
-         {"stall_every_ns", script.stall_every_ns}});
+  if (!script.discard) (void)sched_setscheduler(0, SCHED_FIFO, &first);
+  const ScriptedServer server(script);
+  const nlohmann::ordered_json line = {{"listening", server.address()},
+                                       {"begin_unix_ns", server.begin_unix_ns()},
+                                       {"service_ns", script.service_ns},
+                                       {"stall_ns", script.stall_ns},
+                                       {"stall_every_ns", script.stall_every_ns}};
+  std::printf("%s\n", line.dump().c_str());
+  std::fflush(stdout);
   int signal = 0;
   sigwait(&ends, &signal);
-  const ScriptedServerCounts counts = server.counts();
-  Print({{"came", counts.came},
-         {"good", counts.good},
-         {"wrong", counts.wrong},
-         {"refused", counts.refused},
-         {"silent", counts.silent},
-         {"late_p50_ns", counts.late_p50},
-         {"late_p99_ns", counts.late_p99}});
 }
 
 }  // namespace
 }  // namespace castor::bench
 
 int main(int argc, char** argv) {
-  using castor::bench::ScriptOptions;
-  castor::bench::ScriptedServerOptions options;
-  ScriptOptions& script = options.script;
+  castor::bench::ScriptOptions script;
   CLI::App app("A gRPC server whose answers leave at times known in advance.",
                "castor-scripted-server");
   double service = 0, stall = 0, stall_every = 0;
-  bool queue = false;
   const auto seconds = [] { return castor::cli::Seconds(0, 3600); };
-  app.add_option("--port", options.port, "0: any free one")->capture_default_str();
   app.add_option("--service-time", service, "From a request to its answer, such as 20ms")
       ->transform(seconds());
-  app.add_flag("--queue", queue, "One at a time, first come, first served");
+  app.add_flag("--queue", script.queue, "One at a time, first come, first served");
   auto* const stall_option =
       app.add_option("--stall", stall, "Nothing leaves for so long ...")->transform(seconds());
   auto* const every_option =
@@ -79,11 +63,8 @@ int main(int argc, char** argv) {
           ->transform(seconds());
   stall_option->needs(every_option);
   every_option->needs(stall_option);
-  app.add_flag("--discard", options.discard, "Answer all at once, with the least work");
-  app.add_option("--refuse", script.refuse_share, "Share refused with RESOURCE_EXHAUSTED, 0..1")
-      ->check(CLI::Range(0.0, 1.0));
+  app.add_flag("--discard", script.discard, "Answer all at once, with the least work");
   CLI11_PARSE(app, argc, argv);
-  if (queue) script.service = ScriptOptions::Service::kQueue;
   script.service_ns = static_cast<int64_t>(service * 1e9);
   script.stall_ns = static_cast<int64_t>(stall * 1e9);
   script.stall_every_ns = static_cast<int64_t>(stall_every * 1e9);
@@ -92,7 +73,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    castor::bench::Serve(options);
+    castor::bench::Serve(script);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "castor-scripted-server: %s\n", error.what());
     return 1;

@@ -89,7 +89,7 @@ int64_t TrueLatency(int64_t at_ns, const ScriptOptions& script) {
 TEST(LoadSend, PercentilesOfAServerWithStallsAreTrue) {
   const ScriptOptions script = {
       .service_ns = 50 * kMs, .stall_ns = 500 * kMs, .stall_every_ns = 2000 * kMs};
-  const ScriptedServer server({.script = script});
+  const ScriptedServer server(script);
   const TemporaryFolder folder;
   DriveOptions options = To(server);
   options.request_log = folder / "log";
@@ -114,19 +114,19 @@ TEST(LoadSend, PercentilesOfAServerWithStallsAreTrue) {
 }
 
 TEST(LoadSend, ThePlansRateIsSentWhateverTheServerDoes) {
-  const ScriptedServer server({.script = {.service_ns = 300 * kMs}});
+  const ScriptedServer server({.service_ns = 300 * kMs});
   const RunData run =
       RunOf(OneToken(OpenLoop{.rate = 400, .constant = true}, seconds(1)), To(server));
   EXPECT_EQ(run.Total().planned(), 400);
   EXPECT_EQ(run.Total().of(Outcome::kOk), 400);
   EXPECT_GE(run.Total().intended.min(), 300 * kMs);
   ASSERT_FALSE(run.seconds.empty());
-  EXPECT_GE(server.counts().came, 401) << "and one alone before";
+  EXPECT_GE(server.came(), 401) << "and one alone before";
 }
 
 // Little's law: answers a second times mean latency is the number of callers.
 TEST(LoadSend, AClosedLoopKeepsItsCallersBusy) {
-  const ScriptedServer server({.script = {.service_ns = 20 * kMs}});
+  const ScriptedServer server({.service_ns = 20 * kMs});
   const RunData run = RunOf(OneToken(ClosedLoop{.callers = 8}, seconds(3)), To(server));
   const Cell total = run.Total();
   const double rate = static_cast<double>(total.of(Outcome::kOk)) / 3;
@@ -165,7 +165,7 @@ TEST(LoadSend, SharesOfAPlanAreThePlan) {
 }
 
 TEST(LoadSend, RefusalsAreCountedByKind) {
-  const ScriptedServer server({.script = {.refuse_share = 0.3, .seed = 2}});
+  const ScriptedServer server({.refuse_share = 0.3, .seed = 2});
   Workload workload = OneToken(OpenLoop{.rate = 300}, seconds(1));
   std::optional<RunData> run;
   for (int attempt = 0; attempt < 20 && !run; ++attempt) {
@@ -183,7 +183,7 @@ TEST(LoadSend, RefusalsAreCountedByKind) {
 }
 
 TEST(LoadSend, WrongAnswersDoNotStayUnnoticed) {
-  const ScriptedServer server({.script = {.wrong_share = 0.05, .seed = 4}});
+  const ScriptedServer server({.wrong_share = 0.05, .seed = 4});
   DriveOptions options = To(server);
   options.verify_share = 1;
   Workload workload = OneToken(OpenLoop{.rate = 400}, seconds(1));
@@ -197,7 +197,7 @@ TEST(LoadSend, WrongAnswersDoNotStayUnnoticed) {
 }
 
 TEST(LoadSend, NoCallExpiresBeforeItsDeadline) {
-  const ScriptedServer server({.script = {.service_ns = 100 * kMs}});
+  const ScriptedServer server({.service_ns = 100 * kMs});
   const TemporaryFolder folder;
   DriveOptions options = To(server);
   options.request_log = folder / "log";
@@ -228,7 +228,7 @@ TEST(LoadSend, AnEarlyDeadlineExceededIsARefusal) {
 }
 
 TEST(LoadSend, WhatIsToBeCancelledIs) {
-  const ScriptedServer server({.script = {.service_ns = 2000 * kMs}});
+  const ScriptedServer server({.service_ns = 2000 * kMs});
   Workload workload = OneToken(OpenLoop{.rate = 100}, seconds(1));
   workload.classes[0].cancel_share = 1;
   workload.classes[0].cancel_after = milliseconds(20);
@@ -238,7 +238,7 @@ TEST(LoadSend, WhatIsToBeCancelledIs) {
 }
 
 TEST(LoadSend, BeyondTheCapRequestsAreDroppedAndSaidToBe) {
-  const ScriptedServer server({.script = {.service_ns = 500 * kMs}});
+  const ScriptedServer server({.service_ns = 500 * kMs});
   const RunData run =
       RunOf(OneToken(OpenLoop{.rate = 200, .max_in_flight = 10}, seconds(1)), To(server));
   const Cell total = run.Total();
@@ -249,7 +249,7 @@ TEST(LoadSend, BeyondTheCapRequestsAreDroppedAndSaidToBe) {
 }
 
 TEST(LoadSend, AStopEndsWhatIsInFlight) {
-  const ScriptedServer server({.script = {.service_ns = 60'000 * kMs}});
+  const ScriptedServer server({.service_ns = 60'000 * kMs});
   Workload workload = OneToken(OpenLoop{.rate = 100}, seconds(60));
   workload.classes[0].payloads = 1;
   Traffic traffic;  // without Prepare, which would wait for an answer
