@@ -290,18 +290,5 @@ TEST_F(ClientRetryTest, UnregisteringWhoseAnswerWasLostHasSucceeded) {
   EXPECT_EQ(again.error().reason, "REGION_NOT_FOUND");
 }
 
-TEST_F(ClientRetryTest, TheServersWishOfADelayIsHeard) {
-  attention_.moment.Set([](int) {
-    google::rpc::RetryInfo retry;
-    retry.mutable_retry_delay()->set_seconds(3600);
-    google::rpc::Status details;
-    details.add_details()->PackFrom(retry);
-    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "later", details.SerializeAsString());
-  });
-  const auto response = client_->Attend({});
-  ASSERT_FALSE(response.ok());
-  EXPECT_EQ(attention_.moment.attempts(), 1) << "an hour is beyond the deadline";
-}
-
 }  // namespace
 }  // namespace castor::client

@@ -17,15 +17,12 @@
 #include <vector>
 
 #include "client/tensor.h"
-#include "google/rpc/error_details.pb.h"
-#include "google/rpc/status.pb.h"
 #include "tests/support/temporary_folder.h"
 
 namespace castor::client {
 namespace {
 
 using std::chrono::milliseconds;
-using ::testing::HasSubstr;
 
 using Answer = std::function<grpc::Status(int attempt, grpc::ServerContext* context)>;
 
@@ -105,28 +102,6 @@ TEST_F(ClientTest, UnavailableIsTriedAgainUntilItIsNot) {
   EXPECT_EQ(response->output().raw(), "") << "nothing of the failed attempts is left";
 }
 
-TEST_F(ClientTest, UnavailableForEverEndsAfterTheLastAttempt) {
-  service_.answer = [](int, grpc::ServerContext*) { return Unavailable(); };
-  const auto response = client_->Attend({});
-  ASSERT_FALSE(response.ok());
-  EXPECT_EQ(response.error().code, grpc::StatusCode::UNAVAILABLE);
-  EXPECT_EQ(response.error().attempts, 5);
-  EXPECT_EQ(service_.attempts, 5);
-}
-
-TEST_F(ClientTest, OtherErrorsAreNotTriedAgain) {
-  for (const auto code : {grpc::StatusCode::RESOURCE_EXHAUSTED, grpc::StatusCode::INVALID_ARGUMENT,
-                          grpc::StatusCode::INTERNAL, grpc::StatusCode::DEADLINE_EXCEEDED,
-                          grpc::StatusCode::CANCELLED, grpc::StatusCode::UNIMPLEMENTED}) {
-    service_.attempts = 0;
-    service_.answer = [code](int, grpc::ServerContext*) { return grpc::Status(code, "no"); };
-    const auto response = client_->Attend({});
-    ASSERT_FALSE(response.ok());
-    EXPECT_EQ(response.error().code, code);
-    EXPECT_EQ(service_.attempts, 1) << NameOf(code);
-  }
-}
-
 TEST_F(ClientTest, ThePushbackTrailerIsObeyed) {
   service_.answer = [](int, grpc::ServerContext* context) {
     context->AddTrailingMetadata("grpc-retry-pushback-ms", "-1");
@@ -144,18 +119,6 @@ TEST_F(ClientTest, ThePushbackTrailerIsObeyed) {
   EXPECT_TRUE(client_->Attend({}).ok());
   EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(30));
   EXPECT_EQ(service_.attempts, 2);
-}
-
-TEST_F(ClientTest, RetriesEndWithTheDeadline) {
-  service_.answer = [](int, grpc::ServerContext* context) {
-    context->AddTrailingMetadata("grpc-retry-pushback-ms", "60000");
-    return Unavailable();
-  };
-  const auto begin = std::chrono::steady_clock::now();
-  const auto response = client_->Attend({}, {.deadline = milliseconds(2000)});
-  EXPECT_FALSE(response.ok());
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(30'000));
-  EXPECT_EQ(service_.attempts, 1);
 }
 
 TEST_F(ClientTest, TheDeadlineEndsACallThatHangs) {
@@ -176,24 +139,6 @@ TEST_F(ClientTest, TheDeadlineEndsACallThatHangs) {
   server_->Shutdown();  // waits for the handler, which uses this stack frame
   ASSERT_FALSE(response.ok());
   EXPECT_EQ(response.error().code, grpc::StatusCode::DEADLINE_EXCEEDED);
-}
-
-TEST_F(ClientTest, DetailsOfTheServerReachTheError) {
-  service_.answer = [](int, grpc::ServerContext*) {
-    google::rpc::Status details;
-    google::rpc::ErrorInfo info;
-    info.set_domain("castor");
-    info.set_reason("QUEUE_FULL");
-    details.add_details()->PackFrom(info);
-    google::rpc::RetryInfo retry;
-    retry.mutable_retry_delay()->set_nanos(250'000'000);
-    details.add_details()->PackFrom(retry);
-    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "full", details.SerializeAsString());
-  };
-  const auto response = client_->Attend({});
-  ASSERT_FALSE(response.ok());
-  EXPECT_EQ(response.error().reason, "QUEUE_FULL");
-  EXPECT_EQ(response.error().retry_after, milliseconds(250));
 }
 
 TEST_F(ClientTest, ManyThreadsShareAClient) {
@@ -285,26 +230,6 @@ TEST(Client, CallsThroughAUnixSocketAndAName) {
 
 TEST_F(ClientTest, ADeadlineBeyondAllClocksIsALongOne) {
   EXPECT_TRUE(client_->Attend({}, {.deadline = milliseconds::max()}).ok());
-}
-
-TEST(Client, NoServerMeansUnavailable) {
-  // A port that was free a moment ago and has no listener.
-  int port = 0;
-  {
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    FakeService service;
-    builder.RegisterService(&service);
-    const auto server = builder.BuildAndStart();
-    ASSERT_NE(server, nullptr);
-  }
-  ClientOptions options;
-  options.target = "127.0.0.1:" + std::to_string(port);
-  options.retry = {.max_attempts = 2, .initial_backoff = milliseconds(1)};
-  const auto response = Client(options).Attend({});
-  ASSERT_FALSE(response.ok());
-  EXPECT_EQ(response.error().code, grpc::StatusCode::UNAVAILABLE);
-  EXPECT_EQ(response.error().attempts, 2);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "client/cli/security_flags.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -10,8 +9,6 @@
 
 namespace castor::cli {
 namespace {
-
-using ::testing::HasSubstr;
 
 class SecurityFlagsTest : public ::testing::Test {
  protected:
@@ -49,19 +46,6 @@ TEST_F(SecurityFlagsTest, ATokenFileCountsBeforeTheEnvironment) {
   EXPECT_EQ(Options({}).token, "secret");
   EXPECT_EQ(Options({"--token-file", "t"}).token, "");
   EXPECT_EQ(Options({"--token-file", "t"}).token_file, "t");
-}
-
-TEST_F(SecurityFlagsTest, HintsFitWhatIsKnown) {
-  client::ClientOptions options;
-  EXPECT_THAT(HandshakeHint("Socket closed", options), HasSubstr("--tls"));
-  EXPECT_EQ(HandshakeHint("Connection refused", options), "");
-  options.tls.emplace();
-  EXPECT_THAT(HandshakeHint("Socket closed", options), HasSubstr("--cert"));
-  EXPECT_EQ(HandshakeHint("Connection refused", options), "");
-  EXPECT_THAT(AccessHint(grpc::StatusCode::UNAUTHENTICATED, options), HasSubstr("CASTOR_TOKEN"));
-  options.token = "secret";
-  EXPECT_THAT(AccessHint(grpc::StatusCode::UNAUTHENTICATED, options), HasSubstr("not accept"));
-  EXPECT_THAT(AccessHint(grpc::StatusCode::PERMISSION_DENIED, options), HasSubstr("another token"));
 }
 
 }  // namespace
