@@ -124,6 +124,11 @@ void AddCommonFlags(CLI::App* command, CommonFlags* flags, bool npy) {
   command->callback([=] { SettleFormat(*output, *file, npy, flags); });
 }
 
+void AddModelFlag(CLI::App* command, const std::string& group, std::string* model) {
+  AddOption(command, group, "--model", model, "NAME", "The model (default: the server's only one)",
+            Name());
+}
+
 int ReportError(const client::Error& error, const CommonFlags& flags) {
   if (error.attempts == 0) {  // a file, or the token
     Complain(error.message);

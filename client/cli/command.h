@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "castor/v1/tensor.pb.h"
+#include "client/cli/report.h"
 #include "client/cli/security_flags.h"
 #include "client/cli/subcommands.h"
 #include "client/client.h"
@@ -71,6 +72,19 @@ int Written(const absl::Status& status);
 int WriteText(const std::string& text);  // to standard output
 int WriteText(const std::string& text, const CommonFlags& flags);
 int WriteTensor(const v1::Tensor& tensor, const std::string& path);
+
+// Writes a call's answer, as JSON or as the text that `to_text` makes of it, or reports its error.
+// Returns the exit code.
+template <typename Response, typename ToText>
+int Show(const client::Result<Response>& response, const CommonFlags& flags,
+         const ToText& to_text) {
+  if (!response.ok()) return ReportError(response.error(), flags);
+  const bool json = flags.format() == OutputFormat::kJson;
+  return WriteText(json ? JsonText(ToJson(*response)) : to_text(*response), flags);
+}
+
+// Adds --model.
+void AddModelFlag(CLI::App* command, const std::string& group, std::string* model);
 
 // The subcommands.
 Runner AddAttendCommand(CLI::App* command);

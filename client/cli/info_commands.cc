@@ -132,10 +132,8 @@ std::string Table(const v1::ServerInfo& info) {
 }
 
 int RunInfo(const CommonFlags& flags) {
-  auto info = flags.Connect().GetServerInfo();
-  if (!info.ok()) return ReportError(info.error(), flags);
-  if (flags.format() == OutputFormat::kJson) return WriteText(JsonText(ToJson(*info)), flags);
-  return WriteText(Table(*info), flags);
+  return Show(flags.Connect().GetServerInfo(), flags,
+              [](const v1::ServerInfo& info) { return Table(info); });
 }
 
 // Asks until the answer is SERVING, or one that waiting would not change, for `wait` at most; once

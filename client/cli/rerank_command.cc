@@ -47,10 +47,8 @@ int Run(const RerankFlags& flags) {
   const auto begin = std::chrono::steady_clock::now();
   const auto response = client.Rerank(request);
   const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
-  if (!response.ok()) return ReportError(response.error(), flags.common);
-  return WriteText(flags.common.format() == OutputFormat::kJson ? JsonText(ToJson(*response))
-                                                                : Table(*response, took.count()),
-                   flags.common);
+  return Show(response, flags.common,
+              [&](const v1::RerankResponse& answer) { return Table(answer, took.count()); });
 }
 
 }  // namespace
@@ -61,21 +59,11 @@ Runner AddRerankCommand(CLI::App* command) {
       ->type_name("QUERY")
       ->required()
       ->check(Utf8());
-  CLI::Option* documents = command->add_option("documents", flags->documents.texts, "Documents")
-                               ->type_name("DOCUMENT")
-                               ->check(Utf8());
-  command
-      ->add_option("--text-file", flags->documents.text_file,
-                   "Read documents from this file, one per line; - is standard input (default)")
-      ->type_name("FILE")
-      ->check(FileName())
-      ->excludes(documents);
+  AddTextFlags(command, "documents", "Documents", &flags->documents);
   command->add_option("--top-n", flags->top_n, "Show the best N documents alone")
       ->type_name("N")
       ->transform(Number(1, INT32_MAX));
-  command->add_option("--model", flags->model, "The model (default: the server's only one)")
-      ->type_name("NAME")
-      ->check(Name());
+  AddModelFlag(command, "Options", &flags->model);
   AddCommonFlags(command, &flags->common, false);
   command->footer(
       "Examples:\n"

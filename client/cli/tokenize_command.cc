@@ -37,15 +37,6 @@ std::string TokenTable(const v1::TokenizeResponse& response) {
   return FormatTable(cells);
 }
 
-// Prints the answer to either call, or reports its error; returns the exit code.
-template <typename Response, typename ToTable>
-int Show(const client::Result<Response>& response, const CommonFlags& flags,
-         const ToTable& to_table) {
-  if (!response.ok()) return ReportError(response.error(), flags);
-  const bool json = flags.format() == OutputFormat::kJson;
-  return WriteText(json ? JsonText(ToJson(*response)) : to_table(*response), flags);
-}
-
 int Run(const TokenizeFlags& flags) {
   client::Client client = flags.common.Connect();
   if (!flags.decode.empty()) {
@@ -72,16 +63,7 @@ int Run(const TokenizeFlags& flags) {
 
 Runner AddTokenizeCommand(CLI::App* command) {
   auto flags = std::make_shared<TokenizeFlags>();
-  CLI::Option* texts = command->add_option("texts", flags->input.texts, "Texts to tokenize")
-                           ->type_name("TEXT")
-                           ->check(Utf8());
-  CLI::Option* file =
-      command
-          ->add_option("--text-file", flags->input.text_file,
-                       "Read texts from this file, one per line; - is standard input (default)")
-          ->type_name("FILE")
-          ->check(FileName())
-          ->excludes(texts);
+  const auto [texts, file] = AddTextFlags(command, "texts", "Texts to tokenize", &flags->input);
   command->add_option("--decode", flags->decode, "Print the text of these ids instead")
       ->type_name("ID,ID,...")
       ->delimiter(',')
@@ -90,9 +72,7 @@ Runner AddTokenizeCommand(CLI::App* command) {
       ->excludes(file);
   command->add_flag("--no-special-tokens", flags->no_special_tokens,
                     "Neither add nor decode tokens such as [CLS]");
-  command->add_option("--model", flags->model, "The model (default: the server's only one)")
-      ->type_name("NAME")
-      ->check(Name());
+  AddModelFlag(command, "Options", &flags->model);
   AddCommonFlags(command, &flags->common, false);
   command->footer(
       "Examples:\n"

@@ -127,8 +127,7 @@ Runner AddEncodeCommand(CLI::App* command) {
   auto flags = std::make_shared<EncodeFlags>();
   AddInputFlags(command, &flags->input);
   const std::string group = "Model and output rows";
-  AddOption(command, group, "--model", &flags->model, "NAME",
-            "The model (default: the server's only one)", Name());
+  AddModelFlag(command, group, &flags->model);
   AddOption(command, group, "--pooling", &flags->pooling, "NAME",
             "mean, cls, last, max, weighted-mean or mean-sqrt-length (default: the "
             "model's own)",

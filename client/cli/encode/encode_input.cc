@@ -14,6 +14,7 @@ namespace castor::cli {
 namespace {
 
 constexpr size_t kBlock = 1 << 20;  // bytes of a file to read at a time
+constexpr char kInputGroup[] = "Input (one of; default: texts from standard input, one per line)";
 
 std::vector<int64_t> ParseIds(const std::string& text) {
   std::vector<int64_t> ids;
@@ -85,15 +86,19 @@ client::InputFile OpenInput(const std::string& path) {
   return *std::move(file);
 }
 
+TextOptions AddTextFlags(CLI::App* command, const std::string& name, const std::string& help,
+                         InputFlags* flags) {
+  CLI::Option* const texts =
+      command->add_option(name, flags->texts, help)->type_name("TEXT")->check(Utf8());
+  return {texts,
+          AddOption(command, kInputGroup, "--text-file", &flags->text_file, "FILE",
+                    "Read texts from this file, one per line; - is standard input", FileName())
+              ->excludes(texts)};
+}
+
 void AddInputFlags(CLI::App* command, InputFlags* flags) {
-  const std::string group = "Input (one of; default: texts from standard input, one per line)";
-  CLI::Option* texts = command->add_option("texts", flags->texts, "Texts to embed")
-                           ->type_name("TEXT")
-                           ->check(Utf8());
-  CLI::Option* file =
-      AddOption(command, group, "--text-file", &flags->text_file, "FILE",
-                "Read texts from this file, one per line; - is standard input", FileName())
-          ->excludes(texts);
+  const std::string group = kInputGroup;
+  const auto [texts, file] = AddTextFlags(command, "texts", "Texts to embed", flags);
   CLI::Option* document =
       AddOption(command, group, "--document", &flags->document, "FILE",
                 "Read this file as one text and return a row for each line, computed in the "

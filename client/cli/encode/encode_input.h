@@ -38,6 +38,13 @@ struct Input {
 
 void AddInputFlags(CLI::App* command, InputFlags* flags);
 
+// Of these, texts as arguments, which the help calls `name`, and --text-file; returns both.
+struct TextOptions {
+  CLI::Option *texts, *file;
+};
+TextOptions AddTextFlags(CLI::App* command, const std::string& name, const std::string& help,
+                         InputFlags* flags);
+
 // A file; "-" and "" are standard input. Throws UsageError.
 client::InputFile OpenInput(const std::string& path);
 
