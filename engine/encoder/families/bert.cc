@@ -6,14 +6,14 @@
 
 #include "engine/encoder/directory/config_keys.h"
 #include "engine/encoder/families/families.h"
-#include "engine/encoder/network/post_norm.h"
+#include "engine/encoder/network/transformer.h"
 #include "engine/kernel_table.h"
 
 namespace castor::encoder {
 
-PostNormConfig ReadBertKeys(ConfigReader& config, const BertDefaults& defaults,
-                            std::string_view positions) {
-  PostNormConfig body;
+TransformerConfig ReadBertKeys(ConfigReader& config, const BertDefaults& defaults,
+                               std::string_view positions) {
+  TransformerConfig body;
   body.info = ReadBodyInfo(
       config, {.hidden = defaults.hidden, .layers = defaults.layers, .heads = defaults.heads});
   body.words = ReadSize(config, "vocab_size", defaults.vocabulary);
@@ -31,7 +31,7 @@ PostNormConfig ReadBertKeys(ConfigReader& config, const BertDefaults& defaults,
   return body;
 }
 
-PostNormNames BertNames(std::span<const std::string_view> prefixes) {
+TransformerNames BertNames(std::span<const std::string_view> prefixes) {
   return {
       .prefixes = prefixes,
       .words = "embeddings.word_embeddings",
@@ -43,9 +43,9 @@ PostNormNames BertNames(std::span<const std::string_view> prefixes) {
               .key = "attention.self.key",
               .value = "attention.self.value"},
       .attention_output = "attention.output.dense",
-      .attention_norm = "attention.output.LayerNorm",
+      .attention_output_norm = "attention.output.LayerNorm",
       .mlp = {.in = "intermediate.dense", .out = "output.dense"},
-      .output_norm = "output.LayerNorm",
+      .mlp_output_norm = "output.LayerNorm",
   };
 }
 
@@ -58,7 +58,7 @@ absl::StatusOr<FamilyModel> BuildBert(ConfigReader& config, WeightReader& weight
   if (config.String("position_embedding_type", "absolute") == "alibi") {
     return BuildJinaBert(config, weights);
   }
-  const PostNormConfig body = ReadBertKeys(config, {});
+  const TransformerConfig body = ReadBertKeys(config, {});
   // Code of others, which biases scores whatever the positions are.
   const std::string mlp = config.String("feed_forward_type", "original");
   if (mlp != "original") {
@@ -67,7 +67,7 @@ absl::StatusOr<FamilyModel> BuildBert(ConfigReader& config, WeightReader& weight
   }
   if (!config.status().ok()) return config.status();
   InputRules rules{.vocabulary = body.words, .types = body.types, .max_tokens = body.positions};
-  return WithHeads(BuildPostNorm(body, BertNames(kBertPrefixes), weights), std::move(rules),
+  return WithHeads(BuildTransformer(body, BertNames(kBertPrefixes), weights), std::move(rules),
                    kBertHeads);
 }
 
@@ -79,7 +79,7 @@ constexpr std::string_view kRobertaPrefixes[] = {"", "roberta."};
 
 absl::StatusOr<FamilyModel> BuildRoberta(ConfigReader& config, WeightReader& weights) {
   const bool roberta = config.String("model_type", "") == "roberta";
-  const PostNormConfig body = ReadBertKeys(config, {.vocabulary = roberta ? 50265 : 30522});
+  const TransformerConfig body = ReadBertKeys(config, {.vocabulary = roberta ? 50265 : 30522});
   // The table's rows up to the padding's are no token's positions, but the padding's own.
   const int64_t padding = config.Int("pad_token_id", 1, 0, body.words - 1);
   if (body.positions <= padding + 1) {
@@ -93,7 +93,7 @@ absl::StatusOr<FamilyModel> BuildRoberta(ConfigReader& config, WeightReader& wei
       .first_position = padding + 1,
       .padding = padding,
   };
-  return WithHeads(BuildPostNorm(body, BertNames(kRobertaPrefixes), weights), std::move(rules),
+  return WithHeads(BuildTransformer(body, BertNames(kRobertaPrefixes), weights), std::move(rules),
                    kRobertaHeads);
 }
 
@@ -103,13 +103,13 @@ absl::StatusOr<FamilyModel> BuildRoberta(ConfigReader& config, WeightReader& wei
 constexpr std::string_view kElectraPrefixes[] = {"", "electra."};
 
 absl::StatusOr<FamilyModel> BuildElectra(ConfigReader& config, WeightReader& weights) {
-  PostNormConfig body = ReadBertKeys(config, {.hidden = 256, .heads = 4, .mlp_width = 1024});
+  TransformerConfig body = ReadBertKeys(config, {.hidden = 256, .heads = 4, .mlp_width = 1024});
   body.info.embedding_size = ReadSize(config, "embedding_size", 128);
   if (!config.status().ok()) return config.status();
   InputRules rules{.vocabulary = body.words, .types = body.types, .max_tokens = body.positions};
-  PostNormNames names = BertNames(kElectraPrefixes);
+  TransformerNames names = BertNames(kElectraPrefixes);
   names.projection = "embeddings_project";
-  return WithHeads(BuildPostNorm(body, names, weights), std::move(rules), kElectraHeads);
+  return WithHeads(BuildTransformer(body, names, weights), std::move(rules), kElectraHeads);
 }
 
 // ---- DistilBERT: without token types. Sinusoidal positions are in the checkpoint like learned
@@ -117,7 +117,7 @@ absl::StatusOr<FamilyModel> BuildElectra(ConfigReader& config, WeightReader& wei
 
 constexpr std::string_view kDistilBertPrefixes[] = {"", "distilbert."};
 
-constexpr PostNormNames kDistilBertNames = {
+constexpr TransformerNames kDistilBertNames = {
     .prefixes = kDistilBertPrefixes,
     .words = "embeddings.word_embeddings",
     .positions = "embeddings.position_embeddings",
@@ -126,13 +126,13 @@ constexpr PostNormNames kDistilBertNames = {
     .layers = "transformer.layer",
     .qkv = {.query = "attention.q_lin", .key = "attention.k_lin", .value = "attention.v_lin"},
     .attention_output = "attention.out_lin",
-    .attention_norm = "sa_layer_norm",
+    .attention_output_norm = "sa_layer_norm",
     .mlp = {.in = "ffn.lin1", .out = "ffn.lin2"},
-    .output_norm = "output_layer_norm",
+    .mlp_output_norm = "output_layer_norm",
 };
 
 absl::StatusOr<FamilyModel> BuildDistilBert(ConfigReader& config, WeightReader& weights) {
-  PostNormConfig body;
+  TransformerConfig body;
   // Each has two names, of which a file has one.
   const auto named = [&](std::string_view own, std::string_view other) {
     if (!config.Has(other)) return own;
@@ -155,7 +155,7 @@ absl::StatusOr<FamilyModel> BuildDistilBert(ConfigReader& config, WeightReader& 
   body.mlp.activation = ReadActivation(config, "activation");
   if (!config.status().ok()) return config.status();
   InputRules rules{.vocabulary = body.words, .max_tokens = body.positions};
-  return WithHeads(BuildPostNorm(body, kDistilBertNames, weights), std::move(rules),
+  return WithHeads(BuildTransformer(body, kDistilBertNames, weights), std::move(rules),
                    kDistilBertHeads);
 }
 

@@ -14,7 +14,7 @@
 
 #include "engine/encoder/directory/config_keys.h"
 #include "engine/encoder/families/families.h"
-#include "engine/encoder/network/post_norm.h"
+#include "engine/encoder/network/transformer.h"
 
 namespace castor::encoder {
 
@@ -26,23 +26,23 @@ namespace {
 
 constexpr std::string_view kJinaPrefixes[] = {"", "bert."};
 
-PostNormNames TextNames(bool gated) {
-  PostNormNames names = BertNames(kJinaPrefixes);
+TransformerNames TextNames(bool gated) {
+  TransformerNames names = BertNames(kJinaPrefixes);
   if (!gated) return names;
   names.mlp = {.in = "mlp.gated_layers", .out = "mlp.wo"};
-  names.output_norm = "mlp.layernorm";
+  names.mlp_output_norm = "mlp.layernorm";
   return names;
 }
 
-PostNormNames CodeNames(bool gated) {
-  PostNormNames names = BertNames(kJinaPrefixes);
+TransformerNames CodeNames(bool gated) {
+  TransformerNames names = BertNames(kJinaPrefixes);
   names.qkv.query_norm = "attention.self.layer_norm_q";
   names.qkv.key_norm = "attention.self.layer_norm_k";
   names.second_attention_norm = "layer_norm_1";
   names.mlp = {.in = gated ? "mlp.up_gated_layer" : "mlp.up_layer",
                .out = "mlp.down_layer",
                .gate_first = true};
-  names.output_norm = "layer_norm_2";
+  names.mlp_output_norm = "layer_norm_2";
   return names;
 }
 
@@ -84,7 +84,7 @@ std::vector<float> AlibiSlopes(int64_t heads) {
 }
 
 absl::StatusOr<FamilyModel> BuildJinaBert(ConfigReader& config, WeightReader& weights) {
-  PostNormConfig body = ReadBertKeys(config, {}, "alibi");
+  TransformerConfig body = ReadBertKeys(config, {}, "alibi");
   // What a shared centroid would be cannot know how far its queries are from a key.
   body.info.kernels = {KernelName::kVanilla};
   InputRules rules{.vocabulary = body.words, .types = body.types, .max_tokens = body.positions};
@@ -98,7 +98,7 @@ absl::StatusOr<FamilyModel> BuildJinaBert(ConfigReader& config, WeightReader& we
   const std::vector<float> slopes = AlibiSlopes(body.info.heads);
   body.slopes = at::tensor(slopes, at::kFloat).to(weights.device());
   return WithHeads(
-      BuildPostNorm(body, code ? CodeNames(body.mlp.gated) : TextNames(body.mlp.gated), weights),
+      BuildTransformer(body, code ? CodeNames(body.mlp.gated) : TextNames(body.mlp.gated), weights),
       std::move(rules), kBertHeads);
 }
 
@@ -108,7 +108,7 @@ namespace {
 
 constexpr std::string_view kMpnetPrefixes[] = {"", "mpnet."};
 
-constexpr PostNormNames kMpnetNames = {
+constexpr TransformerNames kMpnetNames = {
     .prefixes = kMpnetPrefixes,
     .words = "embeddings.word_embeddings",
     .positions = "embeddings.position_embeddings",
@@ -117,9 +117,9 @@ constexpr PostNormNames kMpnetNames = {
     .layers = "encoder.layer",
     .qkv = {.query = "attention.attn.q", .key = "attention.attn.k", .value = "attention.attn.v"},
     .attention_output = "attention.attn.o",
-    .attention_norm = "attention.LayerNorm",
+    .attention_output_norm = "attention.LayerNorm",
     .mlp = {.in = "intermediate.dense", .out = "output.dense"},
-    .output_norm = "output.LayerNorm",
+    .mlp_output_norm = "output.LayerNorm",
 };
 
 constexpr int64_t kBuckets = 32;
@@ -158,7 +158,7 @@ int64_t MpnetBucket(int64_t distance) {
 }
 
 absl::StatusOr<FamilyModel> BuildMpnet(ConfigReader& config, WeightReader& weights) {
-  PostNormConfig body = ReadBertKeys(config, {.vocabulary = 30527});
+  TransformerConfig body = ReadBertKeys(config, {.vocabulary = 30527});
   // What a shared centroid would be cannot know how far its queries are from a key.
   body.info.kernels = {KernelName::kVanilla};
   if (config.Int("relative_attention_num_buckets", kBuckets, 1, kMaxSize) != kBuckets) {
@@ -177,7 +177,7 @@ absl::StatusOr<FamilyModel> BuildMpnet(ConfigReader& config, WeightReader& weigh
       .first_position = kMpnetPadding + 1,
       .padding = kMpnetPadding,
   };
-  return WithHeads(BuildPostNorm(body, kMpnetNames, weights), std::move(rules), kMpnetHeads);
+  return WithHeads(BuildTransformer(body, kMpnetNames, weights), std::move(rules), kRobertaHeads);
 }
 
 }  // namespace castor::encoder

@@ -16,14 +16,14 @@
 
 #include "engine/encoder/directory/config_keys.h"
 #include "engine/encoder/families/families.h"
-#include "engine/encoder/network/pre_norm.h"
+#include "engine/encoder/network/transformer.h"
 
 namespace castor::encoder {
 namespace {
 
 constexpr std::string_view kCastPrefixes[] = {""};
 
-constexpr PreNormNames kCastNames = {
+constexpr TransformerNames kCastNames = {
     .prefixes = kCastPrefixes,
     .words = "embeddings.words",
     .positions = "embeddings.positions",
@@ -154,7 +154,7 @@ void CheckPooling(ConfigReader& config) {
 absl::StatusOr<FamilyModel> BuildCastorCast(ConfigReader& config, WeightReader& weights) {
   CheckKeys(config);
   CheckPooling(config);
-  PreNormConfig body;
+  TransformerConfig body;
   body.info = {
       .hidden = RequireSize(config, "hidden_size"),
       .layers = RequireSize(config, "num_hidden_layers", kMaxLayers),
@@ -164,9 +164,8 @@ absl::StatusOr<FamilyModel> BuildCastorCast(ConfigReader& config, WeightReader& 
       .surrogates = RequireSize(config, "cast_clusters"),
   };
   CheckHeads(config, "num_attention_heads", body.info);
-  body.local.assign(static_cast<size_t>(body.info.layers), false);
   body.words = RequireSize(config, "vocab_size");
-  body.rotated = false;
+  body.pre_norm = true;
   body.sinusoidal =
       Choose<bool>(config, "position_embedding_type", {{{"learned", false}, {"sinusoidal", true}}});
   // Sinusoids are in no file, which would bound them.
@@ -176,12 +175,10 @@ absl::StatusOr<FamilyModel> BuildCastorCast(ConfigReader& config, WeightReader& 
   body.mlp = {.width = RequireSize(config, "intermediate_size"),
               .activation = ReadActivation(config, "hidden_act")};
   body.epsilon = ReadEpsilon(config, "layer_norm_eps", 1e-5);
-  body.norm_bias = true;
-  body.qkv_bias = body.attention_output_bias = true;
   CheckRoom(config, body.info, body.positions);
   InputRules rules{.vocabulary = body.words, .max_tokens = body.positions};
   if (!config.status().ok()) return config.status();
-  return WithHeads(BuildPreNorm(body, kCastNames, weights), std::move(rules), kCastorCastHeads);
+  return WithHeads(BuildTransformer(body, kCastNames, weights), std::move(rules), kCastorCastHeads);
 }
 
 }  // namespace castor::encoder

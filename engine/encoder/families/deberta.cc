@@ -12,15 +12,15 @@
 #include "absl/strings/str_split.h"
 #include "engine/encoder/directory/config_keys.h"
 #include "engine/encoder/families/families.h"
-#include "engine/encoder/network/post_norm.h"
+#include "engine/encoder/network/transformer.h"
 
 namespace castor::encoder {
 namespace {
 
 constexpr std::string_view kDebertaPrefixes[] = {"", "deberta."};
 
-PostNormNames DebertaNames() {
-  PostNormNames names = BertNames(kDebertaPrefixes);
+TransformerNames DebertaNames() {
+  TransformerNames names = BertNames(kDebertaPrefixes);
   names.qkv = {.query = "attention.self.query_proj",
                .key = "attention.self.key_proj",
                .value = "attention.self.value_proj"};
@@ -79,7 +79,7 @@ const HeadLayout& HeadsOf(bool legacy) {
 }
 
 void ReadDistances(ConfigReader& config, const std::vector<std::string>& terms, int64_t most_tokens,
-                   PostNormConfig* body) {
+                   TransformerConfig* body) {
   DisentangledConfig relative{
       .buckets = config.Int("position_buckets", -1, -1, kMaxSize),
       .farthest = config.Int("max_relative_positions", -1, -1, kMaxSize),
@@ -104,13 +104,13 @@ void ReadDistances(ConfigReader& config, const std::vector<std::string>& terms, 
 }  // namespace
 
 absl::StatusOr<FamilyModel> BuildDeberta(ConfigReader& config, WeightReader& weights) {
-  PostNormConfig body = ReadBertKeys(config, {.vocabulary = 128'100,
-                                              .hidden = 1536,
-                                              .layers = 24,
-                                              .heads = 24,
-                                              .mlp_width = 6144,
-                                              .types = 0,
-                                              .epsilon = 1e-7});
+  TransformerConfig body = ReadBertKeys(config, {.vocabulary = 128'100,
+                                                 .hidden = 1536,
+                                                 .layers = 24,
+                                                 .heads = 24,
+                                                 .mlp_width = 6144,
+                                                 .types = 0,
+                                                 .epsilon = 1e-7});
   if (!config.status().ok()) return config.status();
   RefuseUnserved(config, body.info);
   InputRules rules{.vocabulary = body.words,
@@ -126,7 +126,7 @@ absl::StatusOr<FamilyModel> BuildDeberta(ConfigReader& config, WeightReader& wei
   }
   const HeadLayout& heads = HeadsOf(config.Bool("legacy", true));
   if (!config.status().ok()) return config.status();
-  return WithHeads(BuildPostNorm(body, DebertaNames(), weights), std::move(rules), heads);
+  return WithHeads(BuildTransformer(body, DebertaNames(), weights), std::move(rules), heads);
 }
 
 }  // namespace castor::encoder

@@ -12,7 +12,7 @@
 
 #include "engine/encoder/directory/config_keys.h"
 #include "engine/encoder/families/families.h"
-#include "engine/encoder/network/pre_norm.h"
+#include "engine/encoder/network/transformer.h"
 #include "engine/kernel_table.h"
 
 namespace castor::encoder {
@@ -21,7 +21,7 @@ namespace {
 // Checkpoints of a head's class have the prefix.
 constexpr std::string_view kDecoderPrefixes[] = {"", "model."};
 
-constexpr PreNormNames kDecoderNames = {
+constexpr TransformerNames kDecoderNames = {
     .prefixes = kDecoderPrefixes,
     .words = "embed_tokens",
     .final_norm = "norm",
@@ -33,13 +33,13 @@ constexpr PreNormNames kDecoderNames = {
     .mlp = {.in = "mlp.gate_proj", .gate = "mlp.up_proj", .out = "mlp.down_proj"},
 };
 
-constexpr PreNormNames NamesWithNormedHeads() {
-  PreNormNames names = kDecoderNames;
+constexpr TransformerNames NamesWithNormedHeads() {
+  TransformerNames names = kDecoderNames;
   names.qkv.query_norm = "self_attn.q_norm";
   names.qkv.key_norm = "self_attn.k_norm";
   return names;
 }
-constexpr PreNormNames kQwen3Names = NamesWithNormedHeads();
+constexpr TransformerNames kQwen3Names = NamesWithNormedHeads();
 
 // The defaults in which the families differ.
 struct DecoderDefaults {
@@ -73,8 +73,8 @@ bool ReadCausal(ConfigReader& config) {
   return causal;
 }
 
-PreNormConfig ReadDecoder(ConfigReader& config, const DecoderDefaults& defaults) {
-  PreNormConfig body;
+TransformerConfig ReadDecoder(ConfigReader& config, const DecoderDefaults& defaults) {
+  TransformerConfig body;
   body.info = {
       .hidden = ReadSize(config, "hidden_size", 4096),
       .layers = config.Int("num_hidden_layers", 32, 1, kMaxLayers),
@@ -98,15 +98,17 @@ PreNormConfig ReadDecoder(ConfigReader& config, const DecoderDefaults& defaults)
               .out_bias = false};
   body.epsilon = ReadEpsilon(config, "rms_norm_eps", 1e-6);
   body.norm = NormKind::kRmsNorm;
-  body.global_rope = body.local_rope = ReadRope(config, 10'000, {});
-  CheckRotated(config, "head_dim", info.head_size(), body.global_rope);
+  body.pre_norm = true;
+  body.qkv_bias = body.attention_output_bias = false;
+  body.rope = body.local_rope = ReadRope(config, 10'000, {});
+  CheckRotated(config, "head_dim", info.head_size(), *body.rope);
   return body;
 }
 
 // The layers that "layer_types" calls local, else those from `first` on, see a window of
 // "sliding_window" tokens, themselves included; of models that look both ways, so many on each
 // side. Without `windows` there are no such layers.
-void ReadWindows(ConfigReader& config, bool windows, int64_t first, PreNormConfig* body) {
+void ReadWindows(ConfigReader& config, bool windows, int64_t first, TransformerConfig* body) {
   BodyInfo& info = body->info;
   windows = windows && !config.IsNull("sliding_window");
   for (int64_t i = 0; i < info.layers; ++i) body->local.push_back(windows && i >= first);
@@ -120,30 +122,29 @@ void ReadWindows(ConfigReader& config, bool windows, int64_t first, PreNormConfi
   info.kernels = exact ? std::vector{KernelName::kVanilla} : SoftmaxKernels();
 }
 
-void ReadQwenWindows(ConfigReader& config, PreNormConfig* body) {
+void ReadQwenWindows(ConfigReader& config, TransformerConfig* body) {
   const bool windows = config.Bool("use_sliding_window", false);
   ReadWindows(config, windows, config.Int("max_window_layers", 28, 0, kMaxSize), body);
 }
 
 absl::StatusOr<FamilyModel> Build(ConfigReader& config, const DecoderDefaults& defaults,
-                                  const PreNormConfig& body, const PreNormNames& names,
+                                  const TransformerConfig& body, const TransformerNames& names,
                                   WeightReader& weights) {
   InputRules rules{.vocabulary = body.words,
                    .max_tokens = ReadSize(config, "max_position_embeddings", defaults.max_tokens)};
   if (!config.status().ok()) return config.status();
-  return WithHeads(BuildPreNorm(body, names, weights), std::move(rules), kDecoderHeads);
+  return WithHeads(BuildTransformer(body, names, weights), std::move(rules), kDecoderHeads);
 }
 
 }  // namespace
 
 // An encoder with the layers of a decoder, that see all tokens.
 absl::StatusOr<FamilyModel> BuildEuroBert(ConfigReader& config, WeightReader& weights) {
-  PreNormConfig body;
+  TransformerConfig body;
   body.info = ReadBodyInfo(config, {.hidden = 768, .layers = 12, .heads = 12});
   const int64_t heads = body.info.heads;
   body.info.key_value_heads = ReadKeyValueHeads(config, heads, heads);
   CheckHeadDim(config, body.info);
-  body.local.assign(static_cast<size_t>(body.info.layers), false);
   body.words = ReadSize(config, "vocab_size", 128'256);
   const bool mlp_bias = config.Bool("mlp_bias", false);
   body.mlp = {.width = ReadSize(config, "intermediate_size", 3072),
@@ -154,32 +155,35 @@ absl::StatusOr<FamilyModel> BuildEuroBert(ConfigReader& config, WeightReader& we
   body.epsilon = ReadEpsilon(config, "rms_norm_eps", 1e-5);
   body.norm = NormKind::kRmsNorm;
   body.qkv_bias = body.attention_output_bias = config.Bool("attention_bias", false);
-  body.global_rope = ReadRope(config, 10'000, {});
-  CheckRotated(config, "num_attention_heads", body.info.hidden / heads, body.global_rope);
+  body.pre_norm = true;
+  body.rope = ReadRope(config, 10'000, {});
+  CheckRotated(config, "num_attention_heads", body.info.hidden / heads, *body.rope);
   RefuseTrue(config, {"is_decoder", "add_cross_attention"}, "only encoders are served");
   InputRules rules{.vocabulary = body.words,
                    .max_tokens = ReadSize(config, "max_position_embeddings", 8192)};
   if (!config.status().ok()) return config.status();
-  return WithHeads(BuildPreNorm(body, kDecoderNames, weights), std::move(rules), kEuroBertHeads);
+  return WithHeads(BuildTransformer(body, kDecoderNames, weights), std::move(rules),
+                   kEuroBertHeads);
 }
 
 absl::StatusOr<FamilyModel> BuildMistral(ConfigReader& config, WeightReader& weights) {
-  PreNormConfig body = ReadDecoder(config, kMistral);
+  TransformerConfig body = ReadDecoder(config, kMistral);
   ReadWindows(config, /*windows=*/true, /*first=*/0, &body);
   return Build(config, kMistral, body, kDecoderNames, weights);
 }
 
 absl::StatusOr<FamilyModel> BuildQwen2(ConfigReader& config, WeightReader& weights) {
-  PreNormConfig body = ReadDecoder(config, kQwen2);
+  TransformerConfig body = ReadDecoder(config, kQwen2);
   ReadQwenWindows(config, &body);
   body.qkv_bias = true;
   return Build(config, kQwen2, body, kDecoderNames, weights);
 }
 
 absl::StatusOr<FamilyModel> BuildQwen3(ConfigReader& config, WeightReader& weights) {
-  PreNormConfig body = ReadDecoder(config, kQwen3);
+  TransformerConfig body = ReadDecoder(config, kQwen3);
   ReadQwenWindows(config, &body);
   body.qkv_bias = body.attention_output_bias = config.Bool("attention_bias", false);
+  body.norm_heads = true;
   return Build(config, kQwen3, body, kQwen3Names, weights);
 }
 

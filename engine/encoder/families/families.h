@@ -15,7 +15,7 @@
 #include "engine/encoder/directory/weights.h"
 #include "engine/encoder/heads/head_layout.h"
 #include "engine/encoder/network/body.h"
-#include "engine/encoder/network/post_norm.h"
+#include "engine/encoder/network/transformer.h"
 #include "engine/encoder/text/check_input.h"
 
 namespace castor::encoder {
@@ -71,11 +71,11 @@ struct BertDefaults {
 };
 
 // The position_embedding_type must be `positions`. Errors go to the reader.
-PostNormConfig ReadBertKeys(ConfigReader& config, const BertDefaults& defaults,
-                            std::string_view positions = "absolute");
+TransformerConfig ReadBertKeys(ConfigReader& config, const BertDefaults& defaults,
+                               std::string_view positions = "absolute");
 
 // `prefixes` must live as long as the result.
-PostNormNames BertNames(std::span<const std::string_view> prefixes);
+TransformerNames BertNames(std::span<const std::string_view> prefixes);
 
 // ALiBi's slopes: of a power of two heads, powers of 2^(-8 / heads); otherwise those of the next
 // lower power, then every second one of the next higher.

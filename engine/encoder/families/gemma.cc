@@ -10,7 +10,7 @@
 
 #include "engine/encoder/directory/config_keys.h"
 #include "engine/encoder/families/families.h"
-#include "engine/encoder/network/pre_norm.h"
+#include "engine/encoder/network/transformer.h"
 #include "engine/kernel_table.h"
 
 namespace castor::encoder {
@@ -19,7 +19,7 @@ namespace {
 // Checkpoints of a head's class have the prefix.
 constexpr std::string_view kGemmaPrefixes[] = {"", "model."};
 
-constexpr PreNormNames kGemmaNames = {
+constexpr TransformerNames kGemmaNames = {
     .prefixes = kGemmaPrefixes,
     .words = "embed_tokens",
     .final_norm = "norm",
@@ -31,13 +31,13 @@ constexpr PreNormNames kGemmaNames = {
             .query_norm = "self_attn.q_norm",
             .key_norm = "self_attn.k_norm"},
     .attention_output = "self_attn.o_proj",
+    .attention_output_norm = "post_attention_layernorm",
     .mlp_norm = "pre_feedforward_layernorm",
     .mlp = {.in = "mlp.gate_proj", .gate = "mlp.up_proj", .out = "mlp.down_proj"},
-    .attention_output_norm = "post_attention_layernorm",
     .mlp_output_norm = "post_feedforward_layernorm",
 };
 
-void ReadGemmaLayers(ConfigReader& config, PreNormConfig* body) {
+void ReadGemmaLayers(ConfigReader& config, TransformerConfig* body) {
   const std::string_view key =
       config.Has("_sliding_window_pattern") ? "_sliding_window_pattern" : "sliding_window_pattern";
   const int64_t every = config.Int(key, 6, 1, kMaxLayers);
@@ -51,7 +51,7 @@ void ReadGemmaLayers(ConfigReader& config, PreNormConfig* body) {
   if (body->info.local_layers < body->info.layers) body->info.kernels = SoftmaxKernels();
 }
 
-void ReadGemmaHeads(ConfigReader& config, PreNormConfig* body) {
+void ReadGemmaHeads(ConfigReader& config, TransformerConfig* body) {
   CheckHeads(config, "num_attention_heads", body->info);
   body->info.key_value_heads = ReadKeyValueHeads(config, body->info.heads, 4);
   if (ReadSize(config, "head_dim", 256) != body->info.hidden / body->info.heads) {
@@ -71,7 +71,7 @@ absl::StatusOr<FamilyModel> BuildGemma(ConfigReader& config, WeightReader& weigh
   for (const std::string_view key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
     if (config.Has(key)) config.Fail(key, "is not supported");
   }
-  PreNormConfig body;
+  TransformerConfig body;
   body.info = {
       .hidden = ReadSize(config, "hidden_size", 2304),
       .layers = config.Int("num_hidden_layers", 26, 1, kMaxLayers),
@@ -80,9 +80,9 @@ absl::StatusOr<FamilyModel> BuildGemma(ConfigReader& config, WeightReader& weigh
   ReadGemmaHeads(config, &body);
   ReadGemmaLayers(config, &body);
   RefuseOtherRotations(config);
-  body.global_rope.theta = ReadThetaOfKind(config, kGlobalLayer, "rope_theta", 1'000'000);
-  body.local_rope.theta = ReadThetaOfKind(config, kLocalLayer, "rope_local_base_freq", 10'000);
-  CheckRotated(config, "num_attention_heads", body.info.hidden / body.info.heads, body.global_rope);
+  body.rope = {.theta = ReadThetaOfKind(config, kGlobalLayer, "rope_theta", 1'000'000)};
+  body.local_rope = {.theta = ReadThetaOfKind(config, kLocalLayer, "rope_local_base_freq", 10'000)};
+  CheckRotated(config, "num_attention_heads", body.info.hidden / body.info.heads, *body.rope);
   body.words = ReadSize(config, "vocab_size", 262'208);
   body.embedding_scale = std::sqrt(static_cast<double>(body.info.hidden));
   body.mlp = {.width = ReadSize(config, "intermediate_size", 9216),
@@ -91,12 +91,13 @@ absl::StatusOr<FamilyModel> BuildGemma(ConfigReader& config, WeightReader& weigh
               .in_bias = false,
               .out_bias = false};
   body.epsilon = ReadEpsilon(config, "rms_norm_eps", 1e-6);
+  body.pre_norm = body.norm_heads = true;
   body.norm = NormKind::kRmsNormLessOne;
   body.qkv_bias = body.attention_output_bias = config.Bool("attention_bias", false);
   InputRules rules{.vocabulary = body.words,
                    .max_tokens = ReadSize(config, "max_position_embeddings", 131'072)};
   if (!config.status().ok()) return config.status();
-  return WithHeads(BuildPreNorm(body, kGemmaNames, weights), std::move(rules), kDecoderHeads);
+  return WithHeads(BuildTransformer(body, kGemmaNames, weights), std::move(rules), kDecoderHeads);
 }
 
 }  // namespace castor::encoder

@@ -9,7 +9,7 @@
 
 #include "engine/encoder/directory/config_keys.h"
 #include "engine/encoder/families/families.h"
-#include "engine/encoder/network/pre_norm.h"
+#include "engine/encoder/network/transformer.h"
 
 namespace castor::encoder {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 // Checkpoints of a head's class have the prefix.
 constexpr std::string_view kModernBertPrefixes[] = {"", "model."};
 
-constexpr PreNormNames kModernBertNames = {
+constexpr TransformerNames kModernBertNames = {
     .prefixes = kModernBertPrefixes,
     .words = "embeddings.tok_embeddings",
     .norm = "embeddings.norm",
@@ -39,13 +39,13 @@ std::vector<bool> ReadLocalLayers(ConfigReader& config, int64_t layers) {
   return local;
 }
 
-void ReadRotations(ConfigReader& config, PreNormConfig* body) {
+void ReadRotations(ConfigReader& config, TransformerConfig* body) {
   RefuseOtherRotations(config);
-  body->global_rope.theta = ReadThetaOfKind(config, kGlobalLayer, "global_rope_theta", 160'000);
+  const double theta = ReadThetaOfKind(config, kGlobalLayer, "global_rope_theta", 160'000);
+  body->rope = {.theta = theta};
   // Transformers 4 takes null for the other layers' theta.
-  body->local_rope.theta =
-      ReadThetaOfKind(config, kLocalLayer, "local_rope_theta",
-                      config.IsNull("local_rope_theta") ? body->global_rope.theta : 10'000);
+  body->local_rope = {.theta = ReadThetaOfKind(config, kLocalLayer, "local_rope_theta",
+                                               config.IsNull("local_rope_theta") ? theta : 10'000)};
 }
 
 // The number of tokens on each side.
@@ -60,7 +60,7 @@ int64_t ReadWindow(ConfigReader& config) {
 }  // namespace
 
 absl::StatusOr<FamilyModel> BuildModernBert(ConfigReader& config, WeightReader& weights) {
-  PreNormConfig body;
+  TransformerConfig body;
   body.info = ReadBodyInfo(config, {.hidden = 768, .layers = 22, .heads = 12});
   body.info.window = ReadWindow(config);
   CheckRotated(config, "num_attention_heads", body.info.hidden / body.info.heads, {});
@@ -70,6 +70,7 @@ absl::StatusOr<FamilyModel> BuildModernBert(ConfigReader& config, WeightReader& 
   ReadRotations(config, &body);
   body.words = ReadSize(config, "vocab_size", 50368);
   body.epsilon = ReadEpsilon(config, "norm_eps", 1e-5);
+  body.pre_norm = true;
   body.norm_bias = config.Bool("norm_bias", false);
   body.qkv_bias = body.attention_output_bias = config.Bool("attention_bias", false);
   const bool mlp_bias = config.Bool("mlp_bias", false);
@@ -81,7 +82,7 @@ absl::StatusOr<FamilyModel> BuildModernBert(ConfigReader& config, WeightReader& 
   InputRules rules{.vocabulary = body.words,
                    .max_tokens = ReadSize(config, "max_position_embeddings", 8192)};
   if (!config.status().ok()) return config.status();
-  return WithHeads(BuildPreNorm(body, kModernBertNames, weights), std::move(rules),
+  return WithHeads(BuildTransformer(body, kModernBertNames, weights), std::move(rules),
                    kModernBertHeads);
 }
 

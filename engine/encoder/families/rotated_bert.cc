@@ -7,7 +7,7 @@
 
 #include "engine/encoder/directory/config_keys.h"
 #include "engine/encoder/families/families.h"
-#include "engine/encoder/network/post_norm.h"
+#include "engine/encoder/network/transformer.h"
 #include "engine/kernel_table.h"
 
 namespace castor::encoder {
@@ -20,7 +20,7 @@ namespace {
 // Checkpoints of a head's class have a prefix, which transformers 5 names otherwise.
 constexpr std::string_view kGtePrefixes[] = {"", "new.", "gte."};
 
-constexpr PostNormNames kGteNames = {
+constexpr TransformerNames kGteNames = {
     .prefixes = kGtePrefixes,
     .words = "embeddings.word_embeddings",
     .positions = "embeddings.position_embeddings",
@@ -29,9 +29,9 @@ constexpr PostNormNames kGteNames = {
     .layers = "encoder.layer",
     .qkv = {.query = "attention.qkv_proj"},
     .attention_output = "attention.o_proj",
-    .attention_norm = "attn_ln",
+    .attention_output_norm = "attn_ln",
     .mlp = {.in = "mlp.up_gate_proj", .out = "mlp.down_proj", .gate_first = true},
-    .output_norm = "mlp_ln",
+    .mlp_output_norm = "mlp_ln",
 };
 
 NormKind ReadNorm(ConfigReader& config) {
@@ -45,7 +45,7 @@ NormKind ReadNorm(ConfigReader& config) {
 }
 
 // Rotations, or a table.
-void ReadPositions(ConfigReader& config, double theta, PostNormConfig* body) {
+void ReadPositions(ConfigReader& config, double theta, TransformerConfig* body) {
   const std::string type = config.String("position_embedding_type", "rope");
   if (type == "rope") {
     body->positions = 0;
@@ -62,7 +62,7 @@ void ReadPositions(ConfigReader& config, double theta, PostNormConfig* body) {
 absl::StatusOr<FamilyModel> BuildGte(ConfigReader& config, WeightReader& weights) {
   // Of transformers 5; the other's are those of its own code.
   const bool gte = config.String("model_type", "") == "gte";
-  PostNormConfig body;
+  TransformerConfig body;
   body.info = ReadBodyInfo(config, {.hidden = 768, .layers = 12, .heads = 12});
   body.words = ReadSize(config, "vocab_size", gte ? 250'048 : 30'528);
   body.positions = ReadSize(config, "max_position_embeddings", gte ? 8192 : 2048);
@@ -76,17 +76,17 @@ absl::StatusOr<FamilyModel> BuildGte(ConfigReader& config, WeightReader& weights
               .gated = true,
               .in_bias = false};
   body.epsilon = ReadEpsilon(config, "layer_norm_eps", 1e-12);
-  body.layer_norm = ReadNorm(config);
+  body.norm = ReadNorm(config);
   RefuseTrue(config, {"logn_attention_scale", "logn_attention_clip1"},
              "scores that grow with the length are not supported");
   RefuseTrue(config, {"is_decoder", "add_cross_attention"}, "only encoders are served");
-  PostNormNames names = kGteNames;
+  TransformerNames names = kGteNames;
   if (!config.Bool("pack_qkv", true)) {
     names.qkv = {
         .query = "attention.q_proj", .key = "attention.k_proj", .value = "attention.v_proj"};
   }
   if (!config.status().ok()) return config.status();
-  return WithHeads(BuildPostNorm(body, names, weights), std::move(rules),
+  return WithHeads(BuildTransformer(body, names, weights), std::move(rules),
                    *(gte ? &kGteHeads : &kNewHeads));
 }
 
@@ -94,7 +94,7 @@ absl::StatusOr<FamilyModel> BuildGte(ConfigReader& config, WeightReader& weights
 
 constexpr std::string_view kJinaV3Prefixes[] = {"", "roberta."};
 
-constexpr PostNormNames kJinaV3Names = {
+constexpr TransformerNames kJinaV3Names = {
     .prefixes = kJinaV3Prefixes,
     .words = "embeddings.word_embeddings",
     .types = "embeddings.token_type_embeddings",
@@ -102,13 +102,13 @@ constexpr PostNormNames kJinaV3Names = {
     .layers = "encoder.layers",
     .qkv = {.query = "mixer.Wqkv"},
     .attention_output = "mixer.out_proj",
-    .attention_norm = "norm1",
+    .attention_output_norm = "norm1",
     .mlp = {.in = "mlp.fc1", .out = "mlp.fc2"},
-    .output_norm = "norm2",
+    .mlp_output_norm = "norm2",
 };
 
 absl::StatusOr<FamilyModel> BuildJinaV3(ConfigReader& config, WeightReader& weights) {
-  PostNormConfig body;
+  TransformerConfig body;
   body.info = ReadBodyInfo(config, {.hidden = 1024, .layers = 24, .heads = 16});
   body.words = ReadSize(config, "vocab_size", 250'002);
   body.types = ReadSize(config, "type_vocab_size", 1);
@@ -125,7 +125,7 @@ absl::StatusOr<FamilyModel> BuildJinaV3(ConfigReader& config, WeightReader& weig
                    .types = body.types,
                    .max_tokens = ReadSize(config, "max_position_embeddings", 8194)};
   if (!config.status().ok()) return config.status();
-  return WithHeads(BuildPostNorm(body, kJinaV3Names, weights), std::move(rules), kJinaV3Heads);
+  return WithHeads(BuildTransformer(body, kJinaV3Names, weights), std::move(rules), kJinaV3Heads);
 }
 
 // ---- Nomic's BERT, dense, in the keys of its own code, which are GPT-2's and some more, or of
@@ -139,7 +139,7 @@ namespace {
 // Checkpoints of a head's class have a prefix, which transformers 5 names otherwise.
 constexpr std::string_view kNomicPrefixes[] = {"", "bert.", "nomic_bert."};
 
-constexpr PostNormNames kNomicNames = {
+constexpr TransformerNames kNomicNames = {
     .prefixes = kNomicPrefixes,
     .words = "embeddings.word_embeddings",
     .positions = "embeddings.position_embeddings",
@@ -148,14 +148,14 @@ constexpr PostNormNames kNomicNames = {
     .layers = "encoder.layers",
     .qkv = {.query = "attn.Wqkv"},
     .attention_output = "attn.out_proj",
-    .attention_norm = "norm1",
+    .attention_output_norm = "norm1",
     .mlp = {.in = "mlp.fc12", .gate = "mlp.fc11", .out = "mlp.fc2"},
-    .output_norm = "norm2",
+    .mlp_output_norm = "norm2",
 };
 constexpr FeedForwardNames kNomicPlainMlp = {.in = "mlp.fc1", .out = "mlp.fc2"};
 
 struct NomicKeys {
-  PostNormConfig body;
+  TransformerConfig body;
   int64_t max_tokens = 0;
 };
 
@@ -199,7 +199,7 @@ FeedForwardConfig ReadNomicMlp(ConfigReader& config, int64_t hidden) {
 }
 
 // A table of positions, or rotations.
-void ReadNomicPositions(ConfigReader& config, PostNormConfig* body) {
+void ReadNomicPositions(ConfigReader& config, TransformerConfig* body) {
   const double fraction = config.Double("rotary_emb_fraction", 0);
   if (fraction == 0) return;
   if (fraction != 1) config.Fail("rotary_emb_fraction", "must be 0 or 1");
@@ -219,7 +219,7 @@ void ReadNomicPositions(ConfigReader& config, PostNormConfig* body) {
 NomicKeys ReadOwnKeys(ConfigReader& config) {
   RefuseUnserved(config);
   NomicKeys keys;
-  PostNormConfig& body = keys.body;
+  TransformerConfig& body = keys.body;
   body.info = {
       .hidden = ReadSize(config, "n_embd", 768),
       .layers = config.Int("n_layer", 12, 1, kMaxLayers),
@@ -245,7 +245,7 @@ NomicKeys ReadOwnKeys(ConfigReader& config) {
 NomicKeys ReadTransformersKeys(ConfigReader& config) {
   RefuseUnserved(config);
   NomicKeys keys;
-  PostNormConfig& body = keys.body;
+  TransformerConfig& body = keys.body;
   body.info = ReadBodyInfo(config, {.hidden = 768, .layers = 12, .heads = 12});
   CheckHeadDim(config, body.info);
   body.words = ReadSize(config, "vocab_size", 30528);
@@ -279,9 +279,9 @@ absl::StatusOr<FamilyModel> BuildNomicBert(ConfigReader& config, WeightReader& w
   InputRules rules{.vocabulary = keys.body.words,
                    .types = std::max<int64_t>(1, keys.body.types),
                    .max_tokens = keys.max_tokens};
-  PostNormNames names = kNomicNames;
+  TransformerNames names = kNomicNames;
   if (!keys.body.mlp.gated) names.mlp = kNomicPlainMlp;
-  return WithHeads(BuildPostNorm(keys.body, names, weights), std::move(rules),
+  return WithHeads(BuildTransformer(keys.body, names, weights), std::move(rules),
                    *(own ? &kNomicOwnHeads : &kNomicHeads));
 }
 

@@ -42,7 +42,7 @@ const HeadLayout kRobertaHeads = {
     .tokens = {.out = "classifier"},
     .masked = {.transform = kLmHead,
                .decoder = "lm_head.decoder",
-               .words = "roberta.embeddings.word_embeddings",
+               .words = "~embeddings.word_embeddings",
                .bias = "lm_head.bias"},
 };
 
@@ -83,15 +83,6 @@ const HeadLayout kElectraHeads = {
                .decoder = "generator_lm_head",
                .words = "electra.embeddings.word_embeddings",
                .bias = "generator_lm_head.bias"},
-};
-
-const HeadLayout kMpnetHeads = {
-    .sequences = {.transform = kDenseOnCls, .out = "classifier.out_proj"},
-    .tokens = {.out = "classifier"},
-    .masked = {.transform = kLmHead,
-               .decoder = "lm_head.decoder",
-               .words = "mpnet.embeddings.word_embeddings",
-               .bias = "lm_head.bias"},
 };
 
 const HeadLayout kModernBertHeads = {
@@ -173,7 +164,7 @@ const HeadLayout kJinaV3Heads = {
     .tokens = {.out = "classifier"},
     .masked = {.transform = kLmHead,
                .decoder = "lm_head.decoder",
-               .words = "roberta.embeddings.word_embeddings",
+               .words = "~embeddings.word_embeddings",
                .bias = "lm_head.bias"},
     .epsilon = 1e-5,
 };

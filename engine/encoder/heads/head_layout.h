@@ -68,7 +68,6 @@ extern const HeadLayout kRobertaHeads;
 extern const HeadLayout kDebertaHeads;
 extern const HeadLayout kDistilBertHeads;
 extern const HeadLayout kElectraHeads;
-extern const HeadLayout kMpnetHeads;
 extern const HeadLayout kModernBertHeads;
 extern const HeadLayout kEuroBertHeads;
 extern const HeadLayout kDecoderHeads;
