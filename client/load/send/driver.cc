@@ -200,12 +200,14 @@ void Driver::SendAlone() {
       std::string answer;
       const grpc::Status status = CallAndWait(client, traffic_, cls, payload, &answer);
       if (!status.ok()) {
+        const client::Error error = client::ParseError(status);
+        // The server would answer, but for what others send.
+        if (references_ == nullptr && error.reason == "QUEUE_FULL") break;
         const bool who = status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
                          status.error_code() == grpc::StatusCode::PERMISSION_DENIED;
         const std::string hint = who ? cli::AccessHint(status.error_code(), options_.client) : "";
         throw ServerError("class '" + spec.name + "': a request alone is answered " +
-                          client::ParseError(status).ToString() +
-                          (hint.empty() ? "" : "; " + hint));
+                          error.ToString() + (hint.empty() ? "" : "; " + hint));
       }
       if (references_ == nullptr) break;  // the first tells whether the class can be served
       references_->Add(spec, cls, workload_.seed, payload, answer);

@@ -14,6 +14,8 @@
 #include "castor/v1/attention.pb.h"
 #include "castor/v1/encoder.pb.h"
 #include "castor/v1/server.pb.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
 
 namespace castor::bench {
 namespace {
@@ -170,7 +172,13 @@ int64_t ScriptedServer::DepartureOf(int64_t arrival_ns, bool refused) {
 void ScriptedServer::Answer(Call* call) {
   const std::string& method = call->context.method();
   if (call->refused) {
-    return call->stream.Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, "by the script"}, call);
+    google::rpc::ErrorInfo info;
+    info.set_reason("QUEUE_FULL");
+    google::rpc::Status details;
+    details.set_code(static_cast<int>(grpc::StatusCode::RESOURCE_EXHAUSTED));
+    details.add_details()->PackFrom(info);
+    return call->stream.Finish(
+        {grpc::StatusCode::RESOURCE_EXHAUSTED, "by the script", details.SerializeAsString()}, call);
   }
   grpc::ByteBuffer bytes;
   if (method == kServerInfo) {
