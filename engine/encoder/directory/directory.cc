@@ -141,7 +141,7 @@ absl::Status ReadSplade(const std::string& file, Directory* directory) {
     config->Fail("activation_function",
                  "\"" + activation + "\" is not known; \"relu\", \"log1p_relu\" are");
   }
-  directory->splade = SpladeModule{.sum = strategy == "sum", .twice = activation == "log1p_relu"};
+  directory->splade = SpladeConfig{.sum = strategy == "sum", .twice = activation == "log1p_relu"};
   return config->status();
 }
 

@@ -10,16 +10,11 @@
 
 #include "absl/status/statusor.h"
 #include "engine/encoder/heads/dense.h"
+#include "engine/encoder/heads/splade.h"
 #include "engine/engine.h"
 #include "engine/request.h"
 
 namespace castor::encoder {
-
-// What a SpladePooling module's config.json says; see SpladeConfig.
-struct SpladeModule {
-  bool sum = false;
-  bool twice = false;
-};
 
 // What a LogitScore module's config.json says: the score is the logit of one token, less another's.
 struct LogitScoreModule {
@@ -42,7 +37,7 @@ struct Directory {
   bool tokens = false;             // there are modules, and none pools: answers are tokens' rows
   std::vector<Pooling> poolings;   // side by side; empty: kMean
   std::vector<DenseModule> dense;  // of pooled rows, or where nothing pools of all tokens'
-  std::optional<SpladeModule> splade;           // behind a masked language model
+  std::optional<SpladeConfig> splade;           // behind a masked language model
   std::optional<LogitScoreModule> logit_score;  // behind a language model
   bool normalize = false;
   bool include_prompt = true;  // whether a prompt's tokens are pooled

@@ -136,10 +136,8 @@ absl::StatusOr<LoadedHead> LoadSplade(const Sources& from) {
   at::Tensor offsets;
   if (bias) offsets = weights.Take(weights.Has(own_bias) ? own_bias : names.bias, {vocabulary});
   if (!weights.status().ok()) return weights.status();
-  const SpladeModule& splade = *from.directory.splade;
-  return LoadedHead{std::make_unique<SpladeHead>(
-                        SpladeConfig{.sum = splade.sum, .twice = splade.twice},
-                        std::move(transform), Linear(std::move(decoder), std::move(offsets))),
+  return LoadedHead{std::make_unique<SpladeHead>(*from.directory.splade, std::move(transform),
+                                                 Linear(std::move(decoder), std::move(offsets))),
                     weights.parameters(), weights.bytes()};
 }
 
@@ -152,7 +150,8 @@ absl::StatusOr<LoadedHead> LoadColbert(const Sources& from) {
   layers.push_back({TakeLinear(weights, "linear", out, from.hidden(), /*bias=*/false), {}});
   if (!weights.status().ok()) return weights.status();
   return LoadedHead{
-      std::make_unique<TokenProjectionHead>(DenseStack(std::move(layers)), /*normalize=*/true),
+      std::make_unique<PoolingHead>(std::vector<Pooling>(), from.hidden(), /*normalize=*/true,
+                                    DenseStack(), DenseStack(std::move(layers))),
       weights.parameters(), weights.bytes()};
 }
 
@@ -245,19 +244,16 @@ absl::StatusOr<LoadedHead> LoadPipeline(const Sources& from) {
   const Directory& directory = from.directory;
   if (directory.splade.has_value()) return LoadSplade(from);
   std::vector<Pooling> poolings = directory.poolings;
-  if (poolings.empty()) poolings.push_back(UsualPooling(from));
-  const int64_t width =
-      directory.tokens ? from.hidden() : static_cast<int64_t>(poolings.size()) * from.hidden();
-  absl::StatusOr<LoadedDense> dense = LoadDense(directory.dense, width, from.device);
+  if (poolings.empty() && !directory.tokens) poolings.push_back(UsualPooling(from));
+  const int64_t side_by_side = std::max<int64_t>(1, std::ssize(poolings));
+  absl::StatusOr<LoadedDense> dense =
+      LoadDense(directory.dense, side_by_side * from.hidden(), from.device);
   if (!dense.ok()) return dense.status();
-  std::unique_ptr<Head> head;
-  if (directory.tokens) {
-    head = std::make_unique<TokenProjectionHead>(std::move(dense->stack), directory.normalize);
-  } else {
-    head = std::make_unique<PoolingHead>(poolings, from.hidden(), directory.normalize,
-                                         std::move(dense->stack));
-  }
-  return LoadedHead{std::move(head), dense->parameters, dense->weight_bytes};
+  DenseStack of_pooled, of_tokens;
+  (directory.tokens ? of_tokens : of_pooled) = std::move(dense->stack);
+  return LoadedHead{std::make_unique<PoolingHead>(poolings, from.hidden(), directory.normalize,
+                                                  std::move(of_pooled), std::move(of_tokens)),
+                    dense->parameters, dense->weight_bytes};
 }
 
 }  // namespace

@@ -70,6 +70,13 @@ at::Tensor WeightedMean(const at::Tensor& rows, const at::Tensor& first, const a
   return sums.div(lengths.mul(lengths.add(1)).div(2, "floor").to(at::kFloat).unsqueeze(1));
 }
 
+// The rows of `x` scaled to unit length, in float32; rows of zeros stay zeros.
+at::Tensor Normalized(const at::Tensor& x) {
+  constexpr double kEpsilon = 1e-12;  // as in torch.nn.functional.normalize
+  const at::Tensor norms = at::linalg_vector_norm(x, 2, /*dim=*/{1}, /*keepdim=*/true);
+  return x.div(norms.clamp_min(kEpsilon));
+}
+
 }  // namespace
 
 at::Tensor Pool(Pooling pooling, const at::Tensor& rows, const at::Tensor& offsets) {
@@ -94,22 +101,18 @@ at::Tensor Pool(Pooling pooling, const at::Tensor& rows, const at::Tensor& offse
   return {};
 }
 
-at::Tensor Normalized(const at::Tensor& x) {
-  constexpr double kEpsilon = 1e-12;  // as in torch.nn.functional.normalize
-  const at::Tensor norms = at::linalg_vector_norm(x, 2, /*dim=*/{1}, /*keepdim=*/true);
-  return x.div(norms.clamp_min(kEpsilon));
-}
-
 PoolingHead::PoolingHead(std::vector<Pooling> poolings, int64_t hidden, bool normalize,
                          DenseStack dense, DenseStack of_tokens)
     : poolings_(std::move(poolings)), dense_(std::move(dense)), of_tokens_(std::move(of_tokens)) {
-  const bool one = poolings_.size() == 1;
+  const bool several = poolings_.size() > 1;
   info_ = {.outputs = {EncodeOutput::kPooled, EncodeOutput::kTokenEmbeddings},
-           .pooling = one ? poolings_.front() : Pooling::kSeveral,
+           .pooling = several ? Pooling::kSeveral : Pooling::kMean,
            .normalize = normalize,
            .pooled_size = dense_.out(),
            .token_size = of_tokens_.out()};
-  if (!one && info_.pooled_size == 0) {
+  if (poolings_.empty()) info_.outputs = {EncodeOutput::kTokenEmbeddings};
+  if (poolings_.size() == 1) info_.pooling = poolings_.front();
+  if (several && info_.pooled_size == 0) {
     info_.pooled_size = static_cast<int64_t>(poolings_.size()) * hidden;
   }
 }
@@ -135,7 +138,7 @@ HeadActivations PoolingHead::activations(int64_t hidden, DType dtype) const {
                  .span = bytes.pooled.sequence + 3 * in_float + kSpanRows};
   // A group's rows are copied, converted, and scaled, when nothing is reduced.
   bytes.tokens = {.token = row + in_float + (converts ? in_float : 0) + kIndices,
-                  .sequence = bytes.pooled.sequence};
+                  .sequence = poolings_.empty() ? kernels::Count(0) : bytes.pooled.sequence};
   if (!of_tokens_.empty()) {
     // Projected, of a group copied, and scaled.
     bytes.tokens.token += of_tokens_.row_bytes() + 3 * kernels::Count(of_tokens_.out()) *

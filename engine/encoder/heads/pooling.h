@@ -1,6 +1,7 @@
 // The head of an embedding model: pools the last layer's rows, sends them through the dense layers
-// that follow if there are any, cuts and normalises them as requests ask for; those of tokens too.
-// Other heads have one for requests that want the body's rows.
+// that follow if there are any, cuts and normalises them as requests ask for; those of tokens too,
+// which are all that a multi-vector model such as ColBERT gives. Other heads have one for requests
+// that want the body's rows.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,13 +20,11 @@ namespace castor::encoder {
 // [sequences, hidden], float32. Sums are in float32.
 at::Tensor Pool(Pooling pooling, const at::Tensor& rows, const at::Tensor& offsets);
 
-// The rows of `x` scaled to unit length, in float32; rows of zeros stay zeros.
-at::Tensor Normalized(const at::Tensor& x);
-
 class PoolingHead final : public Head {
  public:
   // The defaults for requests that do not say. `poolings` of rows of `hidden` elements stand side
-  // by side; `dense` is of pooled rows, `of_tokens` of those of tokens.
+  // by side, and without any only tokens' rows are given; `dense` is of pooled rows, `of_tokens`
+  // of those of tokens.
   PoolingHead(std::vector<Pooling> poolings, int64_t hidden, bool normalize, DenseStack dense = {},
               DenseStack of_tokens = {});
   explicit PoolingHead(Pooling pooling, bool normalize) : PoolingHead({pooling}, 0, normalize) {}

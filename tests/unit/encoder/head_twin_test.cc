@@ -215,7 +215,7 @@ TEST_F(HeadTwinTest, ScoresAreStableAndSigmoidsOfEach) {
 TEST_F(HeadTwinTest, TokenProjectionsAreOfUnitLength) {
   std::vector<DenseLayer> layers;
   layers.push_back({MakeLinear(/*with_bias=*/false), {}});
-  const TokenProjectionHead head(DenseStack(std::move(layers)), /*normalize=*/true);
+  const PoolingHead head({}, kRowWidth, /*normalize=*/true, {}, DenseStack(std::move(layers)));
   const auto end = static_cast<int32_t>(kManyRows);
   const std::vector<Matrix> outputs =
       Run(head, {{{0, end}, EncodeOutput::kTokenEmbeddings}}, 0, kHeadOut);
