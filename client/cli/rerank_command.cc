@@ -60,7 +60,7 @@ Runner AddRerankCommand(CLI::App* command) {
       ->required()
       ->check(Utf8());
   AddTextFlags(command, "documents", "Documents", &flags->documents);
-  command->add_option("--top-n", flags->top_n, "Show the best N documents alone")
+  command->add_option("--top-n", flags->top_n, "Show only the best N documents")
       ->type_name("N")
       ->transform(Number(1, INT32_MAX));
   AddModelFlag(command, "Options", &flags->model);

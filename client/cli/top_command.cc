@@ -105,7 +105,7 @@ Runner AddTopCommand(CLI::App* command) {
             CLI::CheckedTransformer(kSorts).description(""));
   command
       ->add_flag("--once", flags->once,
-                 "Print one frame as text, of one interval, and end, as where there is no terminal")
+                 "Print one interval's frame as text and exit (default without a terminal)")
       ->group("Output");
   command->footer(
       "A row for each server, kernel and tenant. Rates, percentiles (linear within a histogram's\n"

@@ -115,7 +115,8 @@ CLI::Validator Seconds(double least, double greatest) {
           input = FormatReal(value, "%.17g");
           return "";
         }
-        return "'" + input + "' is no time from " + Text(least) + " s to " + Text(greatest) + " s";
+        return "'" + input + "' is not a time from " + Text(least) + " s to " + Text(greatest) +
+               " s";
       },
       "");
 }

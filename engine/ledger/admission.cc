@@ -86,9 +86,8 @@ absl::Status Ledger::CheckTime(const PredictedTime& time) const {
   const double us = time.alone_us() / std::max(1.0, time.correction);
   if (us <= InUs(budgets_.request_time)) return absl::OkStatus();
   return MakeError(Reason::kTooLarge,
-                   "the request would take about " + InWords(us) +
-                       " of the device, this engine admits " +
-                       InWords(InUs(budgets_.request_time)) +
+                   "the request would occupy the device for about " + InWords(us) +
+                       "; this engine admits " + InWords(InUs(budgets_.request_time)) +
                        " (--max-request-time); a kernel that is not quadratic takes less");
 }
 
@@ -170,7 +169,7 @@ absl::Status Ledger::CheckRoom(const Job& job, Tenant* tenant, TimePoint now) {
                      Hint(wait_us));
   }
   if (MayTakeLast(job, tenant, now)) return absl::OkStatus();
-  return QueueFull("the queue is full: the rest of it is for tenants with less in it",
+  return QueueFull("the queue is full: what remains is for tenants below their share",
                    Hint(tenants_.waiting_us() / kLastPart));
 }
 

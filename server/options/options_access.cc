@@ -72,18 +72,17 @@ void CheckAccess(const ServerOptions& options) {
          "cannot be combined with --auth-tokens: set weights in its sections [tenant.NAME]");
   }
   if (access.callers.empty() || access.callers_in_the_clear) return;
-  const std::string remedy =
-      ", so anyone on the network path can read tokens; --insecure-tokens accepts that";
+  const auto fail_plaintext = [&](const char* flag, const std::string& listen, const char* remedy) {
+    Fail(flag, listen + " is plaintext, so anyone on the network path can read tokens: set " +
+                   remedy + ", or accept that with --insecure-tokens");
+  };
   if (!access.tls.on() && !IsLocal(options.listen)) {
-    Fail("--auth-tokens", "with --listen " + options.listen +
-                              " needs TLS (--tls-certificate, "
-                              "--tls-key): it is plaintext" +
-                              remedy);
+    fail_plaintext("--auth-tokens", "--listen " + options.listen,
+                   "--tls-certificate and --tls-key");
   }
   if (access.metrics_callers && !access.metrics_tls && !options.metrics_listen.empty() &&
       !IsLocal(options.metrics_listen)) {
-    Fail("--metrics-auth", "with --metrics-listen " + options.metrics_listen +
-                               " needs --metrics-tls: it is plaintext" + remedy);
+    fail_plaintext("--metrics-auth", "--metrics-listen " + options.metrics_listen, "--metrics-tls");
   }
 }
 

@@ -179,7 +179,7 @@ TEST_F(ServerPredictionTest, TheLongestRequestIsBounded) {
   EXPECT_EQ(asked.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(asked.details.info.reason(), "TOO_LARGE");
   EXPECT_THAT(asked.status.error_message(),
-              StartsWith("the request would take about 201 s of the device, this engine admits "
+              StartsWith("the request would occupy the device for about 201 s; this engine admits "
                          "200 s (--max-request-time)"));
   EXPECT_FALSE(asked.details.retry.has_value());
   EXPECT_EQ(asked.pushback, "-1") << "never";
@@ -228,8 +228,8 @@ TEST_F(ServerBoundsTest, AQuadraticRequestIsRefusedBeforeItRuns) {
   const grpc::Status status = large.Run(*attention_, AttendOf(400'000));
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(DetailsOf(status).info.reason(), "TOO_LARGE");
-  EXPECT_THAT(status.error_message(), StartsWith("the request would take about "));
-  EXPECT_THAT(status.error_message(), HasSubstr(" s of the device, this engine admits 500 ms"));
+  EXPECT_THAT(status.error_message(), StartsWith("the request would occupy the device for about "));
+  EXPECT_THAT(status.error_message(), HasSubstr(" s; this engine admits 500 ms"));
   EXPECT_EQ(server_->engine().stats().load.inflight_requests, 0);
   AttendCall small;
   EXPECT_TRUE(small.Run(*attention_, AttendOf(100)).ok());

@@ -272,8 +272,8 @@ Runner AddAttendCommand(CLI::App* command) {
   command->add_flag("--check-finite", flags->check_finite, "Refuse NaN and Inf")->group(group);
   command
       ->add_option("--log-sum-exp", flags->log_sum_exp_file,
-                   "Have the log-sum-exp of each row too, by which answers over disjoint keys are "
-                   "merged, and write it to FILE.npy")
+                   "Also return each row's log-sum-exp, for merging answers over disjoint keys; "
+                   "write it to FILE.npy")
       ->type_name("[FILE.npy]")
       ->expected(0, 1)
       ->group(group);

@@ -168,8 +168,8 @@ std::string HelpOf(const FieldDescriptor& field) {
 
 void AddKernelFlag(CLI::App* command, std::string* kernel) {
   std::string help =
-      "Kernel and parameters: NAME or NAME,PARAMETER=VALUE,...; what is not given is the server's "
-      "default, in parentheses or the first";
+      "Kernel and parameters: NAME or NAME,PARAMETER=VALUE,...; omitted parameters take the "
+      "server's default, in parentheses or first";
   const OneofDescriptor& kernels = KernelsOf<v1::AttendRequest>();
   for (int i = 0; i < kernels.field_count(); ++i) {
     help += "\n" + Dashed(kernels.field(i)->name()) + ":";

@@ -166,7 +166,7 @@ TEST_F(AdmissionTest, BoundsPredictedTimes) {
   const absl::Status too_long = Refusal({.ms = 61'000});
   EXPECT_EQ(ReasonOf(too_long), Reason::kTooLarge);
   EXPECT_EQ(too_long.message(),
-            "the request would take about 61 s of the device, this engine admits 60 s "
+            "the request would occupy the device for about 61 s; this engine admits 60 s "
             "(--max-request-time); a kernel that is not quadratic takes less");
   EXPECT_EQ(ReasonFor({.ms = 122'000, .correction = 2}), Reason::kTooLarge) << "by its price, too";
   Admit({.ms = 118'000, .correction = 2});
