@@ -50,33 +50,9 @@ std::string ShapeString(const v1::Tensor& tensor) {
   return text + "]";
 }
 
-uint16_t FloatToHalf(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000);
-  const uint32_t magnitude = bits & 0x7fffffff;
-  if (magnitude > 0x7f800000) return sign | 0x7e00;   // NaN
-  if (magnitude >= 0x477ff000) return sign | 0x7c00;  // rounds to infinity: 65520 and above
-  if (magnitude < 0x38800000) {                       // below 2^-14: subnormal or zero
-    // Adding 0.5 leaves the value's 2^-24 units in the low bits, rounded to nearest even.
-    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
-    return sign | static_cast<uint16_t>(std::bit_cast<uint32_t>(shifted) - 0x3f000000);
-  }
-  const uint32_t odd = (magnitude >> 13) & 1;
-  return sign | static_cast<uint16_t>((magnitude - 0x38000000 + 0xfff + odd) >> 13);
-}
+uint16_t FloatToHalf(float value) { return std::bit_cast<uint16_t>(static_cast<_Float16>(value)); }
 
-float HalfToFloat(uint16_t bits) {
-  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16;
-  const uint32_t magnitude = bits & 0x7fff;
-  if (magnitude >= 0x7c00) {  // infinity, NaN
-    return std::bit_cast<float>(sign | 0x7f800000 | (magnitude & 0x3ff) << 13);
-  }
-  if (magnitude < 0x400) {  // subnormal: units of 2^-24
-    const float value = static_cast<float>(magnitude) * 0x1p-24f;
-    return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(value));
-  }
-  return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000));
-}
+float HalfToFloat(uint16_t bits) { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
 
 uint16_t FloatToBFloat16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);

@@ -2,7 +2,8 @@
 # without it those tests are skipped with a message.
 
 castor_test(cli_test SINGLE_THREADED
-            SOURCES client/cli_careless_test.cc client/cli_fixture.cc client/cli_test.cc process/server_process.cc
+            SOURCES client/cli_careless_test.cc client/cli_fixture.cc client/cli_test.cc client/program.cc
+                    process/server_process.cc
             LIBS castor_client nlohmann_json::nlohmann_json LABELS integration)
 target_compile_definitions(cli_test PRIVATE
   CASTOR_PROGRAM="$<TARGET_FILE:castor>"

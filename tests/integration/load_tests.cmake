@@ -1,6 +1,6 @@
 # castor-load's command against a real server.
 castor_test(load_cli_test SINGLE_THREADED
-            SOURCES client/cli_fixture.cc client/load_cli_test.cc process/server_process.cc
+            SOURCES client/cli_fixture.cc client/load_cli_test.cc client/program.cc process/server_process.cc
             LIBS castor_client nlohmann_json::nlohmann_json LABELS integration)
 target_compile_definitions(load_cli_test PRIVATE
   CASTOR_PROGRAM="$<TARGET_FILE:castor-load>"

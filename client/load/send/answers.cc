@@ -1,8 +1,5 @@
 #include "client/load/send/answers.h"
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/wire_format_lite.h>
-
 #include <climits>
 #include <cmath>
 #include <cstring>
@@ -19,126 +16,33 @@
 namespace castor::load {
 namespace {
 
-using google::protobuf::internal::WireFormatLite;
-using google::protobuf::io::CodedInputStream;
+constexpr int64_t kMostTokens = int64_t{1} << 40;  // of an answer; a sum beyond it is no count
 
-constexpr uint64_t kMostTokens = uint64_t{1} << 40;  // of an answer; a sum beyond it is no count
-
-// A length-delimited field, whole: CodedInputStream's own limits may lie beyond the answer.
-bool ReadBytes(CodedInputStream& input, std::string_view* bytes) {
-  uint32_t length = 0;
-  const void* data = nullptr;
-  int size = 0;
-  if (!input.ReadVarint32(&length)) return false;
-  if (length == 0) return true;
-  if (!input.GetDirectBufferPointer(&data, &size) || length > static_cast<uint32_t>(size)) {
-    return false;
-  }
-  *bytes = {static_cast<const char*>(data), length};
-  return input.Skip(static_cast<int>(length));
-}
-
-CodedInputStream StreamOf(std::string_view bytes) {
-  return CodedInputStream(reinterpret_cast<const uint8_t*>(bytes.data()),
-                          static_cast<int>(bytes.size()));
-}
-
-template <typename Message>
-bool ReadSubmessage(CodedInputStream& input, Message& message) {
-  std::string_view bytes;
-  if (!ReadBytes(input, &bytes)) return false;
-  CodedInputStream part = StreamOf(bytes);
-  return message.MergeFromCodedStream(&part) && part.ConsumedEntireMessage();
-}
-
-bool AddCount(CodedInputStream& input, int64_t& sum) {
-  uint64_t count = 0;
-  if (!input.ReadVarint64(&count) || count > kMostTokens - static_cast<uint64_t>(sum)) return false;
-  sum += static_cast<int64_t>(count);
-  return true;
-}
-
-// token_counts: packed, or one by one.
-bool ReadCounts(CodedInputStream& input, uint32_t tag, int64_t& sum) {
-  if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
-    return AddCount(input, sum);
-  }
-  std::string_view bytes;
-  if (!ReadBytes(input, &bytes)) return false;
-  CodedInputStream part = StreamOf(bytes);
-  while (part.CurrentPosition() < static_cast<int>(bytes.size())) {
-    if (!AddCount(part, sum)) return false;
-  }
-  return true;
-}
-
-// The two answers have the same parts under different numbers.
-struct Fields {
-  int kernel, timing, token_counts;
-};
-
-AnswerFacts Read(std::string_view answer, Fields fields) {
+template <typename Answer>
+AnswerFacts FactsOf(std::string_view bytes) {
   AnswerFacts facts;
-  if (answer.size() > INT_MAX) return facts;
-  CodedInputStream input = StreamOf(answer);
-  v1::KernelReport kernel;
-  v1::Timing timing;
-  while (const uint32_t tag = input.ReadTag()) {
-    const int field = WireFormatLite::GetTagFieldNumber(tag);
-    bool read = true;
-    if (field == fields.kernel) {
-      read = ReadSubmessage(input, kernel);
-    } else if (field == fields.timing) {
-      read = ReadSubmessage(input, timing);
-      facts.timed = true;
-    } else if (field == fields.token_counts) {
-      read = ReadCounts(input, tag, facts.tokens);
-    } else {
-      read = WireFormatLite::SkipField(&input, tag);
-    }
-    if (!read) return {};
+  Answer answer;
+  if (bytes.size() > INT_MAX ||
+      !answer.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return facts;
   }
-  if (!input.ConsumedEntireMessage()) return {};
+  facts.elements = std::move(*answer.mutable_output()->mutable_raw());
+  if constexpr (std::is_same_v<Answer, v1::EncodeResponse>) {
+    for (const int64_t count : answer.token_counts()) {
+      if (count < 0 || count > kMostTokens - facts.tokens) return {};
+      facts.tokens += count;
+    }
+    if (answer.has_sparse()) facts.elements = answer.sparse().SerializeAsString();
+  }
   facts.readable = true;
-  facts.queue_us = timing.queue_us();
-  facts.compute_us = timing.compute_us();
-  facts.total_us = timing.total_us();
-  if (kernel.name() != v1::KERNEL_NAME_UNSPECIFIED) facts.kernel = cli::KernelText(kernel.name());
+  facts.timed = answer.has_timing();
+  facts.queue_us = answer.timing().queue_us();
+  facts.compute_us = answer.timing().compute_us();
+  facts.total_us = answer.timing().total_us();
+  const v1::KernelName kernel = answer.kernel().name();
+  if (kernel != v1::KERNEL_NAME_UNSPECIFIED) facts.kernel = cli::KernelText(kernel);
   return facts;
 }
-
-template <typename Message>
-std::optional<std::string> ElementsOf(std::string_view answer) {
-  Message message;
-  if (answer.size() > INT_MAX ||
-      !message.ParseFromArray(answer.data(), static_cast<int>(answer.size()))) {
-    return std::nullopt;
-  }
-  if constexpr (std::is_same_v<Message, v1::EncodeResponse>) {
-    if (message.has_sparse()) return message.sparse().SerializeAsString();
-  }
-  return std::move(*message.mutable_output()->mutable_raw());
-}
-
-}  // namespace
-
-AnswerFacts ReadAnswer(bool encode, std::string_view answer) {
-  if (encode) {
-    return Read(answer, {.kernel = v1::EncodeResponse::kKernelFieldNumber,
-                         .timing = v1::EncodeResponse::kTimingFieldNumber,
-                         .token_counts = v1::EncodeResponse::kTokenCountsFieldNumber});
-  }
-  constexpr int kNone = -1;
-  return Read(answer, {.kernel = v1::AttendResponse::kKernelFieldNumber,
-                       .timing = v1::AttendResponse::kTimingFieldNumber,
-                       .token_counts = kNone});
-}
-
-std::optional<std::string> ReadElements(bool encode, std::string_view answer) {
-  return encode ? ElementsOf<v1::EncodeResponse>(answer) : ElementsOf<v1::AttendResponse>(answer);
-}
-
-namespace {
 
 // Multiply-adds spent on one request's exact answer: a quarter of a second or so.
 constexpr int64_t kMaxOperations = 200'000'000;
@@ -173,11 +77,15 @@ double ExactErrorOf(const v1::AttendRequest& request, std::string_view answer) {
 
 }  // namespace
 
+AnswerFacts ReadAnswer(bool encode, std::string_view answer) {
+  return encode ? FactsOf<v1::EncodeResponse>(answer) : FactsOf<v1::AttendResponse>(answer);
+}
+
 void References::Add(const ClassSpec& spec, size_t cls, uint64_t seed, const Payload& payload,
                      std::string_view answer) {
   references_.resize(std::max(references_.size(), cls + 1));
   Reference reference;
-  std::string elements = ReadElements(payload.encode, answer).value_or("");
+  std::string elements = ReadAnswer(payload.encode, answer).elements;
   reference.size = elements.size();
   reference.fingerprint = absl::HashOf(elements);
   if (payload.encode) {
@@ -189,15 +97,13 @@ void References::Add(const ClassSpec& spec, size_t cls, uint64_t seed, const Pay
   references_[cls].push_back(std::move(reference));
 }
 
-Match References::Compare(size_t cls, size_t index, const Payload& payload,
-                          std::string_view answer) const {
+Match References::Compare(size_t cls, size_t index, bool encode,
+                          const std::string& elements) const {
   const Reference& reference = references_[cls][index];
-  const auto elements = ReadElements(payload.encode, answer);
-  if (!elements.has_value() || elements->size() != reference.size) return Match::kDifferent;
-  if (absl::HashOf(*elements) == reference.fingerprint) return Match::kEqual;
+  if (elements.size() != reference.size) return Match::kDifferent;
+  if (absl::HashOf(elements) == reference.fingerprint) return Match::kEqual;
   // A NaN compares as different.
-  const bool close =
-      payload.encode && RelativeDifference(*elements, reference.elements) <= kEncodeTolerance;
+  const bool close = encode && RelativeDifference(elements, reference.elements) <= kEncodeTolerance;
   return close ? Match::kEqual : Match::kDifferent;
 }
 

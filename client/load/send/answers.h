@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,16 +16,13 @@ struct AnswerFacts {
   bool readable = false;  // it is a message of the expected type
   bool timed = false;     // the times below are there
   double queue_us = 0, compute_us = 0, total_us = 0;
-  std::string kernel{};  // that ran
-  int64_t tokens = 0;    // computed; 0: not said
+  std::string kernel{};    // that ran
+  int64_t tokens = 0;      // computed; 0: not said
+  std::string elements{};  // of the output, which verification compares
 };
 
-// Of a v1::EncodeResponse or a v1::AttendResponse. Steps over the tensor: at thousands of answers a
-// second, parsing all of them would be the client's largest cost.
+// Of a v1::EncodeResponse or a v1::AttendResponse.
 AnswerFacts ReadAnswer(bool encode, std::string_view answer);
-
-// The answer's elements, which verification compares. nullopt if it is not readable.
-std::optional<std::string> ReadElements(bool encode, std::string_view answer);
 
 // What each request is answered when it is sent alone: the measure of its answers under load.
 
@@ -42,7 +38,7 @@ class References {
            std::string_view answer);
 
   // Attention must have the same bytes, embeddings must be close. Any thread.
-  Match Compare(size_t cls, size_t index, const Payload& payload, std::string_view answer) const;
+  Match Compare(size_t cls, size_t index, bool encode, const std::string& elements) const;
 
   // ||answer - exact|| / ||exact|| of the reference itself; below 0: not known.
   double ExactError(size_t cls, size_t index) const { return references_[cls][index].exact_error; }

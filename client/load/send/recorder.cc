@@ -216,7 +216,7 @@ void Recorder::Record(const EndedCall& call) {
       outcome = Outcome::kFailed;
       message = "OK, but the answer cannot be read";
     } else if (planned.verify && references_ != nullptr) {
-      match = references_->Compare(planned.cls, planned.payload, payload, answer);
+      match = references_->Compare(planned.cls, planned.payload, payload.encode, facts.elements);
     }
   }
   const std::lock_guard lock(mu_);

@@ -1,45 +1,13 @@
 #include "tests/integration/client/cli_fixture.h"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "tests/support/sanitizer.h"
 
 namespace castor::cli {
-namespace {
-
-// Quotes `text` as one word of the shell.
-std::string Quoted(const std::string& text) {
-  std::string quoted(1, '\'');
-  for (const char c : text) {
-    if (c == '\'') {
-      quoted.append("'\\''");
-    } else {
-      quoted.push_back(c);
-    }
-  }
-  quoted.push_back('\'');
-  return quoted;
-}
-
-}  // namespace
-
-std::string ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-void WriteFile(const std::string& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary) << bytes;
-}
-
 bool HaveModel() { return std::filesystem::exists(CASTOR_TEST_MODEL "/config.json"); }
 
 std::unique_ptr<testing::ServerProcess> CliTest::server_;
@@ -80,17 +48,8 @@ void CliTest::TearDownTestSuite() {
 
 Outcome CliTest::Run(const std::vector<std::string>& arguments, const std::string& input,
                      const std::string& server, const std::string& redirections) {
-  WriteFile(InFolder("in"), input);
-  std::string command("CASTOR_SERVER=");
-  command.append(Quoted(server)).append(" ").append(Quoted(CASTOR_PROGRAM));
-  for (const std::string& argument : arguments) command.append(" ").append(Quoted(argument));
-  command.append(" <").append(Quoted(InFolder("in")));
-  command.append(" >").append(Quoted(InFolder("out")));
-  command.append(" 2>").append(Quoted(InFolder("err")));
-  command.append(" ").append(redirections);
-  const int status = std::system(command.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
-          ReadFile(InFolder("out")), ReadFile(InFolder("err"))};
+  return testing::RunProgram(CASTOR_PROGRAM, arguments, {{"CASTOR_SERVER", server}}, folder_, input,
+                             redirections);
 }
 
 std::string CliTest::OutputOf(const std::vector<std::string>& arguments, const std::string& input) {

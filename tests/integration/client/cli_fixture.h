@@ -8,18 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "tests/integration/client/program.h"
 #include "tests/integration/process/server_process.h"
 
 namespace castor::cli {
 
-struct Outcome {
-  int exit_code = -1;  // 128 + n if signal n ended it
-  std::string out;
-  std::string err;
-};
-
-std::string ReadFile(const std::string& path);
-void WriteFile(const std::string& path, const std::string& bytes);
+using testing::ReadFile;
+using testing::WriteFile;
+using Outcome = testing::Ended;
 
 // Whether the model that setup.sh fetches is present.
 bool HaveModel();

@@ -12,10 +12,14 @@ struct Ended {
   std::string out, err;
 };
 
-// In an environment with `variables`, and without others of Castor or OpenSSL. Files it needs go to
-// `folder`.
+std::string ReadFile(const std::string& path);
+void WriteFile(const std::string& path, const std::string& bytes);
+
+// In an environment with `variables`, and without others of Castor or OpenSSL; with `input` as its
+// standard input, and the shell's further `redirections`. Files it needs go to `folder`.
 Ended RunProgram(const std::string& program, const std::vector<std::string>& arguments,
                  const std::vector<std::pair<std::string, std::string>>& variables,
-                 const std::string& folder);
+                 const std::string& folder, const std::string& input = "",
+                 const std::string& redirections = "");
 
 }  // namespace castor::testing
