@@ -102,7 +102,7 @@ Runner AddTopCommand(CLI::App* command) {
             "Between readings: 1s, 500ms, 2m, or seconds", Seconds(0.1, 3600.0))
       ->capture_default_str();
   AddOption(command, "Output", "--sort", &flags->sort, "NAME", "By name, requests, p99 or errors",
-            CLI::CheckedTransformer(kSorts).description(""));
+            OneOf(kSorts));
   command
       ->add_flag("--once", flags->once,
                  "Print one interval's frame as text and exit (default without a terminal)")

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -37,6 +38,23 @@ CLI::Validator Name();
 
 // The name of a file, in whatever bytes.
 CLI::Validator FileName();
+
+// One of these names; for Option::transform of what they stand for.
+template <typename Value>
+CLI::Validator OneOf(const std::map<std::string, Value>& values) {
+  return CLI::Validator(
+      [values](std::string& input) -> std::string {
+        const auto found = values.find(input);
+        if (found != values.end()) {
+          input = std::to_string(static_cast<int>(found->second));
+          return "";
+        }
+        std::string names;
+        for (const auto& [name, value] : values) names += (names.empty() ? "" : ", ") + name;
+        return "'" + input + "' is none of " + names;
+      },
+      "");
+}
 
 // Declares an option: the name of its type and the group are those of the help; `check` may also
 // transform.

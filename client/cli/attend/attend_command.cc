@@ -28,7 +28,7 @@ struct AttendFlags {
   ProblemFlags problem;
   std::string kernel;
   std::optional<double> scale;  // default: the server's
-  std::string priority = "normal";
+  v1::Priority priority = v1::PRIORITY_DEFAULT;
   int32_t fidelity_rows = 0;
   bool check_finite = false;
   bool log_sum_exp = false;
@@ -44,8 +44,7 @@ v1::AttendRequest MakeRequest(const AttendFlags& flags) {
   v1::AttendRequest request = MakeProblem(flags.problem, flags.shared_memory);
   request.set_request_id(flags.request_id);
   if (flags.scale) request.set_softmax_scale(*flags.scale);
-  if (flags.priority == "low") request.set_priority(v1::LOW);
-  if (flags.priority == "high") request.set_priority(v1::HIGH);
+  request.set_priority(flags.priority);
   request.set_fidelity_rows(flags.fidelity_rows);
   request.set_check_finite(flags.check_finite);
   request.set_return_log_sum_exp(flags.log_sum_exp);
@@ -264,8 +263,8 @@ Runner AddAttendCommand(CLI::App* command) {
             "Softmax scale (default: 1 / sqrt(head_dim))", Number(-kGreatest, kGreatest))
       ->default_str("");
   AddOption(command, group, "--priority", &flags->priority, "NAME", "low, normal or high",
-            CLI::IsMember({"low", "normal", "high"}).description(""))
-      ->capture_default_str();
+            OneOf<v1::Priority>({{"low", v1::LOW}, {"normal", v1::NORMAL}, {"high", v1::HIGH}}))
+      ->default_str("normal");
   AddOption(command, group, "--fidelity-rows", &flags->fidelity_rows, "N",
             "Have the server measure an approximation's error on N rows per sequence, 0 to 1024",
             Number(0, 1024));

@@ -137,12 +137,11 @@ void AddProblemFlags(CLI::App* command, ProblemFlags* flags) {
          "For kernel cast: number of random surrogate tokens, without --surrogates and --layer",
          "16");
   drawn.push_back(AddOption(command, random, "--dtype", &flags->dtype, "NAME",
-                            "float32, float16 or bfloat16",
-                            CLI::CheckedTransformer(kTypes).description(""))
+                            "float32, float16 or bfloat16", OneOf(kTypes))
                       ->default_str("float32"));
   drawn.push_back(AddOption(command, random, "--inputs", &flags->structured, "NAME",
                             "gaussian, or structured (around a few centres, like trained keys)",
-                            CLI::CheckedTransformer(kInputs).description(""))
+                            OneOf(kInputs))
                       ->default_str("gaussian"));
   drawn.push_back(AddOption(command, random, "--seed", &flags->seed, "N",
                             "Seed of the random tensors", Number(uint64_t{0}, UINT64_MAX))

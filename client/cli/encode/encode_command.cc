@@ -24,16 +24,16 @@ struct EncodeFlags {
   InputFlags input;
   std::string kernel;
   std::string model;
-  std::string pooling;
+  v1::Pooling pooling = v1::POOLING_DEFAULT;
   bool normalize = false;
   bool no_normalize = false;
-  std::string output_kind;  // empty: the model's own
+  v1::EncodeOutput output_kind = v1::ENCODE_OUTPUT_DEFAULT;
   std::optional<std::string> prompt;
   std::optional<std::string> prompt_text;
   bool no_prompt = false;
   int32_t dimensions = 0;
   bool no_truncate = false;
-  std::string truncation_side;
+  v1::TruncationSide truncation_side = v1::TRUNCATION_SIDE_DEFAULT;
   int32_t max_tokens = 0;
 };
 
@@ -55,14 +55,13 @@ const std::map<std::string, v1::EncodeOutput> kOutputs = {
 
 void ApplyOptions(const EncodeFlags& flags, v1::EncodeRequest* request) {
   request->set_model(flags.model);
-  if (!flags.output_kind.empty()) request->set_output(kOutputs.at(flags.output_kind));
-  if (!flags.pooling.empty()) request->set_pooling(kPoolings.at(flags.pooling));
+  request->set_output(flags.output_kind);
+  request->set_pooling(flags.pooling);
   if (flags.normalize) request->set_normalize(true);
   if (flags.no_normalize) request->set_normalize(false);
   request->set_dimensions(flags.dimensions);
   if (flags.no_truncate) request->set_truncate(false);
-  if (!flags.truncation_side.empty())
-    request->set_truncation_side(kSides.at(flags.truncation_side));
+  request->set_truncation_side(flags.truncation_side);
   request->set_max_tokens(flags.max_tokens);
   if (flags.prompt.has_value()) request->set_prompt_name(*flags.prompt);
   if (flags.prompt_text.has_value()) request->set_prompt(*flags.prompt_text);
@@ -131,7 +130,7 @@ Runner AddEncodeCommand(CLI::App* command) {
   AddOption(command, group, "--pooling", &flags->pooling, "NAME",
             "mean, cls, last, max, weighted-mean or mean-sqrt-length (default: the "
             "model's own)",
-            CLI::IsMember(kPoolings).description(""));
+            OneOf(kPoolings));
   auto* normalize =
       command->add_flag("--normalize", flags->normalize, "Normalize rows to unit length")
           ->group(group);
@@ -141,7 +140,7 @@ Runner AddEncodeCommand(CLI::App* command) {
   AddOption(command, group, "--output-kind", &flags->output_kind, "NAME",
             "pooled, token-embeddings, logits, scores or sparse (default: the "
             "model's own). If scores tie at 1, rank by logits",
-            CLI::IsMember(kOutputs).description(""));
+            OneOf(kOutputs));
   CLI::Option* prompt =
       AddOption(command, group, "--prompt", &flags->prompt, "NAME",
                 "Put the model's prompt of this name before every text ('castor models "
@@ -158,10 +157,9 @@ Runner AddEncodeCommand(CLI::App* command) {
             "Keep only the first N dimensions of each row", Number(1, INT32_MAX));
   AddOption(command, group, "--max-tokens", &flags->max_tokens, "N",
             "Maximum tokens per text (default: the model's maximum)", Number(1, INT32_MAX));
-  CLI::Option* side =
-      AddOption(command, group, "--truncation-side", &flags->truncation_side, "SIDE",
-                "left or right: the side where long texts are cut (default: the model's own)",
-                CLI::IsMember(kSides).description(""));
+  CLI::Option* side = AddOption(
+      command, group, "--truncation-side", &flags->truncation_side, "SIDE",
+      "left or right: the side where long texts are cut (default: the model's own)", OneOf(kSides));
   command->add_flag("--no-truncate", flags->no_truncate, "Refuse texts that are too long")
       ->excludes(side)
       ->group(group);

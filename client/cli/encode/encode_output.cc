@@ -164,7 +164,7 @@ CLI::Option* AddSpanFlags(CLI::App* command, SpanFlags* flags) {
           ->group(group);
   AddOption(command, group, "--span-unit", &flags->unit, "UNIT",
             "characters, bytes or tokens (default: characters of texts, tokens of the rest)",
-            CLI::IsMember(kUnits).description(""))
+            OneOf(kUnits))
       ->needs(spans);
   return spans;
 }
@@ -173,7 +173,7 @@ void AddSpans(const SpanFlags& flags, const std::vector<std::string>& sequences,
               v1::EncodeRequest* request, std::vector<std::string>* labels) {
   if (flags.ranges.empty()) return;
   v1::Spans* const spans = request->mutable_spans();
-  if (!flags.unit.empty()) spans->set_unit(kUnits.at(flags.unit));
+  spans->set_unit(flags.unit);
   for (size_t s = 0; s < sequences.size(); ++s) {
     for (const std::string& text : flags.ranges) {
       v1::Spans::Range* const range = spans->add_ranges();

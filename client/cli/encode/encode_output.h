@@ -64,7 +64,7 @@ class Progress {
 // The spans of `castor encode`: ranges of its inputs, given as flags or as the lines of a document.
 struct SpanFlags {
   std::vector<std::string> ranges;  // "0:120", of every input
-  std::string unit;                 // empty: the contract's default
+  v1::Spans::Unit unit = v1::Spans::UNIT_DEFAULT;
 };
 
 // Returns the option that gives ranges.

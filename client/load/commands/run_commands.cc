@@ -161,18 +161,7 @@ int RunSearch(const TrafficFlags& flags, const OutputFlags& output, const Search
   }
   const int written = cli::WriteText(text);
   if (written != cli::kOk) return written;
-  switch (found.end) {
-    case SearchEnd::kFound:
-    case SearchEnd::kMetAtGreatest:
-      return kMet;
-    case SearchEnd::kClientLimit:
-    case SearchEnd::kInvalid:
-      return kInvalid;
-    case SearchEnd::kStopped:
-      return kInterrupted;
-    default:
-      return kMissed;
-  }
+  return found.exit_code;
 }
 
 // ---- sweep

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "client/cli/report.h"
+#include "client/load/commands/command.h"
 
 namespace castor::load {
 namespace {
@@ -12,9 +13,13 @@ namespace {
 using std::chrono::nanoseconds;
 
 constexpr int kMaxConfirmations = 8;  // each lower than the one before
+constexpr char kClientWasTheLimit[] =
+    ": the client was the limit, and the server may be capable of more. Use more --threads, or "
+    "another machine to send from";
 
 struct EndOfSearch {
-  SearchEnd end;
+  int exit_code;
+  std::string text;
 };
 
 std::string PerSecond(double rate) { return cli::FormatReal(rate, "%.4g/s"); }
@@ -30,13 +35,13 @@ class Search {
       FindRange();
       Bisect();
       Confirm();
-      found_.end = upper_is_client_     ? SearchEnd::kClientLimit
-                   : found_.missed == 0 ? SearchEnd::kMetAtGreatest
-                                        : SearchEnd::kFound;
+      if (upper_is_client_) End(kInvalid, kClientWasTheLimit);
+      End(kMet,
+          found_.missed > 0 ? "" : ": raise --greatest-rate, " + PerSecond(options_.greatest_rate));
     } catch (const EndOfSearch& end) {
-      found_.end = end.end;
+      found_.exit_code = end.exit_code;
+      found_.text = end.text;
     }
-    found_.text = Sentence();
     return std::move(found_);
   }
 
@@ -50,7 +55,8 @@ class Search {
     }
     while (found_.met == 0) {
       if (rate <= options_.least_rate) {
-        throw EndOfSearch{upper_is_client_ ? SearchEnd::kClientLimit : SearchEnd::kNeverMet};
+        if (upper_is_client_) End(kInvalid, kClientWasTheLimit);
+        End(kMissed, ", down to " + PerSecond(options_.least_rate));
       }
       rate = std::max(rate / 2, options_.least_rate);
       (void)Meets(rate);
@@ -78,13 +84,24 @@ class Search {
       rate /= 1 + step;
       step *= 2;
     }
-    throw EndOfSearch{SearchEnd::kNotConfirmed};
+    throw EndOfSearch{
+        kMissed, "no longer run met the objectives, down to " +
+                     PerSecond(found_.probes.back().rate) +
+                     ": the server is not the same from one run to the next, or the probes are "
+                     "too short"};
   }
 
   // Whether the rate meets; moves the interval's end.
   bool Meets(double rate, bool confirms = false) {
     const ProbeResult result = Look(rate, confirms);
-    if (result == ProbeResult::kInvalid) throw EndOfSearch{SearchEnd::kInvalid};
+    if (result == ProbeResult::kInvalid) {
+      std::string failures;
+      for (const Finding& finding : found_.probes.back().failed) {
+        failures += (failures.empty() ? "" : "; ") + finding.rule + ": " + finding.text;
+      }
+      throw EndOfSearch{kInvalid, "the runs are INVALID at " + PerSecond(rate) + " (" + failures +
+                                      "); before that, " + Interval()};
+    }
     if (result == ProbeResult::kMet) {
       found_.met = rate;
       return true;
@@ -112,11 +129,13 @@ class Search {
   }
 
   ProbeResult RunOnce(double rate, nanoseconds duration, bool confirms, bool* unsure) {
-    if (stop_.load()) throw EndOfSearch{SearchEnd::kStopped};
-    if (time_ + duration > options_.max_time) throw EndOfSearch{SearchEnd::kOutOfTime};
+    if (stop_.load()) End(kInterrupted, ": stopped");
+    if (time_ + duration > options_.max_time) {
+      End(kMissed, ", which no longer run has confirmed: --max-time is over");
+    }
     time_ += duration;
     RunData run = run_at_(rate, duration);
-    if (stop_.load()) throw EndOfSearch{SearchEnd::kStopped};  // a broken run says nothing
+    if (stop_.load()) End(kInterrupted, ": stopped");  // a broken run says nothing
     const Verdict verdict = judge_(run);
 
     Probe probe{.rate = rate, .duration = duration, .confirms = confirms};
@@ -148,46 +167,15 @@ class Search {
     return found_.probes.back().result;
   }
 
-  std::string LastFailures() const {
-    std::string text;
-    for (const Finding& finding : found_.probes.back().failed) {
-      text += (text.empty() ? "" : "; ") + finding.rule + ": " + finding.text;
-    }
-    return text;
+  std::string Interval() const {
+    if (found_.met == 0) return "no rate met the objectives";
+    return "the objectives were met at " + PerSecond(found_.met) +
+           (found_.missed == 0 ? " and missed at no rate that was tried"
+            : upper_is_client_ ? ", and the client did not keep up with " + PerSecond(found_.missed)
+                               : " and missed at " + PerSecond(found_.missed));
   }
-
-  std::string Sentence() const {
-    const std::string interval =
-        found_.met == 0
-            ? "no rate met the objectives"
-            : "the objectives were met at " + PerSecond(found_.met) +
-                  (found_.missed == 0 ? " and missed at no rate that was tried"
-                   : upper_is_client_
-                       ? ", and the client did not keep up with " + PerSecond(found_.missed)
-                       : " and missed at " + PerSecond(found_.missed));
-    switch (found_.end) {
-      case SearchEnd::kFound:
-        return interval;
-      case SearchEnd::kMetAtGreatest:
-        return interval + ": raise --greatest-rate, " + PerSecond(options_.greatest_rate);
-      case SearchEnd::kNeverMet:
-        return "no rate met the objectives, down to " + PerSecond(options_.least_rate);
-      case SearchEnd::kClientLimit:
-        return interval +
-               ": the client was the limit, and the server may be capable of more. Use more "
-               "--threads, or another machine to send from";
-      case SearchEnd::kInvalid:
-        return "the runs are INVALID at " + PerSecond(found_.probes.back().rate) + " (" +
-               LastFailures() + "); before that, " + interval;
-      case SearchEnd::kNotConfirmed:
-        return "no longer run met the objectives, down to " + PerSecond(found_.probes.back().rate) +
-               ": the server is not the same from one run to the next, or the probes are too short";
-      case SearchEnd::kOutOfTime:
-        return interval + ", which no longer run has confirmed: --max-time is over";
-      case SearchEnd::kStopped:
-        return interval + ": stopped";
-    }
-    return interval;
+  [[noreturn]] void End(int exit_code, const std::string& more) const {
+    throw EndOfSearch{exit_code, Interval() + more};
   }
 
   const RunAt& run_at_;

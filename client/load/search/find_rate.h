@@ -50,23 +50,12 @@ struct Probe {
   std::vector<Finding> failed{};   // why it is not kMet
 };
 
-enum class SearchEnd {
-  kFound,
-  kMetAtGreatest,  // met at greatest_rate: the answer is at least that
-  kNeverMet,       // not even at least_rate
-  kClientLimit,    // no faster than the client could send: the server may be capable of more
-  kInvalid,        // runs that cannot be believed at any rate, see `text`
-  kNotConfirmed,   // the longer runs missed again and again
-  kOutOfTime,
-  kStopped,
-};
-
 struct FoundRate {
-  SearchEnd end = SearchEnd::kStopped;
+  int exit_code = 0;  // of the program: see README.md
+  std::string text;   // the finding as a sentence
   double met = 0;     // the highest rate that met all objectives; 0: none did
   double missed = 0;  // the lowest above it that did not; 0: none was tried
   std::vector<Probe> probes;
-  std::string text;            // the finding as a sentence
   std::optional<RunData> run;  // the confirmation
 };
 

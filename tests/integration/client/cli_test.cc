@@ -253,9 +253,6 @@ TEST_F(CliTest, RefusalsNameTheFieldAndUsageErrorsTheFlag) {
   EXPECT_THAT(ErrorOf(2, {"attend", "--output", "npy"}), HasSubstr("--file"));
   EXPECT_THAT(ErrorOf(2, {"attend", "--output", "xml"}), HasSubstr("xml"));
   EXPECT_THAT(ErrorOf(2, {"attend", "--kernel", "clustered,causal=true"}), HasSubstr("causal"));
-  EXPECT_THAT(ErrorOf(2, {"attend", "--query", "/no/q.npy", "--key", "k", "--value", "v"}),
-              HasSubstr("/no/q.npy"));
-  EXPECT_THAT(ErrorOf(2, {"frobnicate"}), HasSubstr("castor"));
   EXPECT_THAT(ErrorOf(2, {"encode", "--ids", "1 two"}), HasSubstr("1 two"));
   EXPECT_THAT(ErrorOf(2, {"encode"}, ""), HasSubstr("standard input"));
 }
@@ -264,19 +261,6 @@ TEST_F(CliTest, AMissedDeadlineNamesBothWhoSetIt) {
   EXPECT_THAT(
       ErrorOf(1, {"attend", "--lengths", "4000", "--no-check", "--timeout", "0.001"}),
       AllOf(HasSubstr("DEADLINE_EXCEEDED"), HasSubstr("--timeout"), HasSubstr("--max-deadline")));
-}
-
-TEST_F(CliTest, NoServerIsOneLineWithAHint) {
-  const Outcome outcome = Run({"health", "--timeout", "2"}, "", "127.0.0.1:1");
-  EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_THAT(outcome.err, AllOf(HasSubstr("UNAVAILABLE"), HasSubstr("Connection refused"),
-                                 HasSubstr("is castor-server running")));
-}
-
-TEST_F(CliTest, HelpOfEverySubcommandHasExamples) {
-  for (const char* command : {"attend", "encode", "models", "info", "health"}) {
-    EXPECT_THAT(OutputOf({command, "--help"}), HasSubstr("Example")) << command;
-  }
 }
 
 class CliEncodeTest : public CliTest {

@@ -126,12 +126,6 @@ TEST_F(LoadCliTest, SharesAreAddedUpByReport) {
   EXPECT_THAT(ErrorOf(kUsage, {"report", first, first}), HasSubstr("0/2 is there twice"));
 }
 
-TEST_F(LoadCliTest, AClosedLoopIsALoadLikeOthers) {
-  const Json closed = Measured({"--callers", "3"});
-  EXPECT_TRUE(Passed(closed, "counts-agree"));
-  EXPECT_GT(OfAll(closed, "ok"), 3);
-}
-
 TEST_F(LoadCliTest, RunsAreComparedAndGated) {
   (void)Measured({"--rate", "100", "--html", InFolder("run.html")});
   EXPECT_THAT(ReadFile(InFolder("run.html")), HasSubstr("</html>"));

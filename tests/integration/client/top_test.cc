@@ -91,15 +91,6 @@ TEST_F(TopTest, ShowsWhatHappensInAnInterval) {
   EXPECT_THAT(ended.out, ::testing::ContainsRegex("errors   RESOURCE_EXHAUSTED [1-9][0-9.,]*/s"));
 }
 
-TEST_F(TopTest, SeveralServersAreALineEach) {
-  StartServer(TestOptionsWithMetrics());
-  CallOnce();
-  const Ended ended = Top({"--once", "--metrics", MetricsAddress(), "--metrics", kNobody});
-  EXPECT_EQ(ended.exit_code, 0) << ended.err;
-  EXPECT_THAT(ended.out, AllOf(StartsWith("castor top   1 of 2 ready"),
-                               HasSubstr("\n" + std::string(kNobody) + " unreachable: ")));
-}
-
 TEST_F(TopTest, NobodyThereIsAnError) {
   EXPECT_THAT(ErrorOf({"--once", "--metrics", kNobody}),
               AllOf(HasSubstr(kNobody), HasSubstr("is castor-server running there?")));
@@ -142,12 +133,6 @@ TEST_F(TopTest, ReadsOverTlsWithAToken) {
   EXPECT_THAT(ErrorOf({"--once", "--metrics", MetricsAddress(), "--ca", other}),
               HasSubstr("see --ca"));
   EXPECT_THAT(ErrorOf({"--once", "--metrics", MetricsAddress()}), HasSubstr("Try --tls"));
-}
-
-TEST_F(TopTest, TlsWhereThereIsNoneIsExplained) {
-  StartServer(TestOptionsWithMetrics());
-  EXPECT_THAT(ErrorOf({"--once", "--tls", "--metrics", MetricsAddress()}),
-              HasSubstr("leave out --tls"));
 }
 
 TEST_F(TopTest, OnATerminalFramesFollowUntilASignalEndsIt) {

@@ -5,9 +5,6 @@
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <random>
-
-#include "tests/support/seeded.h"
 
 namespace castor::client {
 namespace {
@@ -20,43 +17,6 @@ TEST(Half, AllBitPatternsSurviveTheRoundTrip) {
     } else {
       ASSERT_EQ(FloatToHalf(value), bits);
     }
-  }
-}
-
-// The twin: finds the nearest half by binary search; ties go to the even one.
-uint16_t NearestHalf(float value) {
-  const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
-  const double magnitude = std::fabs(static_cast<double>(value));
-  if (magnitude >= 65520) return sign | 0x7c00;
-  uint16_t low = 0;
-  uint16_t high = 0x7bff;
-  while (low < high) {  // the greatest half that is <= magnitude
-    const auto middle = static_cast<uint16_t>((low + high + 1) / 2);
-    if (static_cast<double>(HalfToFloat(middle)) <= magnitude) {
-      low = middle;
-    } else {
-      high = static_cast<uint16_t>(middle - 1);
-    }
-  }
-  if (low == 0x7bff) return sign | low;
-  const double below = magnitude - HalfToFloat(low);
-  const double above = HalfToFloat(static_cast<uint16_t>(low + 1)) - magnitude;
-  if (above < below || (above == below && (low & 1) != 0)) ++low;
-  return sign | low;
-}
-
-TEST(Half, RoundsToNearestEvenAsTheSearchDoes) {
-  const auto seed = TestSeed();
-  SCOPED_TRACE(seed);
-  std::mt19937 random(seed);
-  for (int i = 0; i < 200'000; ++i) {
-    // Exponents around the range of halves; clearing low bits makes halfway cases.
-    const auto exponent = static_cast<uint32_t>(127 - 28 + random() % 48);
-    const auto mantissa =
-        static_cast<uint32_t>(random() & 0x7fffff) & ~((1u << (random() % 24)) - 1);
-    const auto sign = static_cast<uint32_t>(random() & 0x80000000);
-    const float value = std::bit_cast<float>(sign | exponent << 23 | mantissa);
-    ASSERT_EQ(FloatToHalf(value), NearestHalf(value)) << std::hexfloat << value;
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "client/cli/command.h"
+#include "client/load/commands/command.h"
 #include "client/load/search/find_rate.h"
 #include "client/load/search/sweep.h"
 #include "client/load/workload/parse.h"
@@ -45,7 +46,7 @@ FoundRate Find(
 TEST(FindRate, EndsWithinTheToleranceOfTheEdge) {
   for (const double start : {50.0, 700.0, 9000.0}) {
     const FoundRate found = Find(1234, {.start_rate = start});
-    EXPECT_EQ(found.end, SearchEnd::kFound) << found.text;
+    EXPECT_EQ(found.exit_code, kMet) << found.text;
     EXPECT_LE(found.met, 1234);
     EXPECT_GE(found.met, 1234 / 1.03);
     EXPECT_GT(found.missed, 1234);
@@ -64,9 +65,9 @@ TEST(FindRate, AMissHasItsReason) {
 }
 
 TEST(FindRate, SaysWhenNoRateOrEveryRateMeets) {
-  EXPECT_EQ(Find(0, {.start_rate = 100, .least_rate = 50}).end, SearchEnd::kNeverMet);
+  EXPECT_EQ(Find(0, {.start_rate = 100, .least_rate = 50}).exit_code, kMissed);
   const FoundRate all = Find(1e9, {.start_rate = 100, .greatest_rate = 400});
-  EXPECT_EQ(all.end, SearchEnd::kMetAtGreatest);
+  EXPECT_EQ(all.exit_code, kMet);
   EXPECT_EQ(all.met, 400);
 }
 
@@ -78,20 +79,20 @@ TEST(FindRate, TheClientsLimitIsNotTheServers) {
     }
     return verdict;
   });
-  EXPECT_EQ(found.end, SearchEnd::kClientLimit);
+  EXPECT_EQ(found.exit_code, kInvalid);
   EXPECT_THAT(found.text, HasSubstr("the client was the limit"));
   EXPECT_NEAR(found.met, 900, 20);
 }
 
 TEST(FindRate, EndsWhenItsTimeIsOver) {
   const FoundRate found = Find(1234, {.start_rate = 100, .max_time = seconds(100)});
-  EXPECT_EQ(found.end, SearchEnd::kOutOfTime);
+  EXPECT_EQ(found.exit_code, kMissed);
   EXPECT_GT(found.met, 0);
 }
 
 TEST(FindRate, WhereTooFewRequestsTellItLooksForLonger) {
   const FoundRate found = Find(1e9, {.start_rate = 10, .greatest_rate = 10});
-  EXPECT_EQ(found.end, SearchEnd::kMetAtGreatest) << "15 s of 10/s are no p99, 60 s are";
+  EXPECT_EQ(found.exit_code, kMet) << "15 s of 10/s are no p99, 60 s are";
   EXPECT_EQ(found.probes.front().duration, seconds(15));
   EXPECT_EQ(found.probes.at(1).duration, seconds(30));
 }

@@ -231,15 +231,5 @@ TEST(FleetTest, ANameIsLookedUp) {
   EXPECT_THAT(nobody->Problem(), HasSubstr("castor.invalid: Could not resolve"));
 }
 
-TEST(FleetTest, OptionsThatCannotBeUsedAreErrors) {
-  client::ClientOptions tls, token;
-  tls.tls = client::TlsOptions{.ca_file = "/none"};
-  token.token_file = "/none";
-  EXPECT_FALSE(Fleet::Create({"a/b"}, {}).ok());
-  EXPECT_FALSE(Fleet::Create({"a"}, tls).ok());
-  EXPECT_FALSE(Fleet::Create({"a"}, token).ok());
-  EXPECT_TRUE(Fleet::Create({"http://a"}, tls).ok()) << "nobody needs the file";
-}
-
 }  // namespace
 }  // namespace castor::top
