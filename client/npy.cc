@@ -172,16 +172,6 @@ std::string RowsHeader(int64_t rows, int64_t width) {
 
 }  // namespace
 
-absl::StatusOr<v1::Tensor> ParseNpy(std::string_view bytes) {
-  const auto header = ParseHeader(bytes);
-  if (!header.ok()) return header.status();
-  const std::string_view data = bytes.substr(header->begin);
-  if (absl::Status s = CheckSize(data.size(), *header); !s.ok()) return s;
-  return MakeTensor(*header, std::string(data));
-}
-
-std::string FormatNpy(const v1::Tensor& tensor) { return FormatHeader(tensor) + tensor.raw(); }
-
 absl::StatusOr<v1::Tensor> ReadNpy(const std::string& path) {
   auto file = InputFile::Open(path);
   if (!file.ok()) return file.status();

@@ -18,15 +18,10 @@
 
 namespace castor::client {
 
-// The file's bytes. INVALID_ARGUMENT says what is wrong: not .npy, big-endian, Fortran order, a
-// type that tensors do not have, a size that does not match the shape.
-absl::StatusOr<v1::Tensor> ParseNpy(std::string_view bytes);
-
-// The bytes of a file; requires a tensor of a known type whose bytes fit its shape.
-std::string FormatNpy(const v1::Tensor& tensor);
-
-// The same on files; errors name the path.
+// INVALID_ARGUMENT says what is wrong with the file: not .npy, big-endian, Fortran order, a type
+// that tensors do not have, a size that does not match the shape. Errors name the path.
 absl::StatusOr<v1::Tensor> ReadNpy(const std::string& path);
+// Requires a tensor of a known type whose bytes fit its shape.
 absl::Status WriteNpy(const std::string& path, const v1::Tensor& tensor);
 
 // A file of float32 rows of one width that is written row by row. It is whole once closed. For one
