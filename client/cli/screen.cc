@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 
 namespace castor::cli {
@@ -62,6 +63,19 @@ ScreenLine& ScreenLine::Column(const std::string& text, size_t width, bool right
   Add(fitted, ink);
   if (!right) Add(pad);
   return *this;
+}
+
+StatusLine::StatusLine() : on_(IsScreen(STDERR_FILENO)) {}
+
+void StatusLine::Show(const std::string& line) {
+  if (!on_) return;
+  std::fprintf(stderr, "\r%s\x1b[K", line.c_str());
+  std::fflush(stderr);
+  visible_ = true;
+}
+
+void StatusLine::Clear() {
+  if (std::exchange(visible_, false)) std::fputs("\r\x1b[K", stderr);
 }
 
 }  // namespace castor::cli

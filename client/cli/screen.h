@@ -47,4 +47,21 @@ class ScreenLine {
   std::string text_;
 };
 
+// A line on standard error that is written over, if that is a terminal.
+class StatusLine {
+ public:
+  StatusLine();
+  ~StatusLine() { Clear(); }
+  StatusLine(const StatusLine&) = delete;
+  StatusLine& operator=(const StatusLine&) = delete;
+
+  bool on() const { return on_; }
+  void Show(const std::string& line);  // which is clean
+  void Clear();
+
+ private:
+  const bool on_;
+  bool visible_ = false;
+};
+
 }  // namespace castor::cli

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
-#include <cstdio>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -91,16 +90,12 @@ int AnswerOutput::End(const EncodeAnswer& answer, double round_trip_us) {
   return WriteText(answer.Table(round_trip_us), flags_);
 }
 
-Progress::Progress(std::optional<int64_t> bytes)
-    : on_(IsScreen(STDERR_FILENO)), all_bytes_(bytes) {}
-
 void Progress::Advance(size_t inputs, size_t bytes) {
   inputs_ += inputs;
   bytes_ += bytes;
   const Time now = std::chrono::steady_clock::now();
-  if (!on_ || now < shown_ + kRefresh) return;
+  if (!line_.on() || now < shown_ + kRefresh) return;
   shown_ = now;
-  visible_ = true;
   ScreenLine line(ScreenOf(STDERR_FILENO));
   if (all_bytes_.has_value() && *all_bytes_ > 0) {
     const double share =
@@ -112,12 +107,7 @@ void Progress::Advance(size_t inputs, size_t bytes) {
   const double seconds = std::chrono::duration<double>(now - begun_).count();
   line.Add(std::to_string(inputs_) + " texts, " +
            FormatReal(static_cast<double>(inputs_) / seconds, "%.0f") + " per second");
-  std::fprintf(stderr, "\r%s\x1b[K", line.Take().c_str());
-  std::fflush(stderr);
-}
-
-void Progress::Clear() {
-  if (std::exchange(visible_, false)) std::fputs("\r\x1b[K", stderr);
+  line_.Show(line.Take());
 }
 
 namespace {

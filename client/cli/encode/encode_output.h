@@ -13,6 +13,7 @@
 #include "castor/v1/encoder.pb.h"
 #include "client/cli/command.h"
 #include "client/cli/encode/encode_answer.h"
+#include "client/cli/screen.h"
 #include "client/file.h"
 #include "client/npy.h"
 
@@ -37,26 +38,22 @@ class AnswerOutput {
   std::optional<client::OutputFile> json_;
 };
 
-// A line on standard error, if that is a terminal, that is written over.
+// How far it is, on a line of the terminal.
 class Progress {
  public:
   // `bytes`: the size of all inputs, where it is known.
-  explicit Progress(std::optional<int64_t> bytes);
-  ~Progress() { Clear(); }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
+  explicit Progress(std::optional<int64_t> bytes) : all_bytes_(bytes) {}
 
   void Advance(size_t inputs, size_t bytes);
-  void Clear();
+  void Clear() { line_.Clear(); }
 
  private:
   using Time = std::chrono::steady_clock::time_point;
 
-  const bool on_;
+  StatusLine line_;
   const std::optional<int64_t> all_bytes_;
   const Time begun_ = std::chrono::steady_clock::now();
   Time shown_;
-  bool visible_ = false;
   size_t inputs_ = 0;
   size_t bytes_ = 0;
 };

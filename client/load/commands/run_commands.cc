@@ -1,6 +1,4 @@
 // The subcommands that send: run, find-rate and sweep.
-#include <unistd.h>
-
 #include <cmath>
 #include <csignal>
 #include <cstdio>
@@ -11,6 +9,7 @@
 
 #include "client/cli/command.h"
 #include "client/cli/report.h"
+#include "client/cli/screen.h"
 #include "client/cli/values.h"
 #include "client/file.h"
 #include "client/load/commands/command.h"
@@ -32,33 +31,32 @@ void Say(const std::string& line) { std::fprintf(stderr, "%s\n", cli::CleanText(
 // line now and then.
 class LiveLine {
  public:
-  explicit LiveLine(bool quiet) : quiet_(quiet), terminal_(isatty(STDERR_FILENO) == 1) {}
-  ~LiveLine() { End(); }
+  explicit LiveLine(bool quiet) : quiet_(quiet) {}
 
   void Show(const Progress& progress) {
-    if (quiet_ || (!terminal_ && shown_++ % kSecondsBetweenLines != 0)) return;
+    if (quiet_ || (!line_.on() && shown_++ % kSecondsBetweenLines != 0)) return;
     const Second& last = progress.last;
     int64_t others = 0;
     for (size_t i = 1; i < last.outcomes.size(); ++i) others += last.outcomes[i];
-    std::string line = std::string(progress.phase) + " " + cli::ClockText(progress.elapsed_seconds);
-    if (progress.total_seconds > 0) line += " of " + cli::ClockText(progress.total_seconds);
-    line += ": " + cli::CountText(last.outcomes[0]) + " OK/s, " + cli::CountText(others) +
+    std::string text = std::string(progress.phase) + " " + cli::ClockText(progress.elapsed_seconds);
+    if (progress.total_seconds > 0) text += " of " + cli::ClockText(progress.total_seconds);
+    text += ": " + cli::CountText(last.outcomes[0]) + " OK/s, " + cli::CountText(others) +
             " not OK, p50 " + cli::TimeText(static_cast<double>(last.intended.ValueAt(0.5))) +
             ", p99 " + cli::TimeText(static_cast<double>(last.intended.ValueAt(0.99))) + ", " +
             cli::CountText(progress.in_flight) + " in flight, client " +
             PercentText(progress.cpu_share, 1) + " of a core";
-    std::fprintf(stderr, terminal_ ? "\r%s\x1b[K" : "%s\n", line.c_str());
-    std::fflush(stderr);
-    open_ = terminal_;
+    if (line_.on()) {
+      line_.Show(text);
+    } else {
+      Say(text);
+    }
   }
 
-  void End() {
-    if (std::exchange(open_, false)) std::fputs("\r\x1b[K", stderr);
-  }
+  void End() { line_.Clear(); }
 
  private:
-  const bool quiet_, terminal_;
-  bool open_ = false;
+  const bool quiet_;
+  cli::StatusLine line_;
   int64_t shown_ = 0;
 };
 

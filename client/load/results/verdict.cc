@@ -20,16 +20,19 @@ std::string SecondsText(double seconds) { return FormatReal(seconds, "%.4g s"); 
 using cli::TimeText;
 std::string ShareText(double share) { return FormatReal(100 * share, "%.3g %%"); }
 
+// `text` has the figures; `why`, if the rule is broken, what to do about it.
+Finding Rule(const char* rule, bool passed, const std::string& text, const std::string& why,
+             Cause cause = Cause::kOther) {
+  return {.rule = rule, .passed = passed, .text = passed ? text : text + why, .cause = cause};
+}
+
 // ---- of the run: long enough, enough requests, and no different at its end than at its begin
 
 Finding CheckDuration(const RunData& run, const Rules& rules) {
   const double seconds = run.MeasuredSeconds();
-  const std::string text = "requests were sent for " + SecondsText(seconds);
-  if (seconds >= rules.min_seconds) return {.rule = "duration", .text = text};
-  return {.rule = "duration",
-          .passed = false,
-          .text = text + ": run for at least " + SecondsText(rules.min_seconds),
-          .cause = Cause::kTooShort};
+  return Rule("duration", seconds >= rules.min_seconds,
+              "requests were sent for " + SecondsText(seconds),
+              ": run for at least " + SecondsText(rules.min_seconds), Cause::kTooShort);
 }
 
 // nullopt: enough.
@@ -61,10 +64,7 @@ Finding CheckEnoughRequests(const RunData& run, const Rules& rules) {
   // Reports show p99 whether anyone set a goal or not.
   if (!goals) check("the run", run.Total().counted(), 0.99);
   if (!problems.empty()) {
-    return {.rule = "enough-requests",
-            .passed = false,
-            .text = absl::StrJoin(problems, "; "),
-            .cause = Cause::kTooShort};
+    return Rule("enough-requests", false, absl::StrJoin(problems, "; "), "", Cause::kTooShort);
   }
   return {.rule = "enough-requests",
           .text = std::string("there are enough requests for ") +
@@ -133,42 +133,33 @@ Finding CheckStationary(const RunData& run, const Rules& rules) {
 // waits for its turn as the server does.
 Finding CheckClientLag(const RunData& run, const Rules& rules) {
   const Cell total = run.Total();
-  std::vector<std::string> problems, fine;
+  std::vector<std::string> added;
+  bool passed = true;
   for (const double quantile : {0.5, 0.99}) {
     const auto intended = static_cast<double>(total.intended.ValueAt(quantile));
-    const double added =
+    const double late =
         std::max(0.0, intended - static_cast<double>(total.service.ValueAt(quantile)));
     const double most = std::max(rules.max_lag_ns, rules.max_lag_share * intended);
-    const std::string text = TimeText(added) + " to " + QuantileName(quantile);
-    if (added <= most) {
-      fine.push_back(text);
-    } else {
-      problems.push_back(text + ", more than " + TimeText(most));
-    }
+    added.push_back(TimeText(late) + " to " + QuantileName(quantile) +
+                    (late <= most ? "" : ", more than " + TimeText(most)));
+    passed = passed && late <= most;
   }
-  if (problems.empty()) {
-    return {.rule = "client-lag",
-            .text = "sending late added " + fine[0] + " and " + fine[1] + " of latency"};
-  }
-  return {.rule = "client-lag",
-          .passed = false,
-          .text = "sending late added " + absl::StrJoin(problems, "; ") +
-                  ": the client did not keep up; lower --rate, add --threads, or send from "
-                  "another machine",
-          .cause = Cause::kClient};
+  return Rule("client-lag", passed,
+              "sending late added " + absl::StrJoin(added, " and ") + " of latency",
+              ": the client did not keep up; lower --rate, add --threads, or send from another "
+              "machine",
+              Cause::kClient);
 }
 
 Finding CheckClientCpu(const RunData& run, const Rules& rules) {
   double busiest = 0;
   for (const ClientLoad& client : run.clients) busiest = std::max(busiest, client.busiest_thread);
-  const std::string text = "the client's busiest thread took " + ShareText(busiest) + " of a core";
-  if (busiest <= rules.max_thread_share) return {.rule = "client-cpu", .text = text};
-  return {.rule = "client-cpu",
-          .passed = false,
-          .text = text + ", more than " + ShareText(rules.max_thread_share) +
+  return Rule("client-cpu", busiest <= rules.max_thread_share,
+              "the client's busiest thread took " + ShareText(busiest) + " of a core",
+              ", more than " + ShareText(rules.max_thread_share) +
                   ": the client was the limit; lower --rate, add --threads, or send shares from "
                   "several processes (--share)",
-          .cause = Cause::kClient};
+              Cause::kClient);
 }
 
 Finding CheckClientDropped(const RunData& run) {
@@ -176,31 +167,23 @@ Finding CheckClientDropped(const RunData& run) {
   const int64_t dropped = total.of(Outcome::kDropped);
   if (dropped == 0) return {.rule = "client-dropped", .text = "every planned request was sent"};
   const double share = static_cast<double>(dropped) / static_cast<double>(total.planned());
-  return {.rule = "client-dropped",
-          .passed = false,
-          .text = std::to_string(dropped) + " requests (" + ShareText(share) +
+  return Rule("client-dropped", false,
+              std::to_string(dropped) + " requests (" + ShareText(share) +
                   " of those planned) were not sent, since --max-in-flight was reached: latencies "
                   "are those of less load than was planned; lower --rate or raise the cap",
-          .cause = Cause::kOverload};
+              "", Cause::kOverload);
 }
 
 Finding CheckShares(const RunData& run) {
   const int64_t shares = run.clients.front().shares;
   const auto here = static_cast<int64_t>(run.clients.size());
   if (shares == 1) return {.rule = "shares", .text = "one process sent the whole plan"};
-  if (here == shares) {
-    return {.rule = "shares",
-            .text = "all " + std::to_string(shares) + " shares of the plan are here"};
-  }
-  if (here == 1) {
-    return {.rule = "shares",
-            .text = "this is one of " + std::to_string(shares) +
-                    " shares of the plan: add them up by castor-load report FILE FILE..."};
-  }
-  return {.rule = "shares",
-          .passed = false,
-          .text = std::to_string(here) + " of " + std::to_string(shares) +
-                  " shares of the plan are here"};
+  const bool alone = here == 1 && shares > 1;
+  return Rule("shares", alone || here == shares,
+              std::to_string(here) + " of " + std::to_string(shares) +
+                  " shares of the plan are here" +
+                  (alone ? ": add them up by castor-load report FILE FILE..." : ""),
+              "");
 }
 
 // ---- of the answers: none is missing, counted twice, or wrong
@@ -240,11 +223,11 @@ Finding CheckCountsAgree(const RunData& run) {
     if (!difference.empty()) problems.push_back(run.endpoints[i] + ": " + difference);
   }
   if (!problems.empty()) {
-    return {.rule = "counts-agree",
-            .passed = false,
-            .text = "the server's count of calls is not this client's (" +
+    return Rule("counts-agree", false,
+                "the server's count of calls is not this client's (" +
                     absl::StrJoin(problems, "; ") +
-                    "): calls did not reach it, or others call it as well"};
+                    "): calls did not reach it, or others call it as well",
+                "");
   }
   if (checked == 0) {
     return {.rule = "counts-agree",
@@ -273,11 +256,9 @@ Finding CheckVerified(const RunData& run) {
     text += "; relative error to exact answers: p50 " + error(0.5) + ", p99 " + error(0.99) +
             ", max " + error(1);
   }
-  if (verified.different == 0) return {.rule = "verified", .text = text + "; none differs"};
-  return {.rule = "verified",
-          .passed = false,
-          .text = text + "; " + std::to_string(verified.different) +
-                  " differ: answers depend on concurrent requests"};
+  const std::string differ = verified.different == 0 ? "none" : std::to_string(verified.different);
+  return Rule("verified", verified.different == 0, text + "; " + differ + " differ",
+              ": answers depend on concurrent requests");
 }
 
 // ---- objectives
