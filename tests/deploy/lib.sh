@@ -104,9 +104,9 @@ outcomes() {
     k wait --for=jsonpath='{.status.containerStatuses[0].state.terminated.reason}' "pod/$1" --timeout=400s >/dev/null || true
     k logs "$1" >"$logs/$1.txt"
     python3 - "$logs/$1.txt" "$out" <<'END'
-import json, sys
+import json, re, sys
 text = open(sys.argv[1]).read()
-run, _ = json.JSONDecoder().raw_decode(text[text.index('{\n') if '{\n' in text else text.index('{"format"'):])
+run, _ = json.JSONDecoder().raw_decode(text, re.search("^{", text, re.M).start())
 total = run["summary"]["total"]
 json.dump({"planned": total["planned"], **total["outcomes"], "p99_ms": total["intended"]["p99_ms"]}, open(sys.argv[2], "w"))
 END
