@@ -4,8 +4,6 @@
 #include <bit>
 #include <limits>
 
-#include "castor/v1/attention.pb.h"
-#include "castor/v1/tensor.pb.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/unknown_field_set.h"
 
@@ -105,37 +103,6 @@ void FillField(Random& random, const FieldDescriptor* field, Message* message) {
   }
 }
 
-// Mostly a range within one of the regions of twin_convert.h.
-void FillRef(Random& random, v1::SharedMemoryRef* ref) {
-  const bool huge = Chance(random, 30);
-  ref->set_region(Chance(random, 95) ? (huge ? "huge" : "r") : "none");
-  ref->set_offset(Chance(random, 90) ? Draw(random, 0, 2048) : DrawInteger(random));
-  ref->set_size(Chance(random, 90) ? Draw(random, 0, 2048) : DrawInteger(random));
-  if (huge && Chance(random, 50)) {
-    ref->set_offset(std::numeric_limits<int64_t>::max() - Draw(random, 0, 4096));
-  }
-}
-
-// Mostly none; sometimes one that fits the shapes, when they have a rank that the contract allows.
-void FillOutput(Random& random, v1::AttendRequest* request) {
-  request->clear_output();
-  if (Chance(random, 60)) return;
-  FillRef(random, request->mutable_output());
-  if (Chance(random, 20)) return;
-  request->mutable_output()->set_region("huge");
-  request->mutable_output()->set_offset(Draw(random, 0, 100));
-  request->mutable_query()->set_dtype(v1::FLOAT16);
-  request->mutable_query()->clear_shape();
-  request->mutable_value()->clear_shape();
-  int64_t size = 2;
-  for (int64_t rank = Draw(random, 1, 4); rank > 0; --rank) {
-    request->mutable_query()->add_shape(Draw(random, 0, 300));
-    if (rank > 1) size *= *request->query().shape().rbegin();
-  }
-  request->mutable_value()->add_shape(Draw(random, 0, 300));
-  request->mutable_output()->set_size(size * request->value().shape(0));
-}
-
 std::string Serialize(const UnknownFieldSet& fields) {
   std::string bytes;
   fields.SerializeToString(&bytes);
@@ -207,15 +174,6 @@ void Fill(Random& random, Message* message) {
       FillField(random, oneof->field(which), message);
     }
   }
-  if (auto* tensor = dynamic_cast<v1::Tensor*>(message); tensor != nullptr && Chance(random, 95)) {
-    // References drawn field by field name no region and are refused, so replace most.
-    if (Chance(random, 80)) {
-      tensor->set_raw(DrawBytes(random, Draw(random, 0, 80)));
-    } else {
-      FillRef(random, tensor->mutable_shared_memory());
-    }
-  }
-  if (auto* attend = dynamic_cast<v1::AttendRequest*>(message)) FillOutput(random, attend);
 }
 
 std::vector<size_t> DrawSlices(Random& random, size_t size) {

@@ -14,8 +14,7 @@ using Random = std::mt19937_64;
 // Uniform in [low, high].
 int64_t Draw(Random& random, int64_t low, int64_t high);
 
-// Fills random fields of the message and of those inside it, mostly with values that the decoders
-// accept.
+// Fills random fields of the message and of those inside it.
 void Fill(Random& random, google::protobuf::Message* message);
 
 // Sizes of slices for a message of `size` bytes; some are empty.
