@@ -218,110 +218,81 @@ struct Spans {
   using Fields = FieldList<Field<"unit", 1, &Spans::unit>, Field<"ranges", 2, &Spans::ranges>>;
 };
 
-struct EncodeRequest {
+// What requests for texts have in common, under the same numbers.
+struct TextOptions {
   Text request_id;
   Text model;
+  std::optional<bool> truncate;
+  int32_t priority = 0;
+  std::optional<Text> prompt_name;
+  int32_t truncation_side = 0;
+  int32_t max_tokens = 0;
+  int32_t timeout_ms = 0;
+  std::optional<Text> prompt;
+
+  template <typename... Others>
+  using With = FieldList<
+      Field<"request_id", 1, &TextOptions::request_id>, Field<"model", 2, &TextOptions::model>,
+      Field<"truncate", 15, &TextOptions::truncate>, Field<"priority", 16, &TextOptions::priority>,
+      Field<"prompt_name", 19, &TextOptions::prompt_name>,
+      Field<"truncation_side", 20, &TextOptions::truncation_side>,
+      Field<"max_tokens", 21, &TextOptions::max_tokens>,
+      Field<"timeout_ms", 22, &TextOptions::timeout_ms>, Field<"prompt", 26, &TextOptions::prompt>,
+      Others...>;
+};
+
+struct EncodeRequest : TextOptions {
   std::variant<std::monostate, TextBatch, TokenBatch, EmbeddingBatch> input;
   Kernel kernel;
   int32_t output = 0;
   int32_t pooling = 0;
   std::optional<bool> normalize;
   int32_t dimensions = 0;
-  std::optional<bool> truncate;
-  int32_t priority = 0;
   std::optional<bool> check_finite;
   std::optional<Spans> spans;
-  std::optional<Text> prompt_name;
-  int32_t truncation_side = 0;
-  int32_t max_tokens = 0;
-  int32_t timeout_ms = 0;
   Repeated<int32_t> outputs;
   int32_t output_type = 0;
   std::optional<Tensor> ranges;
-  std::optional<Text> prompt;
 
-  using Fields = FieldList<
-      Field<"request_id", 1, &EncodeRequest::request_id>, Field<"model", 2, &EncodeRequest::model>,
-      OneOf<&EncodeRequest::input, Case<"texts", 3>, Case<"tokens", 4>, Case<"embeddings", 5>>,
-      OneOf<&EncodeRequest::kernel, Case<"vanilla", 6>, Case<"clustered", 7>,
-            Case<"improved_clustered", 8>, Case<"cast", 9>, Case<"automatic", 10>>,
-      Field<"output", 11, &EncodeRequest::output>, Field<"pooling", 12, &EncodeRequest::pooling>,
-      Field<"normalize", 13, &EncodeRequest::normalize>,
-      Field<"dimensions", 14, &EncodeRequest::dimensions>,
-      Field<"truncate", 15, &EncodeRequest::truncate>,
-      Field<"priority", 16, &EncodeRequest::priority>,
-      Field<"check_finite", 17, &EncodeRequest::check_finite>,
-      Field<"spans", 18, &EncodeRequest::spans>,
-      Field<"prompt_name", 19, &EncodeRequest::prompt_name>,
-      Field<"truncation_side", 20, &EncodeRequest::truncation_side>,
-      Field<"max_tokens", 21, &EncodeRequest::max_tokens>,
-      Field<"timeout_ms", 22, &EncodeRequest::timeout_ms>,
-      Field<"outputs", 23, &EncodeRequest::outputs>,
-      Field<"output_type", 24, &EncodeRequest::output_type>,
-      Field<"ranges", 25, &EncodeRequest::ranges>, Field<"prompt", 26, &EncodeRequest::prompt>>;
+  using Fields =
+      With<OneOf<&EncodeRequest::input, Case<"texts", 3>, Case<"tokens", 4>, Case<"embeddings", 5>>,
+           OneOf<&EncodeRequest::kernel, Case<"vanilla", 6>, Case<"clustered", 7>,
+                 Case<"improved_clustered", 8>, Case<"cast", 9>, Case<"automatic", 10>>,
+           Field<"output", 11, &EncodeRequest::output>,
+           Field<"pooling", 12, &EncodeRequest::pooling>,
+           Field<"normalize", 13, &EncodeRequest::normalize>,
+           Field<"dimensions", 14, &EncodeRequest::dimensions>,
+           Field<"check_finite", 17, &EncodeRequest::check_finite>,
+           Field<"spans", 18, &EncodeRequest::spans>, Field<"outputs", 23, &EncodeRequest::outputs>,
+           Field<"output_type", 24, &EncodeRequest::output_type>,
+           Field<"ranges", 25, &EncodeRequest::ranges>>;
 };
 
-struct RerankRequest {
-  Text request_id;
-  Text model;
+struct RerankRequest : TextOptions {
   Text query;
   Repeated<Text> documents;
   int32_t top_n = 0;
   Kernel kernel;
   bool return_documents = false;
   bool allow_special_tokens = false;
-  std::optional<bool> truncate;
-  int32_t priority = 0;
-  std::optional<Text> prompt_name;
-  int32_t truncation_side = 0;
-  int32_t max_tokens = 0;
-  int32_t timeout_ms = 0;
-  std::optional<Text> prompt;
 
-  using Fields =
-      FieldList<Field<"request_id", 1, &RerankRequest::request_id>,
-                Field<"model", 2, &RerankRequest::model>, Field<"query", 3, &RerankRequest::query>,
-                Field<"documents", 4, &RerankRequest::documents>,
-                Field<"top_n", 5, &RerankRequest::top_n>,
-                OneOf<&RerankRequest::kernel, Case<"vanilla", 6>, Case<"clustered", 7>,
-                      Case<"improved_clustered", 8>, Case<"cast", 9>, Case<"automatic", 10>>,
-                Field<"return_documents", 11, &RerankRequest::return_documents>,
-                Field<"allow_special_tokens", 12, &RerankRequest::allow_special_tokens>,
-                Field<"truncate", 15, &RerankRequest::truncate>,
-                Field<"priority", 16, &RerankRequest::priority>,
-                Field<"prompt_name", 19, &RerankRequest::prompt_name>,
-                Field<"truncation_side", 20, &RerankRequest::truncation_side>,
-                Field<"max_tokens", 21, &RerankRequest::max_tokens>,
-                Field<"timeout_ms", 22, &RerankRequest::timeout_ms>,
-                Field<"prompt", 26, &RerankRequest::prompt>>;
+  using Fields = With<Field<"query", 3, &RerankRequest::query>,
+                      Field<"documents", 4, &RerankRequest::documents>,
+                      Field<"top_n", 5, &RerankRequest::top_n>,
+                      OneOf<&RerankRequest::kernel, Case<"vanilla", 6>, Case<"clustered", 7>,
+                            Case<"improved_clustered", 8>, Case<"cast", 9>, Case<"automatic", 10>>,
+                      Field<"return_documents", 11, &RerankRequest::return_documents>,
+                      Field<"allow_special_tokens", 12, &RerankRequest::allow_special_tokens>>;
 };
 
-struct TokenizeRequest {
-  Text request_id;
-  Text model;
+struct TokenizeRequest : TextOptions {
   std::optional<TextBatch> texts;
   std::optional<bool> add_special_tokens;
   bool return_tokens = false;
-  std::optional<bool> truncate;
-  int32_t priority = 0;
-  std::optional<Text> prompt_name;
-  int32_t truncation_side = 0;
-  int32_t max_tokens = 0;
-  int32_t timeout_ms = 0;
-  std::optional<Text> prompt;
 
-  using Fields = FieldList<Field<"request_id", 1, &TokenizeRequest::request_id>,
-                           Field<"model", 2, &TokenizeRequest::model>,
-                           Field<"texts", 3, &TokenizeRequest::texts>,
-                           Field<"add_special_tokens", 4, &TokenizeRequest::add_special_tokens>,
-                           Field<"return_tokens", 5, &TokenizeRequest::return_tokens>,
-                           Field<"truncate", 15, &TokenizeRequest::truncate>,
-                           Field<"priority", 16, &TokenizeRequest::priority>,
-                           Field<"prompt_name", 19, &TokenizeRequest::prompt_name>,
-                           Field<"truncation_side", 20, &TokenizeRequest::truncation_side>,
-                           Field<"max_tokens", 21, &TokenizeRequest::max_tokens>,
-                           Field<"timeout_ms", 22, &TokenizeRequest::timeout_ms>,
-                           Field<"prompt", 26, &TokenizeRequest::prompt>>;
+  using Fields = With<Field<"texts", 3, &TokenizeRequest::texts>,
+                      Field<"add_special_tokens", 4, &TokenizeRequest::add_special_tokens>,
+                      Field<"return_tokens", 5, &TokenizeRequest::return_tokens>>;
 };
 
 struct DetokenizeRequest {

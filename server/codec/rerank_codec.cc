@@ -74,7 +74,7 @@ absl::Status ConvertRerankRequest(wire::RerankRequest from, std::span<const Mode
   out->ranking.top_n = from.top_n;
   if (from.return_documents) out->ranking.documents = from.documents;
   wire::EncodeRequest pairs;
-  pairs.model = from.model;
+  static_cast<wire::TextOptions&>(pairs) = from;
   wire::TextBatch& texts = pairs.input.emplace<wire::TextBatch>();
   if (late) {
     texts.texts = std::move(from.documents);
@@ -88,13 +88,6 @@ absl::Status ConvertRerankRequest(wire::RerankRequest from, std::span<const Mode
   }
   texts.allow_special_tokens = from.allow_special_tokens;
   pairs.kernel = std::move(from.kernel);
-  pairs.truncate = from.truncate;
-  pairs.priority = from.priority;
-  pairs.prompt_name = from.prompt_name;
-  pairs.truncation_side = from.truncation_side;
-  pairs.max_tokens = from.max_tokens;
-  pairs.timeout_ms = from.timeout_ms;
-  pairs.prompt = from.prompt;
   return ConvertEncodeRequest(std::move(pairs), out);
 }
 

@@ -37,15 +37,9 @@ absl::Status DecodeTokenizeRequest(const grpc::ByteBuffer& bytes, DecodedEncode*
     return InvalidField("max_tokens", "has no meaning without truncate");
   }
   wire::EncodeRequest request;
-  request.model = from.model;
+  static_cast<wire::TextOptions&>(request) = from;
   request.input = from.texts.value_or(wire::TextBatch());
   request.truncate = from.truncate.value_or(false);
-  request.priority = from.priority;
-  request.prompt_name = from.prompt_name;
-  request.truncation_side = from.truncation_side;
-  request.max_tokens = from.max_tokens;
-  request.timeout_ms = from.timeout_ms;
-  request.prompt = from.prompt;
   out->request.instead = TokenizeOnly{.add_special_tokens = from.add_special_tokens.value_or(true),
                                       .return_tokens = from.return_tokens};
   return ConvertEncodeRequest(std::move(request), out);
