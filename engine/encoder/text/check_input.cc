@@ -106,8 +106,11 @@ absl::Status CheckPromptText(const EncodeRequest& request, int64_t max_text_byte
                              " texts; at most ", kMostBytes, " are allowed together"));
 }
 
-absl::Status CheckText(const TextInput& input, int64_t max_sequences, int64_t max_text_bytes) {
-  absl::Status status = CheckCount("texts.texts", input.texts.size(), max_sequences);
+absl::Status CheckText(const EncodeRequest& request, const TextInput& input, int64_t max_sequences,
+                       int64_t max_text_bytes) {
+  // A query before its documents is none of them.
+  const size_t query = request.query_first && !input.texts.empty() ? 1 : 0;
+  absl::Status status = CheckCount("texts.texts", input.texts.size() - query, max_sequences);
   if (!status.ok()) return status;
   if (!input.pairs.empty() && input.pairs.size() != input.texts.size()) {
     return InvalidField("texts.pairs", absl::StrCat("has ", input.pairs.size(), " entries for ",
@@ -279,7 +282,7 @@ absl::Status CheckInput(const EncodeRequest& request, const ModelInfo& info, int
   }
   absl::Status status;
   if (const auto* texts = std::get_if<TextInput>(&request.input)) {
-    status = CheckText(*texts, max_sequences, max_text_bytes);
+    status = CheckText(request, *texts, max_sequences, max_text_bytes);
   } else if (const auto* tokens = std::get_if<TokenInput>(&request.input)) {
     status = CheckTokens(*tokens, info, max_sequences, detokenizes ? 0 : 1);
     if (status.ok() && detokenizes) status = CheckDetokenized(*tokens, max_text_bytes);
