@@ -19,82 +19,40 @@ using prometheus::Counter;
 using prometheus::Gauge;
 using prometheus::Histogram;
 
-constexpr std::array<std::string_view, kMethods> kMethodNames = {"attend",
-                                                                 "attend_stream",
-                                                                 "encode",
-                                                                 "encode_stream",
-                                                                 "rerank",
-                                                                 "tokenize",
-                                                                 "detokenize",
-                                                                 "list_models",
-                                                                 "get_model",
-                                                                 "load_model",
-                                                                 "unload_model",
-                                                                 "get_server_info",
-                                                                 "register_shared_memory",
-                                                                 "unregister_shared_memory",
-                                                                 "list_shared_memory",
-                                                                 "model_infer",
-                                                                 "oip_small",
-                                                                 "tei",
-                                                                 "tei_small"};
+constexpr std::array<const char*, kMethods> kMethodNames = {
+    "attend",   "attend_stream", "encode",      "encode_stream", "rerank",
+    "tokenize", "detokenize",    "model_infer", "tei",           "other"};
 
-// The codes that a call of ours can end with (proto/README.md), and which calls can: a series is
-// made for no other. Any other code counts as UNKNOWN, which stands first.
-enum Calls : unsigned { kWorking = 1, kSmall = 2, kRegistering = 4, kOip = 8 };
+bool Computes(size_t method) { return static_cast<Method>(method) != Method::kOther; }
+
+bool RunsKernels(size_t method) {
+  return Computes(method) && static_cast<Method>(method) != Method::kTokenize &&
+         static_cast<Method>(method) != Method::kDetokenize;
+}
+
+// The codes that a call of ours can end with (proto/README.md). Any other counts as UNKNOWN, which
+// stands first.
 struct CodeName {
   grpc::StatusCode code;
   const char* name;
-  unsigned calls;
   bool before_kernels = false;  // no kernel runs then
 };
-constexpr unsigned kAll = kWorking | kSmall | kRegistering | kOip;
 constexpr auto kCodes = std::to_array<CodeName>({
-    {grpc::StatusCode::UNKNOWN, "UNKNOWN", kAll},
-    {grpc::StatusCode::OK, "OK", kAll},
-    {grpc::StatusCode::CANCELLED, "CANCELLED", kAll},
-    {grpc::StatusCode::INVALID_ARGUMENT, "INVALID_ARGUMENT", kAll},
-    {grpc::StatusCode::DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", kWorking},
-    {grpc::StatusCode::NOT_FOUND, "NOT_FOUND", kWorking | kSmall | kOip, true},
-    {grpc::StatusCode::ALREADY_EXISTS, "ALREADY_EXISTS", kOip},
-    {grpc::StatusCode::RESOURCE_EXHAUSTED, "RESOURCE_EXHAUSTED", kAll},
-    {grpc::StatusCode::FAILED_PRECONDITION, "FAILED_PRECONDITION", kAll, true},
-    {grpc::StatusCode::UNIMPLEMENTED, "UNIMPLEMENTED", kWorking, true},
-    {grpc::StatusCode::INTERNAL, "INTERNAL", kAll},
-    {grpc::StatusCode::UNAVAILABLE, "UNAVAILABLE", kAll},
-    {grpc::StatusCode::UNAUTHENTICATED, "UNAUTHENTICATED", kAll, true},
-    {grpc::StatusCode::PERMISSION_DENIED, "PERMISSION_DENIED", kWorking | kSmall | kRegistering,
-     true},
+    {grpc::StatusCode::UNKNOWN, "UNKNOWN"},
+    {grpc::StatusCode::OK, "OK"},
+    {grpc::StatusCode::CANCELLED, "CANCELLED"},
+    {grpc::StatusCode::INVALID_ARGUMENT, "INVALID_ARGUMENT"},
+    {grpc::StatusCode::DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED"},
+    {grpc::StatusCode::NOT_FOUND, "NOT_FOUND", true},
+    {grpc::StatusCode::ALREADY_EXISTS, "ALREADY_EXISTS", true},
+    {grpc::StatusCode::RESOURCE_EXHAUSTED, "RESOURCE_EXHAUSTED"},
+    {grpc::StatusCode::FAILED_PRECONDITION, "FAILED_PRECONDITION", true},
+    {grpc::StatusCode::UNIMPLEMENTED, "UNIMPLEMENTED", true},
+    {grpc::StatusCode::INTERNAL, "INTERNAL"},
+    {grpc::StatusCode::UNAVAILABLE, "UNAVAILABLE"},
+    {grpc::StatusCode::UNAUTHENTICATED, "UNAUTHENTICATED", true},
+    {grpc::StatusCode::PERMISSION_DENIED, "PERMISSION_DENIED", true},
 });
-
-Calls CallsOf(size_t method) {
-  switch (static_cast<Method>(method)) {
-    case Method::kAttend:
-    case Method::kAttendStream:
-    case Method::kEncode:
-    case Method::kEncodeStream:
-    case Method::kRerank:
-    case Method::kTokenize:
-    case Method::kDetokenize:
-    case Method::kModelInfer:
-    case Method::kTei:
-    case Method::kTeiSmall:
-      return kWorking;
-    case Method::kRegisterSharedMemory:
-      return kRegistering;
-    case Method::kOipSmall:
-      return kOip;
-    default:
-      return kSmall;
-  }
-}
-
-// Whether kernels run for it.
-bool Runs(size_t method) {
-  return CallsOf(method) == kWorking && method != static_cast<size_t>(Method::kTokenize) &&
-         method != static_cast<size_t>(Method::kDetokenize) &&
-         method != static_cast<size_t>(Method::kTeiSmall);
-}
 
 size_t CodeIndex(grpc::StatusCode code) {
   for (size_t i = 0; i < kCodes.size(); ++i) {
@@ -127,13 +85,11 @@ const Histogram::BucketBoundaries& LatencyBounds() {
 
 }  // namespace
 
-std::string_view NameOf(Method method) { return kMethodNames[static_cast<size_t>(method)]; }
-
 // Every series of the registry, resolved once: looking one up by its labels locks and hashes.
 struct Metrics::Children {
   struct PerMethod {
-    // Null for kernels that the method or the engine does not have, and for codes that the method
-    // does not end with; "none" and UNKNOWN are always there.
+    // Null for kernels that the method or the engine does not have, and for codes with which no
+    // kernel ends; "none" is always there.
     std::array<std::array<Counter*, kCodes.size()>, kKernelLabels> requests{};
     std::array<Histogram*, kKernelLabels> duration{};
     std::array<std::unique_ptr<Exemplars>, kKernelLabels> exemplars{};  // one for each of them
@@ -190,17 +146,16 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
 
   for (size_t m = 0; m < methods.size(); ++m) {
     PerMethod& children = methods[m];
-    const std::string name(kMethodNames[m]);
+    const std::string name = kMethodNames[m];
     auto add_kernel = [&](size_t kernel) {
       if (children.requests[kernel][0] != nullptr) return;
       const std::string label = KernelLabel(kernel);
       for (size_t c = 0; c < kCodes.size(); ++c) {
-        if ((kCodes[c].calls & CallsOf(m)) == 0) continue;
         if (kCodes[c].before_kernels && kernel != 0) continue;
         children.requests[kernel][c] =
             &requests.Add({{"method", name}, {"kernel", label}, {"code", kCodes[c].name}});
       }
-      if (CallsOf(m) == kWorking) {
+      if (Computes(m)) {
         children.duration[kernel] =
             &duration.Add({{"method", name}, {"kernel", label}}, LatencyBounds());
         children.exemplars[kernel] = std::make_unique<Exemplars>(LatencyBounds());
@@ -208,11 +163,11 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
       }
     };
     add_kernel(0);
-    if (Runs(m)) {
+    if (RunsKernels(m)) {
       for (const KernelInfo& kernel : engine.info().kernels) add_kernel(KernelIndex(kernel.name));
     }
     children.inflight = &inflight.Add({{"method", name}});
-    if (CallsOf(m) == kWorking) {
+    if (Computes(m)) {
       children.received_bytes = &received.Add({{"method", name}});
       children.sent_bytes = &sent.Add({{"method", name}});
       children.lost_answers = &lost.Add({{"method", name}});
@@ -293,9 +248,7 @@ void Metrics::Finished(Method method, std::optional<KernelName> kernel, grpc::St
   size_t index = KernelIndex(kernel);
   if (children.requests[index][0] == nullptr) index = 0;
   const size_t row = CodeIndex(code);
-  Counter* requests = children.requests[kCodes[row].before_kernels ? 0 : index][row];
-  if (requests == nullptr) requests = children.requests[index][0];
-  requests->Increment();
+  children.requests[kCodes[row].before_kernels ? 0 : index][row]->Increment();
   // NaN would poison the histogram's sum for ever.
   if (children.duration[index] != nullptr && seconds >= 0) {
     children.duration[index]->Observe(seconds);

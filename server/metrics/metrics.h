@@ -26,7 +26,8 @@
 
 namespace castor::server {
 
-// The methods of castor.v1 and the other protocols, as the label `method` names them.
+// The methods, as the label `method` names them: one each for those that compute, and one for all
+// that only tell or register something.
 enum class Method {
   kAttend,
   kAttendStream,  // each message like a call
@@ -35,22 +36,11 @@ enum class Method {
   kRerank,
   kTokenize,
   kDetokenize,
-  kListModels,
-  kGetModel,
-  kLoadModel,
-  kUnloadModel,
-  kGetServerInfo,
-  kRegisterSharedMemory,
-  kUnregisterSharedMemory,
-  kListSharedMemory,
   kModelInfer,  // of the Open Inference Protocol
-  kOipSmall,    // all its others
-  kTei,         // of tei.v1's Embed, Predict and Rerank; each message of a stream like a call
-  kTeiSmall,    // of its Info and Tokenize
+  kTei,         // of tei.v1, all that compute; each message of a stream like a call
+  kOther,
 };
-inline constexpr int kMethods = 19;
-
-std::string_view NameOf(Method method);  // "attend", "get_server_info"
+inline constexpr int kMethods = 10;
 
 // Why a connection was turned away.
 enum class RefusedConnection {

@@ -80,7 +80,7 @@ absl::Status Status(const ServiceContext& services, const Caller& caller, const 
 
 template <typename Request, typename Response, typename Handler>
 void OipService::AddSmall(const ServiceContext& services, const char* path, Handler handler) {
-  AddMethod(path, TypedMethod<Request, Response>(services, Method::kOipSmall, handler));
+  AddMethod(path, TypedMethod<Request, Response>(services, handler));
 }
 
 void OipService::AddServerMethods(const ServiceContext& services) {

@@ -21,31 +21,6 @@ std::string_view Header(const Metadata& metadata, const char* name) {
   return {begin->second.data(), begin->second.size()};
 }
 
-std::string_view FullNameOf(Method method) {
-  switch (method) {
-    case Method::kAttend:
-      return "castor.v1.AttentionService/Attend";
-    case Method::kAttendStream:
-      return "castor.v1.AttentionService/AttendStream";
-    case Method::kEncodeStream:
-      return "castor.v1.EncoderService/EncodeStream";
-    case Method::kRerank:
-      return "castor.v1.EncoderService/Rerank";
-    case Method::kTokenize:
-      return "castor.v1.EncoderService/Tokenize";
-    case Method::kDetokenize:
-      return "castor.v1.EncoderService/Detokenize";
-    case Method::kModelInfer:
-      return "inference.GRPCInferenceService/ModelInfer";
-    case Method::kTei:
-      return "tei.v1.Embed/Embed";
-    case Method::kTeiSmall:
-      return "tei.v1.Tokenize/Tokenize";
-    default:
-      return "castor.v1.EncoderService/Encode";
-  }
-}
-
 }  // namespace
 
 TimePoint DeadlineOf(gpr_timespec asked, std::chrono::milliseconds max_deadline,
@@ -69,21 +44,23 @@ std::string CallTrace::span_id() const {
   return sampled != nullptr ? ToHex(sampled->own.span) : "";
 }
 
-CallTrace BeginTrace(const Tracer& tracer, const grpc::ServerContextBase& context, Method method,
-                     bool known) {
+CallTrace BeginTrace(const Tracer& tracer, const grpc::ServerContextBase& context,
+                     std::string_view name, bool known) {
   CallTrace trace;
   const Metadata& metadata = context.client_metadata();
   if (known) trace.caller = ParseTraceparent(Header(metadata, "traceparent"));
-  trace.sampled = tracer.Begin(trace.caller, FullNameOf(method));
+  trace.sampled = tracer.Begin(trace.caller, name);
   if (trace.sampled != nullptr && trace.caller.has_value()) {
     trace.sampled->state = UsableTraceState(Header(metadata, "tracestate"));
   }
   return trace;
 }
 
-CallRecord::CallRecord(const ServiceContext& services, Method method, CallTrace trace)
+CallRecord::CallRecord(const ServiceContext& services, Method method, std::string_view name,
+                       CallTrace trace)
     : services_(services),
       method_(method),
+      name_(name),
       received_(std::chrono::steady_clock::now()),
       accepted_(services.lifecycle.EnterCall()),
       trace_(std::move(trace)) {
@@ -162,7 +139,7 @@ void CallRecord::Finished(grpc::StatusCode code, std::optional<KernelName> kerne
   services_.metrics.Finished(method_, kernel, code, seconds,
                              trace != nullptr ? &trace->own : nullptr);
   if (Logs(LogLevel::kDebug)) {
-    LogDebug("call", {{"method", NameOf(method_)},
+    LogDebug("call", {{"method", name_},
                       {"kernel", ran.empty() ? "none" : ran},
                       {"code", NameOf(code)},
                       {"request_id", Printable(request_id, kMaxRequestIdBytes)},

@@ -59,16 +59,19 @@ struct CallTrace {
   std::string span_id() const;
 };
 
-// For Attend, Encode and each message of their streams. The headers of a caller who is not let in
+// For a call of the method `name`, a literal, or a message of its stream. The headers of a caller
+// who is not let in
 // (`known` is false) are not believed: such a call is the first of its trace.
-CallTrace BeginTrace(const Tracer& tracer, const grpc::ServerContextBase& context, Method method,
-                     bool known);
+CallTrace BeginTrace(const Tracer& tracer, const grpc::ServerContextBase& context,
+                     std::string_view name, bool known);
 
 // One call, or message of a stream, from its handler's first line to its last byte: counted in and
 // out of the lifecycle, and in the metrics, the log and its trace once its answer is known.
 class CallRecord {
  public:
-  CallRecord(const ServiceContext& services, Method method, CallTrace trace = {});
+  // `name` is the method's own, a literal; `method` stands for it in metrics.
+  CallRecord(const ServiceContext& services, Method method, std::string_view name,
+             CallTrace trace = {});
   ~CallRecord();
   CallRecord(const CallRecord&) = delete;
   CallRecord& operator=(const CallRecord&) = delete;
@@ -109,6 +112,7 @@ class CallRecord {
 
   const ServiceContext& services_;
   const Method method_;
+  const std::string_view name_;
   const TimePoint received_;
   const bool accepted_;
   CallTrace trace_;

@@ -24,14 +24,14 @@ class EngineCall final : public MessageCall, private RequestShell {
   template <typename... Args>
   EngineCall(const ServiceContext& services, Method method, Arrival arrival, const Args&... args)
       : MessageCall(services.calls, CallTable::Kind::kWork, std::move(arrival)),
-        record_(services, method, TraceOf(services, method)),
+        record_(services, method, name(), TraceOf(services)),
         request_({services.engine, services.shared_memory, services.metrics}, *this, args...),
         load_reports_(services.load_reports) {}
 
  private:
-  CallTrace TraceOf(const ServiceContext& services, Method method) const {
+  CallTrace TraceOf(const ServiceContext& services) const {
     if (services.tracer == nullptr) return {};
-    return BeginTrace(*services.tracer, *context(), method, caller().ok());
+    return BeginTrace(*services.tracer, *context(), name(), caller().ok());
   }
 
   void OnMessage(grpc::ByteBuffer* message) override {

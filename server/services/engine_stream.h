@@ -27,7 +27,7 @@ class EngineStream final : public MessageStream {
    public:
     explicit Item(EngineStream& stream, const Args&... args)
         : stream_(stream),
-          record_(stream.services(), stream.method(), stream.TraceOfMessage()),
+          record_(stream.services(), stream.method(), stream.name(), stream.TraceOfMessage()),
           request_({stream.services().engine, stream.services().shared_memory,
                     stream.services().metrics},
                    *this, args...) {}
@@ -67,7 +67,7 @@ class EngineStream final : public MessageStream {
 
   CallTrace TraceOfMessage() const {
     if (services().tracer == nullptr) return {};
-    return BeginTrace(*services().tracer, *context(), method(), /*known=*/true);
+    return BeginTrace(*services().tracer, *context(), name(), /*known=*/true);
   }
 
   std::shared_ptr<Message> NewMessage() override {

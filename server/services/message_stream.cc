@@ -23,6 +23,7 @@ MessageStream::MessageStream(const ServiceContext& services, Method method, Arri
                              bool ordered)
     : services_(services),
       method_(method),
+      name_(arrival.name),
       context_(arrival.context),
       caller_(std::move(arrival.caller)),
       ordered_(ordered),
@@ -44,7 +45,7 @@ void MessageStream::Begin() {
   if (!step.finish) return ReadOn();
   // Counts like one message.
   step.status =
-      CallRecord(services_, method_).Refused(may, std::nullopt, /*request_id=*/"", context_);
+      CallRecord(services_, method_, name_).Refused(may, std::nullopt, /*request_id=*/"", context_);
   Take(std::move(step));
 }
 

@@ -90,6 +90,7 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
 
   const ServiceContext& services() const { return services_; }
   Method method() const { return method_; }
+  std::string_view name() const { return name_; }
   grpc::CallbackServerContext* context() const { return context_; }
   const absl::StatusOr<Caller>& caller() const { return caller_; }
 
@@ -124,6 +125,7 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
 
   const ServiceContext& services_;
   const Method method_;
+  const std::string_view name_;
   grpc::CallbackServerContext* const context_;
   const absl::StatusOr<Caller> caller_;
   const bool ordered_;

@@ -13,19 +13,18 @@ absl::Status ModelControlOff() {
 }  // namespace
 
 ModelService::ModelService(const ServiceContext& services) : MessageService(services.authorizer) {
-  AddMethod(
-      "/castor.v1.ModelService/ListModels",
-      TypedMethod<v1::ListModelsRequest, v1::ListModelsResponse>(
-          services, Method::kListModels,
-          [&services](const Caller&, const v1::ListModelsRequest&, v1::ListModelsResponse* answer) {
-            for (const ModelInfo& model : services.engine.info().models) {
-              *answer->add_models() = ToProto(model);
-            }
-            return absl::OkStatus();
-          }));
+  AddMethod("/castor.v1.ModelService/ListModels",
+            TypedMethod<v1::ListModelsRequest, v1::ListModelsResponse>(
+                services, [&services](const Caller&, const v1::ListModelsRequest&,
+                                      v1::ListModelsResponse* answer) {
+                  for (const ModelInfo& model : services.engine.info().models) {
+                    *answer->add_models() = ToProto(model);
+                  }
+                  return absl::OkStatus();
+                }));
   AddMethod("/castor.v1.ModelService/GetModel",
             TypedMethod<v1::GetModelRequest, v1::Model>(
-                services, Method::kGetModel,
+                services,
                 [&services](const Caller&, const v1::GetModelRequest& request,
                             v1::Model* answer) -> absl::Status {
                   for (const ModelInfo& model : services.engine.info().models) {
@@ -36,16 +35,15 @@ ModelService::ModelService(const ServiceContext& services) : MessageService(serv
                   return MakeError(Reason::kModelNotFound, "no model is named \"" + request.name() +
                                                                "\"; ListModels lists all models");
                 }));
-  AddMethod("/castor.v1.ModelService/LoadModel", TypedMethod<v1::LoadModelRequest, v1::Model>(
-                                                     services, Method::kLoadModel,
-                                                     [](const Caller&, const v1::LoadModelRequest&,
-                                                        v1::Model*) { return ModelControlOff(); }));
-  AddMethod("/castor.v1.ModelService/UnloadModel",
-            TypedMethod<v1::UnloadModelRequest, v1::UnloadModelResponse>(
-                services, Method::kUnloadModel,
-                [](const Caller&, const v1::UnloadModelRequest&, v1::UnloadModelResponse*) {
+  AddMethod("/castor.v1.ModelService/LoadModel",
+            TypedMethod<v1::LoadModelRequest, v1::Model>(
+                services, [](const Caller&, const v1::LoadModelRequest&, v1::Model*) {
                   return ModelControlOff();
                 }));
+  AddMethod("/castor.v1.ModelService/UnloadModel",
+            TypedMethod<v1::UnloadModelRequest, v1::UnloadModelResponse>(
+                services, [](const Caller&, const v1::UnloadModelRequest&,
+                             v1::UnloadModelResponse*) { return ModelControlOff(); }));
 }
 
 }  // namespace castor::server

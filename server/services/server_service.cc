@@ -27,7 +27,7 @@ ServerService::ServerService(const ServiceContext& services, int64_t max_message
       started_(std::chrono::steady_clock::now()) {
   AddMethod("/castor.v1.ServerService/GetServerInfo",
             TypedMethod<v1::GetServerInfoRequest, v1::ServerInfo>(
-                services, Method::kGetServerInfo,
+                services,
                 [this, &services, &metrics_address](
                     const Caller& caller, const v1::GetServerInfoRequest&, v1::ServerInfo* answer) {
                   *answer = info_;

@@ -51,23 +51,22 @@ SharedMemoryService::SharedMemoryService(const ServiceContext& services)
     : MessageService(services.authorizer) {
   AddMethod("/castor.v1.SharedMemoryService/RegisterSharedMemory",
             TypedMethod<v1::RegisterSharedMemoryRequest, v1::RegisterSharedMemoryResponse>(
-                services, Method::kRegisterSharedMemory,
+                services,
                 [&services](const Caller& caller, const v1::RegisterSharedMemoryRequest& request,
                             v1::RegisterSharedMemoryResponse*) {
                   return Register(services, caller, request);
                 }));
   AddMethod("/castor.v1.SharedMemoryService/UnregisterSharedMemory",
             TypedMethod<v1::UnregisterSharedMemoryRequest, v1::UnregisterSharedMemoryResponse>(
-                services, Method::kUnregisterSharedMemory,
+                services,
                 [&services](const Caller& caller, const v1::UnregisterSharedMemoryRequest& request,
                             v1::UnregisterSharedMemoryResponse*) {
                   return Unregister(services, caller, request);
                 }));
   AddMethod("/castor.v1.SharedMemoryService/ListSharedMemory",
             TypedMethod<v1::ListSharedMemoryRequest, v1::ListSharedMemoryResponse>(
-                services, Method::kListSharedMemory,
-                [&services](const Caller& caller, const v1::ListSharedMemoryRequest&,
-                            v1::ListSharedMemoryResponse* answer) {
+                services, [&services](const Caller& caller, const v1::ListSharedMemoryRequest&,
+                                      v1::ListSharedMemoryResponse* answer) {
                   return List(services, caller, answer);
                 }));
 }

@@ -14,10 +14,10 @@ namespace castor::server {
 template <typename Request, typename Response, typename Handler>
 class TypedCall final : public MessageCall {
  public:
-  TypedCall(const ServiceContext& services, Method method, Arrival arrival, Handler handler)
+  TypedCall(const ServiceContext& services, Arrival arrival, Handler handler)
       : MessageCall(services.calls, CallTable::Kind::kWork, std::move(arrival)),
         handler_(std::move(handler)),
-        record_(services, method) {}
+        record_(services, Method::kOther, name()) {}
 
  private:
   void OnMessage(grpc::ByteBuffer* message) override {
@@ -51,10 +51,9 @@ class TypedCall final : public MessageCall {
 
 // The factory of such calls of one method, for MessageService::AddMethod.
 template <typename Request, typename Response, typename Handler>
-auto TypedMethod(const ServiceContext& services, Method method, Handler handler) {
-  return [&services, method, handler](Arrival arrival) {
-    auto* call =
-        new TypedCall<Request, Response, Handler>(services, method, std::move(arrival), handler);
+auto TypedMethod(const ServiceContext& services, Handler handler) {
+  return [&services, handler](Arrival arrival) {
+    auto* call = new TypedCall<Request, Response, Handler>(services, std::move(arrival), handler);
     call->Begin();
     return call;
   };

@@ -84,16 +84,16 @@ absl::Status RerankStreamProtocol::Decode(const grpc::ByteBuffer&, TenantRegions
 
 // An RPC of one request, and its stream.
 template <typename Request, typename Response>
-void TeiService::Add(Method method, const char* path, const char* stream_path) {
+void TeiService::Add(const char* path, const char* stream_path) {
   using Engine = EngineRequest<Protocol<Request, Response>>;
-  AddMethod(path, [this, method](Arrival call) {
+  AddMethod(path, [this](Arrival call) {
     const Choice& choice = models_.Choose(*call.context);
-    return EngineMethod<Engine>(services_, method, choice)(std::move(call));
+    return EngineMethod<Engine>(services_, Method::kTei, choice)(std::move(call));
   });
   if (stream_path == nullptr) return;
-  AddMethod(stream_path, [this, method](Arrival call) {
+  AddMethod(stream_path, [this](Arrival call) {
     const Choice& choice = models_.Choose(*call.context);
-    return EngineStreamMethod<Engine>(services_, method, choice)(std::move(call));
+    return EngineStreamMethod<Engine>(services_, Method::kTei, choice)(std::move(call));
   });
 }
 
@@ -101,8 +101,7 @@ void TeiService::AddInfo() {
   AddMethod("/tei.v1.Info/Info", [this](Arrival call) {
     const Choice& choice = models_.Choose(*call.context);
     return TypedMethod<proto::InfoRequest, proto::InfoResponse>(
-        services_, Method::kTeiSmall,
-        [this, &choice](const Caller&, const auto&, proto::InfoResponse* out) {
+        services_, [this, &choice](const Caller&, const auto&, proto::InfoResponse* out) {
           if (choice.error.ok()) Fill(services_.engine.options(), choice.model, out);
           return choice.error;
         })(std::move(call));
@@ -116,25 +115,25 @@ TeiService::TeiService(const ServiceContext& services, const Models& models)
       gathering_{.max_texts = services.engine.options().max_sequences,
                  .max_bytes = services.engine.options().max_queued_bytes / kShareOfBytes} {
   AddInfo();
-  Add<proto::EmbedRequest, proto::EmbedResponse>(Method::kTei, "/tei.v1.Embed/Embed",
+  Add<proto::EmbedRequest, proto::EmbedResponse>("/tei.v1.Embed/Embed",
                                                  "/tei.v1.Embed/EmbedStream");
-  Add<proto::EmbedSparseRequest, proto::EmbedSparseResponse>(
-      Method::kTei, "/tei.v1.Embed/EmbedSparse", "/tei.v1.Embed/EmbedSparseStream");
-  Add<proto::EmbedAllRequest, proto::EmbedAllResponse>(Method::kTei, "/tei.v1.Embed/EmbedAll",
+  Add<proto::EmbedSparseRequest, proto::EmbedSparseResponse>("/tei.v1.Embed/EmbedSparse",
+                                                             "/tei.v1.Embed/EmbedSparseStream");
+  Add<proto::EmbedAllRequest, proto::EmbedAllResponse>("/tei.v1.Embed/EmbedAll",
                                                        "/tei.v1.Embed/EmbedAllStream");
-  Add<proto::PredictRequest, proto::PredictResponse>(Method::kTei, "/tei.v1.Predict/Predict",
+  Add<proto::PredictRequest, proto::PredictResponse>("/tei.v1.Predict/Predict",
                                                      "/tei.v1.Predict/PredictStream");
-  Add<proto::PredictPairRequest, proto::PredictResponse>(
-      Method::kTei, "/tei.v1.Predict/PredictPair", "/tei.v1.Predict/PredictPairStream");
-  Add<proto::RerankRequest, proto::RerankResponse>(Method::kTei, "/tei.v1.Rerank/Rerank", nullptr);
+  Add<proto::PredictPairRequest, proto::PredictResponse>("/tei.v1.Predict/PredictPair",
+                                                         "/tei.v1.Predict/PredictPairStream");
+  Add<proto::RerankRequest, proto::RerankResponse>("/tei.v1.Rerank/Rerank", nullptr);
   AddMethod("/tei.v1.Rerank/RerankStream", [this](Arrival call) {
     const Choice& choice = models_.Choose(*call.context);
     return EngineMethod<EngineRequest<RerankStreamProtocol>>(services_, Method::kTei, choice,
                                                              gathering_)(std::move(call));
   });
-  Add<proto::EncodeRequest, proto::EncodeResponse>(Method::kTeiSmall, "/tei.v1.Tokenize/Tokenize",
+  Add<proto::EncodeRequest, proto::EncodeResponse>("/tei.v1.Tokenize/Tokenize",
                                                    "/tei.v1.Tokenize/TokenizeStream");
-  Add<proto::DecodeRequest, proto::DecodeResponse>(Method::kTeiSmall, "/tei.v1.Tokenize/Decode",
+  Add<proto::DecodeRequest, proto::DecodeResponse>("/tei.v1.Tokenize/Decode",
                                                    "/tei.v1.Tokenize/DecodeStream");
 }
 

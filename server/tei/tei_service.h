@@ -17,7 +17,7 @@ class TeiService final : public MessageService {
 
  private:
   template <typename Request, typename Response>
-  void Add(Method method, const char* path, const char* stream_path);
+  void Add(const char* path, const char* stream_path);
   void AddInfo();
 
   const ServiceContext& services_;

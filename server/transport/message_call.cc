@@ -7,6 +7,7 @@ namespace castor::server {
 MessageCall::MessageCall(CallTable& table, CallTable::Kind kind, Arrival arrival)
     : table_(table),
       context_(arrival.context),
+      name_(arrival.name),
       caller_(std::move(arrival.caller)),
       entered_(table.Enter(row_, kind, context_)) {}
 

@@ -36,6 +36,7 @@ namespace castor::server {
 struct Arrival {
   grpc::CallbackServerContext* context;  // gRPC's; lives as long as the call
   absl::StatusOr<Caller> caller;         // or why it is to be refused
+  std::string_view name;                 // "package.Service/Method", a literal
 };
 
 class MessageCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
@@ -80,12 +81,14 @@ class MessageCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   bool cancelled() const { return row_.cancelled(); }
 
   grpc::CallbackServerContext* context() const { return context_; }
+  std::string_view name() const { return name_; }
   // Who calls. In OnMessage never an error.
   const absl::StatusOr<Caller>& caller() const { return caller_; }
 
  private:
   CallTable& table_;
   grpc::CallbackServerContext* const context_;
+  const std::string_view name_;
   const absl::StatusOr<Caller> caller_;
   CallTable::Row row_;
   absl::Status entered_;
@@ -121,7 +124,7 @@ class MessageService : public grpc::Service {
     MarkMethodRawCallback(
         methods_++, new grpc::internal::CallbackBidiHandler<grpc::ByteBuffer, grpc::ByteBuffer>(
                         [this, path, make = std::move(make)](grpc::CallbackServerContext* call) {
-                          return make({call, authorizer_.Authorize(*call, path)});
+                          return make({call, authorizer_.Authorize(*call, path), path + 1});
                         }));
   }
 

@@ -234,7 +234,10 @@ TEST_F(ServerTraceTest, OnlyRequestsHaveSpans) {
   StartServer(Traced());
   EXPECT_TRUE(CallRaw("/castor.v1.ServerService/GetServerInfo", "").ok());
   EXPECT_TRUE(Attend().ok());
+  EXPECT_FALSE(CallRaw("/tei.v1.Embed/EmbedAll", "\xff").ok());
   StopServer();
+  EXPECT_EQ(Named(collector_.spans(), "tei.v1.Embed/EmbedAll").size(), 1U)
+      << "a method's own name, though its metrics are tei's";
   for (const Span& span : collector_.spans()) {
     EXPECT_EQ(span.name().find("GetServerInfo"), std::string::npos);
   }
@@ -258,15 +261,9 @@ TEST_F(ServerTraceTest, TheResourceSaysWhoSends) {
 // With the real engine: the batch in which several requests travelled is one span.
 TEST_F(ServerTraceTest, RequestsOfOneBatchMeetInIt) {
   EngineOptions engine_options;
-  engine_options.device = "cpu";
-  engine_options.cpu_threads = 1;
-  engine_options.models = {{"tiny", CASTOR_TINY_MODEL}};
-  engine_options.cost_model_budget = milliseconds(0);
   engine_options.batch_delay = std::chrono::microseconds(200'000);
   engine_options.max_batch_requests = 3;
-  auto engine = CreateEngine(engine_options);
-  ASSERT_TRUE(engine.ok()) << engine.status();
-  StartServer(Traced(), *std::move(engine));
+  StartReal({{"tiny", CASTOR_TINY_MODEL}}, Traced(), engine_options);
   std::vector<std::thread> callers;
   for (int i = 0; i < 3; ++i) {
     callers.emplace_back([&, i] {

@@ -54,7 +54,7 @@ TEST_F(SharedMemoryTest, WhatCannotBeARegionIsRefusedByField) {
   EXPECT_EQ(Outcome(Register("t", object.key(), 0, 100)), "RESOURCE_EXHAUSTED TOO_MANY_REGIONS");
   EXPECT_EQ(Metric("castor_shared_memory_regions"), 2);
   EXPECT_EQ(Metric("castor_requests_total{code=\"RESOURCE_EXHAUSTED\",kernel=\"none\",method="
-                   "\"register_shared_memory\"}"),
+                   "\"other\"}"),
             1);
 }
 

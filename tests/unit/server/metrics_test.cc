@@ -69,7 +69,7 @@ TEST(Metrics, EverySeriesExistsAtZeroFromTheStart) {
   const auto series = SeriesOf(metrics.Page());
   for (const char* name :
        {"castor_requests_total{code=\"OK\",kernel=\"vanilla\",method=\"attend\"}",
-        "castor_requests_total{code=\"INTERNAL\",kernel=\"none\",method=\"get_server_info\"}",
+        "castor_requests_total{code=\"INTERNAL\",kernel=\"none\",method=\"other\"}",
         "castor_request_duration_seconds_count{kernel=\"vanilla\",method=\"encode\"}",
         "castor_inflight_calls{method=\"attend\"}",
         "castor_received_bytes_total{method=\"attend\"}",
@@ -155,30 +155,14 @@ TEST(Metrics, AStallTakesReadinessAwayUntilItEnds) {
   EXPECT_EQ(SeriesOf(metrics.Page()).at("castor_ready"), 0);
 }
 
-TEST(Metrics, SharedMemoryIsCountedBesideTheMessages) {
-  FakeEngine engine;
-  Metrics metrics(engine);
-  EXPECT_EQ(SeriesOf(metrics.Page()).at("castor_shared_memory_regions"), 0);
-  metrics.RegionAdded();
-  metrics.RegionAdded();
-  metrics.RegionRemoved();
-  metrics.SharedMemoryRead(1000);
-  metrics.SharedMemoryRead(1);
-  metrics.SharedMemoryWritten(300);
-  const auto series = SeriesOf(metrics.Page());
-  EXPECT_EQ(series.at("castor_shared_memory_regions"), 1);
-  EXPECT_EQ(series.at("castor_shared_memory_read_bytes_total"), 1001);
-  EXPECT_EQ(series.at("castor_shared_memory_written_bytes_total"), 300);
-}
-
 TEST(Metrics, OddDurationsKernelsAndCodesDoNoHarm) {
   FakeEngine engine;
   Metrics metrics(engine);
   metrics.Finished(Method::kEncode, KernelName::kVanilla, grpc::StatusCode::OK, std::nan(""));
   metrics.Finished(Method::kEncode, KernelName::kVanilla, grpc::StatusCode::OK, -1);
   metrics.Finished(Method::kEncode, KernelName::kCast, grpc::StatusCode::DATA_LOSS, 0.1);
-  metrics.ReceivedBytes(Method::kGetModel, 10);
-  metrics.SentBytes(Method::kGetModel, 10);
+  metrics.ReceivedBytes(Method::kOther, 10);
+  metrics.SentBytes(Method::kOther, 10);
   const auto series = SeriesOf(metrics.Page());
   EXPECT_EQ(series.at("castor_request_duration_seconds_sum{kernel=\"vanilla\",method=\"encode\"}"),
             0);
@@ -246,25 +230,6 @@ TEST(Metrics, ErrorsAndChoicesAreThereForTheKernelsThatHaveThem) {
       << "only attended kernels are chosen";
 }
 
-TEST(Metrics, PredictionsAreComparedWithWhatRunsTook) {
-  FakeEngine engine;
-  WorkStats vanilla = SomeWork();
-  vanilla.prediction_ratio = {{0.5, 1, 2}, {1, 4, 2, 1}, 9.5};
-  WorkStats encode = SomeWork();
-  encode.operation = "encode";
-  encode.prediction_ratio = {{0.5, 1, 2}, {0, 0, 0, 0}, 0};
-  engine.fixed_stats().work = {vanilla, encode};
-  const Metrics metrics(engine);
-  const auto series = SeriesOf(metrics.Page());
-  const std::string bucket = "castor_prediction_ratio_bucket{kernel=\"vanilla\",operation=";
-  EXPECT_EQ(series.at(bucket + "\"attend\",le=\"0.5\"}"), 1);
-  EXPECT_EQ(series.at(bucket + "\"attend\",le=\"1.0\"}"), 5);
-  EXPECT_EQ(series.at(bucket + "\"attend\",le=\"2.0\"}"), 7);
-  EXPECT_EQ(series.at(bucket + "\"attend\",le=\"+Inf\"}"), 8);
-  EXPECT_EQ(series.at(bucket + "\"encode\",le=\"+Inf\"}"), 0) << "from the start";
-  EXPECT_EQ(series.at("castor_prediction_ratio_sum{kernel=\"vanilla\",operation=\"attend\"}"), 9.5);
-}
-
 TEST(Metrics, WaitsAreThereByPriority) {
   FakeEngine engine;
   EngineStats& stats = engine.fixed_stats();
@@ -284,71 +249,6 @@ TEST(Metrics, WaitsAreThereByPriority) {
   EXPECT_EQ(series.at(bucket + "{priority=\"high\",le=\"+Inf\"}"), 9);
   EXPECT_EQ(series.at("castor_wait_duration_seconds_count{priority=\"low\"}"), 7);
   EXPECT_EQ(series.at("castor_wait_duration_seconds_sum{priority=\"low\"}"), 10);
-}
-
-TEST(Metrics, TheQueueTellsItsTimeAndWhatWentWrong) {
-  FakeEngine engine;
-  const Metrics metrics(engine);
-  EngineStats& stats = engine.fixed_stats();
-  const std::vector<const char*> names = {"castor_deadline_misses_total",
-                                          "castor_preemptions_total",
-                                          "castor_wasted_compute_seconds_total",
-                                          "castor_oldest_request_seconds",
-                                          "castor_saturation_ratio",
-                                          "castor_queued_seconds",
-                                          "castor_queued_seconds_limit"};
-  auto series = SeriesOf(metrics.Page());
-  for (const char* name : names) {
-    ASSERT_TRUE(series.contains(name)) << name;
-    EXPECT_EQ(series.at(name), 0) << name;
-  }
-  stats.deadline_misses = 3;
-  stats.preemptions = 5;
-  stats.wasted_seconds = 0.75;
-  stats.load.oldest_seconds = 1.5;
-  stats.load.saturation = 0.875;
-  stats.load.queued_seconds = 12.5;
-  stats.load.max_queued_seconds = 30;
-  series = SeriesOf(metrics.Page());
-  const double expected[] = {3, 5, 0.75, 1.5, 0.875, 12.5, 30};
-  for (size_t i = 0; i < names.size(); ++i) EXPECT_EQ(series.at(names[i]), expected[i]) << names[i];
-  const std::string page = metrics.Page();
-  EXPECT_THAT(page, HasSubstr("# TYPE castor_deadline_misses_total counter"));
-  EXPECT_THAT(page, HasSubstr("# TYPE castor_wasted_compute_seconds_total counter"));
-  EXPECT_THAT(page, HasSubstr("# TYPE castor_oldest_request_seconds gauge"));
-}
-
-TEST(Metrics, TheDevicesTimeIsThereByTenant) {
-  FakeEngine engine;
-  const Metrics metrics(engine);
-  EXPECT_TRUE(std::isnan(Sum(SeriesOf(metrics.Page()), {"castor_tenant_compute_seconds_total"})));
-  engine.fixed_stats().tenant_seconds = {{"", 0.25}, {"beaver", 1.5}, {"other", 4}};
-  const auto series = SeriesOf(metrics.Page());
-  const std::string name = "castor_tenant_compute_seconds_total";
-  EXPECT_EQ(series.at(name + "{tenant=\"\"}"), 0.25);
-  EXPECT_EQ(series.at(name + "{tenant=\"beaver\"}"), 1.5);
-  EXPECT_EQ(series.at(name + "{tenant=\"other\"}"), 4);
-}
-
-TEST(Metrics, TellWhoseMemoryItIs) {
-  FakeEngine engine;
-  MemoryStats& memory = engine.fixed_stats().memory;
-  memory.device_allocated_bytes = 700;
-  memory.device_reserved_bytes = 1000;
-  memory.device_split_bytes = 200;
-  memory.runs = {.activations = 10, .workspace = 20};
-  memory.runs_peak = {.activations = 30, .workspace = 40};
-  Metrics metrics(engine);
-  metrics.LeavingBytes(60);
-  const auto series = SeriesOf(metrics.Page());
-  EXPECT_EQ(series.at("castor_device_memory_split_bytes"), 200);
-  EXPECT_EQ(series.at("castor_run_memory_bytes{kind=\"activations\"}"), 10);
-  EXPECT_EQ(series.at("castor_run_memory_bytes{kind=\"workspace\"}"), 20);
-  EXPECT_EQ(series.at("castor_run_memory_peak_bytes{kind=\"activations\"}"), 30);
-  EXPECT_EQ(series.at("castor_run_memory_peak_bytes{kind=\"workspace\"}"), 40);
-  EXPECT_EQ(series.at("castor_message_bytes{direction=\"out\"}"), 60);
-  EXPECT_GT(series.at("castor_memory_limit_bytes"), 1e8);
-  EXPECT_GE(series.at("castor_heap_free_bytes"), 0);
 }
 
 TEST(Metrics, TheProcessDescribesItself) {
