@@ -50,17 +50,6 @@ class ServerKernelsTest : public ServerTest, protected Seeded {
   static constexpr int64_t kDim = 32;
   static constexpr int64_t kSurrogates = 5;
 
-  void StartReal(std::vector<ModelSource> models = {}) {
-    EngineOptions options;
-    options.device = "cpu";
-    options.cpu_threads = 2;
-    options.models = std::move(models);
-    options.cost_model_budget = std::chrono::seconds(0);
-    auto engine = CreateEngine(options);
-    ASSERT_TRUE(engine.ok()) << engine.status();
-    StartServer(TestOptions(), *std::move(engine));
-  }
-
   Spec SpecOf(Kernel kernel, DType dtype = DType::kFloat32) const {
     const int64_t surrogates = std::holds_alternative<Cast>(kernel) ? kSurrogates : 0;
     return attention::MakeSpec(dtype, std::move(kernel), kHeads, kDim, kDim, surrogates);

@@ -217,13 +217,8 @@ class ServerBoundsTest : public ServerTest {};
 // A message of a few megabytes that asks for a hundred billion scores.
 TEST_F(ServerBoundsTest, AQuadraticRequestIsRefusedBeforeItRuns) {
   EngineOptions options;
-  options.device = "cpu";
-  options.cpu_threads = 1;
-  options.cost_model_budget = milliseconds(0);  // the same predictions on every machine
   options.max_request_time = milliseconds(500);
-  auto engine = CreateEngine(options);
-  ASSERT_TRUE(engine.ok()) << engine.status();
-  StartServer(TestOptions(), *std::move(engine));
+  StartReal({}, TestOptions(), options);
   AttendCall large;
   const grpc::Status status = large.Run(*attention_, AttendOf(400'000));
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);

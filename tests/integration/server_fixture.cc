@@ -104,6 +104,25 @@ void ServerTest::StartServer(server::ServerOptions options, std::unique_ptr<Engi
   encoder_ = v1::EncoderService::NewStub(channel_);
 }
 
+void ServerTest::StartReal(std::vector<ModelSource> models, server::ServerOptions options,
+                           EngineOptions engine_options) {
+  engine_options.device = "cpu";
+  engine_options.cpu_threads = 2;
+  engine_options.models = std::move(models);
+  engine_options.cost_model_budget = std::chrono::seconds(0);
+  auto engine = CreateEngine(engine_options);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  StartServer(std::move(options), *std::move(engine));
+}
+
+v1::EncodeResponse ServerTest::Encode(const v1::EncodeRequest& request) const {
+  grpc::ClientContext context;
+  v1::EncodeResponse response;
+  const grpc::Status status = encoder_->Encode(&context, request, &response);
+  EXPECT_TRUE(status.ok()) << Outcome(status) << " " << status.error_message();
+  return response;
+}
+
 void ServerTest::StopServer() {
   attention_.reset();
   encoder_.reset();

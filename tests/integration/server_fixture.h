@@ -59,6 +59,11 @@ class ServerTest : public ::testing::Test {
       server::ServerOptions options, std::unique_ptr<Engine> engine,
       std::unique_ptr<server::Authorizer> authorizer = std::make_unique<server::OpenToAll>());
 
+  // Starts one over the real engine on the CPU. Its kernels are not measured first, so that a start
+  // is quick and predictions are the same on every machine.
+  void StartReal(std::vector<ModelSource> models = {},
+                 server::ServerOptions options = TestOptions(), EngineOptions engine = {});
+
   // Ends the server that StartServer started, if any. StartServer does it first: gRPC's threads
   // must not outlive one server and meet the next, which ThreadSanitizer, blind to gRPC's locks,
   // would report as races.
@@ -69,6 +74,9 @@ class ServerTest : public ::testing::Test {
   // A channel with its own connection; by default, channels of one process share connections.
   std::shared_ptr<grpc::Channel> NewChannel() const { return NewChannelTo(server_->port()); }
   static std::shared_ptr<grpc::Channel> NewChannelTo(int port);
+
+  // The answer to a request that must succeed.
+  v1::EncodeResponse Encode(const v1::EncodeRequest& request) const;
 
   // Sends `bytes` as the message of `method`, such as "/castor.v1.AttentionService/Attend".
   grpc::Status CallRaw(const std::string& method, const std::string& bytes,

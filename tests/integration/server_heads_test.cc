@@ -34,29 +34,14 @@ std::string FolderOf(const std::string& model) {
 class ServerHeadsTest : public ServerTest {
  protected:
   void SetUp() override {
-    EngineOptions options;
-    options.device = "cpu";
-    options.cpu_threads = 2;
-    for (const char* name : kModels) {
-      options.models.push_back({.name = name, .directory = FolderOf(name)});
-    }
-    options.cost_model_budget = std::chrono::seconds(0);
-    auto engine = CreateEngine(options);
-    ASSERT_TRUE(engine.ok()) << engine.status();
-    StartServer(TestOptions(), *std::move(engine));
+    std::vector<ModelSource> models;
+    for (const char* name : kModels) models.push_back({name, FolderOf(name)});
+    StartReal(std::move(models));
   }
 
   static json CasesOf(const std::string& model) {
     std::ifstream file(FolderOf(model) + "/expected.json");
     return json::parse(file)["cases"];
-  }
-
-  v1::EncodeResponse Ask(const v1::EncodeRequest& request) {
-    grpc::ClientContext context;
-    v1::EncodeResponse response;
-    const grpc::Status status = encoder_->Encode(&context, request, &response);
-    EXPECT_TRUE(status.ok()) << Outcome(status) << " " << status.error_message();
-    return response;
   }
 
   v1::RerankResponse Rerank(const v1::RerankRequest& request) {
@@ -127,21 +112,21 @@ TEST_F(ServerHeadsTest, ClassifiersAnswerWithScoresAndTheirLabels) {
   const json cases = CasesOf("bert_sequences");
   // Scores are its own output.
   const v1::EncodeResponse scores =
-      Ask(RequestFor("bert_sequences", cases, v1::ENCODE_OUTPUT_DEFAULT));
+      Encode(RequestFor("bert_sequences", cases, v1::ENCODE_OUTPUT_DEFAULT));
   ExpectRows(scores, cases, "SCORES");
   ASSERT_EQ(scores.labels_size(), 3);
   EXPECT_EQ(scores.labels(1), "\u00fcber");
-  const v1::EncodeResponse logits = Ask(RequestFor("bert_sequences", cases, v1::LOGITS));
+  const v1::EncodeResponse logits = Encode(RequestFor("bert_sequences", cases, v1::LOGITS));
   ExpectRows(logits, cases, "LOGITS");
   EXPECT_EQ(logits.labels_size(), 3);
-  const v1::EncodeResponse rows = Ask(RequestFor("bert_sequences", cases, v1::POOLED));
+  const v1::EncodeResponse rows = Encode(RequestFor("bert_sequences", cases, v1::POOLED));
   EXPECT_EQ(rows.output().shape(1), 16);
   EXPECT_EQ(rows.labels_size(), 0);
 }
 
 TEST_F(ServerHeadsTest, TokensAreLabelled) {
   const json cases = CasesOf("bert_tokens");
-  const v1::EncodeResponse scores = Ask(RequestFor("bert_tokens", cases, v1::SCORES));
+  const v1::EncodeResponse scores = Encode(RequestFor("bert_tokens", cases, v1::SCORES));
   ExpectRows(scores, cases, "SCORES");
   EXPECT_EQ(scores.labels_size(), 5);
   EXPECT_GT(scores.lengths(0), 1);
@@ -150,8 +135,8 @@ TEST_F(ServerHeadsTest, TokensAreLabelled) {
 
 TEST_F(ServerHeadsTest, CrossEncodersScorePairs) {
   const json cases = CasesOf("cross_encoder");
-  ExpectRows(Ask(RequestFor("cross_encoder", cases, v1::SCORES)), cases, "SCORES");
-  ExpectRows(Ask(RequestFor("cross_encoder", cases, v1::LOGITS)), cases, "LOGITS");
+  ExpectRows(Encode(RequestFor("cross_encoder", cases, v1::SCORES)), cases, "SCORES");
+  ExpectRows(Encode(RequestFor("cross_encoder", cases, v1::LOGITS)), cases, "LOGITS");
 }
 
 // The same bits as pairs that are encoded; order, what is returned, and what is refused.
@@ -173,7 +158,7 @@ TEST_F(ServerHeadsTest, RerankSortsPairs) {
     }
     pairs.add_outputs(v1::LOGITS);
     pairs.add_outputs(v1::SCORES);
-    const v1::EncodeResponse encoded = Ask(pairs);
+    const v1::EncodeResponse encoded = Encode(pairs);
     const auto logits = RowsOf(encoded.outputs(0).values());
     const auto scores = RowsOf(encoded.outputs(1).values());
     const v1::RerankResponse all = Rerank(request);
@@ -221,7 +206,7 @@ TEST_F(ServerHeadsTest, RerankSumsGreatestProductsOfTokenRows) {
     encode.set_model(request.model());
     encode.mutable_texts()->add_texts(text);
     encode.set_prompt_name(prompt);
-    return RowsOf(Ask(encode).output());
+    return RowsOf(Encode(encode).output());
   };
   const size_t width = 6;
   const std::vector<float> query = rows_of(request.query(), "query");
@@ -302,6 +287,16 @@ TEST_F(ServerHeadsTest, RerankNamesItsOwnFields) {
       change(r);
     });
   };
+  // The query is none of the 4,096 that are allowed.
+  const auto fill = [](R* r) {
+    while (r->documents_size() < 4096) r->add_documents("");
+  };
+  EXPECT_EQ(late(fill), "OK");
+  EXPECT_EQ(late([&](R* r) {
+              fill(r);
+              r->add_documents("");
+            }),
+            invalid + "documents");
   EXPECT_EQ(late([](R* r) { r->set_query(std::string(2 << 20, 'a')); }), invalid + "query");
   EXPECT_EQ(late([](R* r) { r->add_documents(std::string(2 << 20, 'a')); }),
             invalid + "documents[1]");
@@ -309,11 +304,11 @@ TEST_F(ServerHeadsTest, RerankNamesItsOwnFields) {
 
 TEST_F(ServerHeadsTest, DenseLayersAndProjectionsSetTheWidth) {
   const json dense = CasesOf("dense");
-  ExpectRows(Ask(RequestFor("dense", dense, v1::POOLED)), dense, "POOLED");
+  ExpectRows(Encode(RequestFor("dense", dense, v1::POOLED)), dense, "POOLED");
   EXPECT_EQ(Describe("dense").hidden_size(), 8);
   EXPECT_EQ(Describe("dense").body_size(), 16);
   const json colbert = CasesOf("colbert_pylate");
-  ExpectRows(Ask(RequestFor("colbert_pylate", colbert, v1::ENCODE_OUTPUT_DEFAULT)), colbert,
+  ExpectRows(Encode(RequestFor("colbert_pylate", colbert, v1::ENCODE_OUTPUT_DEFAULT)), colbert,
              "TOKEN_EMBEDDINGS");
   EXPECT_EQ(Describe("colbert_pylate").hidden_size(), 6);
 }
@@ -321,7 +316,7 @@ TEST_F(ServerHeadsTest, DenseLayersAndProjectionsSetTheWidth) {
 TEST_F(ServerHeadsTest, SparseRowsHaveNoZeros) {
   const json cases = CasesOf("splade_bert");
   const v1::EncodeResponse response =
-      Ask(RequestFor("splade_bert", cases, v1::ENCODE_OUTPUT_DEFAULT));
+      Encode(RequestFor("splade_bert", cases, v1::ENCODE_OUTPUT_DEFAULT));
   EXPECT_FALSE(response.has_output());
   const v1::SparseRows& sparse = response.sparse();
   ASSERT_EQ(sparse.indices_size(), sparse.values_size());
@@ -364,14 +359,14 @@ TEST_F(ServerHeadsTest, SparseRowsHoldNumbersOrAreRefused) {
                                                             values.size() * sizeof(float));
     return request;
   };
-  EXPECT_EQ(Ask(with_last(0.1F)).sparse().lengths_size(), 2);
+  EXPECT_EQ(Encode(with_last(0.1F)).sparse().lengths_size(), 2);
   constexpr float kInf = std::numeric_limits<float>::infinity();
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), kInf, -kInf, 3e38F}) {
     const std::string refusal = Refusal(with_last(bad));
     EXPECT_EQ(refusal.find("INVALID_ARGUMENT NON_FINITE_INPUT embeddings.values"), 0U) << refusal;
     EXPECT_NE(refusal.find("row 1"), std::string::npos) << refusal;
     request.set_output(v1::POOLED);  // which can hold them
-    EXPECT_TRUE(Ask(request).has_output());
+    EXPECT_TRUE(Encode(request).has_output());
     request.set_output(v1::SPARSE);
   }
 }
@@ -379,13 +374,13 @@ TEST_F(ServerHeadsTest, SparseRowsHoldNumbersOrAreRefused) {
 TEST_F(ServerHeadsTest, CastEncodersClassifyWithTheirOwnKernel) {
   const char* const name = "cast_top_k";
   const json cases = CasesOf(name);
-  const v1::EncodeResponse scores = Ask(RequestFor(name, cases, v1::ENCODE_OUTPUT_DEFAULT));
+  const v1::EncodeResponse scores = Encode(RequestFor(name, cases, v1::ENCODE_OUTPUT_DEFAULT));
   ExpectRows(scores, cases, "SCORES");
   ASSERT_EQ(scores.labels_size(), 3);
   EXPECT_EQ(scores.labels(2), "stormy");
   ASSERT_TRUE(scores.kernel().has_cast());
   EXPECT_EQ(scores.kernel().cast().clustering(), v1::Cast::TOP_K);
-  ExpectRows(Ask(RequestFor(name, cases, v1::LOGITS)), cases, "LOGITS");
+  ExpectRows(Encode(RequestFor(name, cases, v1::LOGITS)), cases, "LOGITS");
 
   const v1::Model model = Describe(name);
   EXPECT_EQ(model.family(), "castor_cast");
@@ -400,9 +395,9 @@ TEST_F(ServerHeadsTest, LanguageModelsScorePairsWithCausalLayers) {
   const char* const name = "saved_qwen3-rerank";
   const json cases = CasesOf(name);
   v1::EncodeRequest request = RequestFor(name, cases, v1::ENCODE_OUTPUT_DEFAULT);
-  ExpectRows(Ask(request), cases, "SCORES");
+  ExpectRows(Encode(request), cases, "SCORES");
   request.mutable_automatic();
-  const v1::EncodeResponse chosen = Ask(request);
+  const v1::EncodeResponse chosen = Encode(request);
   ExpectRows(chosen, cases, "SCORES");
   EXPECT_TRUE(chosen.kernel().vanilla().causal());
   request.mutable_improved_clustered();
@@ -428,7 +423,7 @@ TEST_F(ServerHeadsTest, CastIsForThoseWhoseLayersItIs) {
   EXPECT_EQ(Refusal(request).find("INVALID_ARGUMENT INVALID_FIELD cast.layer"), 0U)
       << Refusal(request);
   request.mutable_cast()->Clear();
-  EXPECT_TRUE(Ask(request).kernel().has_cast());
+  EXPECT_TRUE(Encode(request).kernel().has_cast());
   request.set_model("bert_sequences");
   EXPECT_EQ(Refusal(request).find("FAILED_PRECONDITION KERNEL_NOT_AVAILABLE"), 0U)
       << Refusal(request);

@@ -17,13 +17,7 @@ class HostileInputTest : public ServerTest {
   void SetUp() override {
     server::ServerOptions options = TestOptions();
     options.max_message_bytes = 1 << 20;
-    EngineOptions engine_options;
-    engine_options.device = "cpu";
-    engine_options.cpu_threads = 1;
-    engine_options.cost_model_budget = std::chrono::seconds(0);
-    auto engine = CreateEngine(engine_options);
-    ASSERT_TRUE(engine.ok()) << engine.status();
-    StartServer(options, *std::move(engine));
+    StartReal({}, options);
     AttendCall good;
     ASSERT_TRUE(good.Run(*attention_, AttendOf(3)).ok());
     expected_ = good.response.output().raw();

@@ -18,31 +18,15 @@ constexpr v1::EncodeOutput kAll[] = {v1::SPARSE, v1::POOLED, v1::TOKEN_EMBEDDING
 class ServerOutputsTest : public ServerTest {
  protected:
   void SetUp() override {
-    EngineOptions options;
-    options.device = "cpu";
-    options.cpu_threads = 2;
-    for (const char* name : {"splade_bert", "bert_sequences", "bge_m3"}) {
-      options.models.push_back(
-          {.name = name, .directory = std::string(CASTOR_GOLDEN_ENCODER "/heads/") + name});
-    }
-    options.cost_model_budget = std::chrono::seconds(0);
-    auto engine = CreateEngine(options);
-    ASSERT_TRUE(engine.ok()) << engine.status();
-    StartServer(TestOptions(), *std::move(engine));
+    StartReal({{"splade_bert", CASTOR_GOLDEN_ENCODER "/heads/splade_bert"},
+               {"bert_sequences", CASTOR_GOLDEN_ENCODER "/heads/bert_sequences"},
+               {"bge_m3", CASTOR_GOLDEN_ENCODER "/heads/bge_m3"}});
   }
 
   static v1::EncodeRequest RequestOf(const std::vector<std::string>& texts) {
     v1::EncodeRequest request = EncodeOf(texts);
     request.set_model("splade_bert");
     return request;
-  }
-
-  v1::EncodeResponse Ask(const v1::EncodeRequest& request) {
-    grpc::ClientContext context;
-    v1::EncodeResponse response;
-    const grpc::Status status = encoder_->Encode(&context, request, &response);
-    EXPECT_TRUE(status.ok()) << Outcome(status) << " " << status.error_message();
-    return response;
   }
 
   std::string Refusal(const v1::EncodeRequest& request) {
@@ -72,7 +56,7 @@ TEST_F(ServerOutputsTest, SeveralOutputsEqualEachAlone) {
         }
       }
       for (const v1::EncodeOutput output : kAll) request.add_outputs(output);
-      const v1::EncodeResponse all = Ask(request);
+      const v1::EncodeResponse all = Encode(request);
       EXPECT_FALSE(all.has_output() || all.has_sparse());
       EXPECT_EQ(all.lengths_size(), 0);
       ASSERT_EQ(all.outputs_size(), 3);
@@ -83,7 +67,7 @@ TEST_F(ServerOutputsTest, SeveralOutputsEqualEachAlone) {
         request.set_output(kAll[i]);
         v1::EncodeRequest single = request;
         if (kAll[i] != v1::POOLED) single.clear_spans();
-        const v1::EncodeResponse alone = Ask(single);
+        const v1::EncodeResponse alone = Encode(single);
         EXPECT_EQ(BytesOf(rows.values()), BytesOf(alone.output()));
         EXPECT_EQ(BytesOf(rows.sparse()), BytesOf(alone.sparse()));
         EXPECT_EQ((std::vector<int64_t>(rows.lengths().begin(), rows.lengths().end())),
@@ -99,11 +83,11 @@ TEST_F(ServerOutputsTest, SeveralOutputsEqualEachAlone) {
 TEST_F(ServerOutputsTest, OneOutputMayStandInTheListAlone) {
   v1::EncodeRequest request = RequestOf({"the cat sat"});
   request.add_outputs(v1::SPARSE);
-  const v1::EncodeResponse listed = Ask(request);
+  const v1::EncodeResponse listed = Encode(request);
   request.clear_outputs();
   request.set_output(v1::SPARSE);
   ASSERT_EQ(listed.outputs_size(), 1);
-  EXPECT_EQ(BytesOf(listed.outputs(0).sparse()), BytesOf(Ask(request).sparse()));
+  EXPECT_EQ(BytesOf(listed.outputs(0).sparse()), BytesOf(Encode(request).sparse()));
   EXPECT_TRUE(AwaitNoBytes());
 }
 
@@ -112,38 +96,38 @@ TEST_F(ServerOutputsTest, AClassifierGivesLogitsScoresAndRows) {
   request.set_model("bert_sequences");
   const v1::EncodeOutput outputs[] = {v1::LOGITS, v1::TOKEN_EMBEDDINGS, v1::SCORES, v1::POOLED};
   for (const v1::EncodeOutput output : outputs) request.add_outputs(output);
-  const v1::EncodeResponse all = Ask(request);
+  const v1::EncodeResponse all = Encode(request);
   EXPECT_GT(all.labels_size(), 0);
   ASSERT_EQ(all.outputs_size(), 4);
   request.clear_outputs();
   for (int i = 0; i < 4; ++i) {
     request.set_output(outputs[i]);
-    EXPECT_EQ(BytesOf(all.outputs(i).values()), BytesOf(Ask(request).output())) << i;
+    EXPECT_EQ(BytesOf(all.outputs(i).values()), BytesOf(Encode(request).output())) << i;
   }
 }
 
 TEST_F(ServerOutputsTest, RowsComeInTheTypeThatIsAskedFor) {
   v1::EncodeRequest request = RequestOf({"the cat sat", "a dog", "the mat"});
   request.set_output(v1::POOLED);
-  const v1::EncodeResponse floats = Ask(request);
+  const v1::EncodeResponse floats = Encode(request);
   const int64_t width = floats.output().shape(1);
   std::vector<float> rows(floats.output().raw().size() / sizeof(float));
   std::memcpy(rows.data(), floats.output().raw().data(), floats.output().raw().size());
 
   request.set_output_type(v1::EncodeRequest::FLOAT32);
-  EXPECT_EQ(BytesOf(Ask(request).output()), BytesOf(floats.output()));
+  EXPECT_EQ(BytesOf(Encode(request).output()), BytesOf(floats.output()));
   request.set_output_type(v1::EncodeRequest::UBINARY);
-  const v1::Tensor bits = Ask(request).output();
+  const v1::Tensor bits = Encode(request).output();
   EXPECT_EQ(bits.dtype(), v1::UINT8);
   EXPECT_EQ(bits.shape(1), (width + 7) / 8);
   for (int64_t d = 0; d < width; ++d) {
     EXPECT_EQ((bits.raw()[d / 8] >> (7 - d % 8)) & 1, rows[d] > 0 ? 1 : 0) << d;
   }
   request.set_output_type(v1::EncodeRequest::BFLOAT16);
-  EXPECT_EQ(Ask(request).output().raw().size(), rows.size() * 2);
+  EXPECT_EQ(Encode(request).output().raw().size(), rows.size() * 2);
 
   request.set_output_type(v1::EncodeRequest::UINT8);
-  const v1::Tensor own = Ask(request).output();
+  const v1::Tensor own = Encode(request).output();
   for (int64_t d = 0; d < width; ++d) {
     uint8_t least = 255, greatest = 0;
     for (int64_t r = 0; r < 3; ++r) {
@@ -163,20 +147,20 @@ TEST_F(ServerOutputsTest, RowsComeInTheTypeThatIsAskedFor) {
   ranges.add_shape(2);
   ranges.add_shape(width);
   ranges.set_raw(bounds.data(), bounds.size() * sizeof(float));
-  const std::string three = Ask(request).output().raw();
+  const std::string three = Encode(request).output().raw();
   request.mutable_texts()->mutable_texts()->DeleteSubrange(1, 2);
-  EXPECT_EQ(Ask(request).output().raw(), three.substr(0, width));
+  EXPECT_EQ(Encode(request).output().raw(), three.substr(0, width));
 }
 
 TEST_F(ServerOutputsTest, AFreePromptStandsBeforeEveryText) {
   v1::EncodeRequest request = RequestOf({"cat sat", "mat"});
   request.set_output(v1::TOKEN_EMBEDDINGS);
   request.set_prompt("the ");
-  const v1::EncodeResponse prompted = Ask(request);
+  const v1::EncodeResponse prompted = Encode(request);
   EXPECT_EQ(prompted.prompt_name(), "");
   v1::EncodeRequest whole = RequestOf({"the cat sat", "the mat"});
   whole.set_output(v1::TOKEN_EMBEDDINGS);
-  EXPECT_EQ(BytesOf(prompted.output()), BytesOf(Ask(whole).output()));
+  EXPECT_EQ(BytesOf(prompted.output()), BytesOf(Encode(whole).output()));
 }
 
 TEST_F(ServerOutputsTest, ContradictionsAreRefusedByField) {
@@ -248,7 +232,7 @@ TEST_F(ServerOutputsTest, ContradictionsAreRefusedByField) {
 TEST_F(ServerOutputsTest, RangesMustBeRanges) {
   v1::EncodeRequest request = RequestOf({"the cat sat", "a dog"});
   request.set_output(v1::POOLED);
-  const int64_t width = Ask(request).output().shape(1);
+  const int64_t width = Encode(request).output().shape(1);
   const auto refusal = [&](std::vector<float> bounds, std::vector<int64_t> shape) {
     v1::Tensor& ranges = *request.mutable_ranges();
     ranges.set_dtype(v1::FLOAT32);
@@ -282,7 +266,7 @@ TEST_F(ServerOutputsTest, ManyTextsWithAllOutputsLeaveNothingBehind) {
   v1::EncodeRequest request = RequestOf(std::vector<std::string>(4096, "the cat sat on the mat"));
   for (const v1::EncodeOutput output : kAll) request.add_outputs(output);
   request.set_output_type(v1::EncodeRequest::INT8);
-  const v1::EncodeResponse all = Ask(request);
+  const v1::EncodeResponse all = Encode(request);
   ASSERT_EQ(all.outputs_size(), 3);
   EXPECT_EQ(all.outputs(0).sparse().lengths_size(), 4096);
   EXPECT_EQ(all.outputs(1).values().dtype(), v1::INT8);
@@ -305,7 +289,7 @@ TEST_F(ServerOutputsTest, RowsOfNaNHaveNoPlaceInARange) {
   request.set_output_type(v1::EncodeRequest::INT8);
   EXPECT_EQ(Refusal(request), "INVALID_ARGUMENT NON_FINITE_INPUT embeddings.values");
   request.set_output_type(v1::EncodeRequest::UBINARY);
-  EXPECT_EQ(Ask(request).output().raw(), std::string(2 * width / 8, '\0'));
+  EXPECT_EQ(Encode(request).output().raw(), std::string(2 * width / 8, '\0'));
   tensor.set_dtype(v1::UINT8);
   EXPECT_EQ(Refusal(request), "INVALID_ARGUMENT INVALID_FIELD embeddings.values.dtype");
 }

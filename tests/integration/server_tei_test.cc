@@ -31,17 +31,11 @@ class ServerTeiTest : public ServerTest {
  protected:
   // Models by the names of their folders.
   void Start(const std::vector<std::string>& models, server::ServerOptions server = TestOptions()) {
-    EngineOptions options;
-    options.device = "cpu";
-    options.cpu_threads = 2;
+    std::vector<ModelSource> sources;
     for (const std::string& name : models) {
-      options.models.push_back(
-          {.name = name, .directory = kGolden + (name == "tiny_bert" ? "/" : "/heads/") + name});
+      sources.push_back({name, kGolden + (name == "tiny_bert" ? "/" : "/heads/") + name});
     }
-    options.cost_model_budget = std::chrono::seconds(0);
-    auto engine = CreateEngine(options);
-    ASSERT_TRUE(engine.ok()) << engine.status();
-    StartServer(std::move(server), *std::move(engine));
+    StartReal(std::move(sources), std::move(server));
     Connect();
   }
 

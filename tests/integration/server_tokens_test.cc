@@ -18,15 +18,8 @@ class ServerTokensTest : public ServerTest {
  protected:
   void SetUp() override {
     const std::string golden = CASTOR_GOLDEN_ENCODER;
-    EngineOptions options;
-    options.device = "cpu";
-    options.cpu_threads = 2;
-    options.models = {{.name = "bert", .directory = golden + "/heads/cross_encoder"},
-                      {.name = "qwen", .directory = golden + "/directories/qwen3-rerank"}};
-    options.cost_model_budget = std::chrono::seconds(0);
-    auto engine = CreateEngine(options);
-    ASSERT_TRUE(engine.ok()) << engine.status();
-    StartServer(TestOptions(), *std::move(engine));
+    StartReal({{"bert", golden + "/heads/cross_encoder"},
+               {"qwen", golden + "/directories/qwen3-rerank"}});
   }
 
   template <typename Request, typename Response>

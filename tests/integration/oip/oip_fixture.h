@@ -24,18 +24,12 @@ using inference::ModelInferResponse;
 class OipTest : public ServerTest {
  protected:
   void SetUp() override {
-    EngineOptions options;
-    options.device = "cpu";
-    options.cpu_threads = 1;
-    options.models = {{"tiny", CASTOR_TINY_MODEL},
-                      {"Cross-Encoder", CASTOR_HEADS "/cross_encoder"},
-                      {"splade", CASTOR_HEADS "/splade_bert"}};
-    options.cost_model_budget = std::chrono::seconds(0);
-    auto engine = CreateEngine(options);
-    ASSERT_TRUE(engine.ok()) << engine.status();
-    server::ServerOptions server_options = TestOptions();
-    server_options.shared_memory = true;
-    StartServer(server_options, *std::move(engine));
+    server::ServerOptions options = TestOptions();
+    options.shared_memory = true;
+    StartReal({{"tiny", CASTOR_TINY_MODEL},
+               {"Cross-Encoder", CASTOR_HEADS "/cross_encoder"},
+               {"splade", CASTOR_HEADS "/splade_bert"}},
+              options);
     stub_ = inference::GRPCInferenceService::NewStub(channel_);
   }
 

@@ -33,14 +33,8 @@ class SharedMemoryTest : public ServerTest {
   }
 
   void StartReal(EngineOptions options = {}) {
-    options.device = "cpu";
-    options.cpu_threads = 2;
-    options.models = {{"tiny", CASTOR_TINY_MODEL}};
-    options.cost_model_budget = std::chrono::seconds(0);
-    auto engine = CreateEngine(options);
-    ASSERT_TRUE(engine.ok()) << engine.status();
     regions_.reset();  // it holds the channel
-    ServerTest::StartServer(WithSharedMemory(), *std::move(engine));
+    ServerTest::StartReal({{"tiny", CASTOR_TINY_MODEL}}, WithSharedMemory(), std::move(options));
     regions_ = v1::SharedMemoryService::NewStub(channel_);
   }
 

@@ -14,10 +14,8 @@
 #include <utility>
 
 #include "castor/v1/attention.pb.h"
-#include "castor/v1/encoder.pb.h"
 #include "server/services/engine_protocols.h"
 #include "tests/support/sanitizer.h"
-#include "tests/support/shared_object.h"
 
 namespace castor::server {
 namespace {
@@ -30,7 +28,6 @@ constexpr int64_t kValueBytes = sizeof(kValue);
 class ScriptedEngine final : public Engine {
  public:
   absl::StatusOr<Ticket> Submit(AttentionRequest request, AttentionCompletion done) override {
-    if (!refusal.ok()) return refusal;
     call = request.call;
     AttentionResult result;
     result.output.dtype = request.value.dtype;
@@ -48,12 +45,7 @@ class ScriptedEngine final : public Engine {
     if (during_submit) during_submit();
     return kTicket;
   }
-  absl::StatusOr<Ticket> Submit(EncodeRequest request, EncodeCompletion done) override {
-    call = request.call;
-    texts = static_cast<int>(std::get<TextInput>(request.input).texts.size());
-    std::move(done)(EncodeResult());
-    return kTicket;
-  }
+  absl::StatusOr<Ticket> Submit(EncodeRequest, EncodeCompletion) override { return kTicket; }
   void Cancel(Ticket ticket) override {
     EXPECT_EQ(ticket, kTicket);
     ++cancels;
@@ -71,9 +63,7 @@ class ScriptedEngine final : public Engine {
   void Answer(const absl::Status& error) { std::move(done_)(error); }
 
   std::function<void()> during_submit;  // after admission, before anybody has the ticket
-  absl::Status refusal;
   CallContext call;
-  int texts = 0;
   std::atomic<int> cancels = 0;
 
  private:
@@ -160,46 +150,6 @@ TEST_F(EngineRequestTest, DeliversTheAnswerOnce) {
   EXPECT_EQ(engine_.cancels, 0);
 }
 
-TEST_F(EngineRequestTest, AnotherProtocolIsAnotherShell) {
-  v1::EncodeRequest encode;
-  encode.set_request_id("e-1");
-  encode.mutable_texts()->add_texts("beaver");
-  EngineRequest<EncodeProtocol> request(Parts(), mailbox_);
-  grpc::ByteBuffer message = Bytes(encode);
-  request.Start(&message, Origin());
-  EXPECT_EQ(mailbox_.told, 1) << "before Submit returned";
-  EXPECT_EQ(Parse<v1::EncodeResponse>(mailbox_.answer).request_id(), "e-1");
-  EXPECT_EQ(engine_.texts, 1);
-}
-
-TEST_F(EngineRequestTest, RefusesWhatTheEngineRefuses) {
-  engine_.refusal = QueueFull("full", std::chrono::milliseconds(1));
-  request_.Start(&message_, Origin());
-  EXPECT_EQ(mailbox_.told, 1);
-  EXPECT_EQ(ReasonOf(mailbox_.error), Reason::kQueueFull);
-  EXPECT_EQ(request_.request_id(), "r-1");
-  EXPECT_EQ(request_.kernel(), KernelName::kVanilla);
-  EXPECT_EQ(message_.Length(), 0u);
-}
-
-TEST_F(EngineRequestTest, RefusesBytesThatAreNoRequest) {
-  const grpc::Slice garbage("\x0a\x03r-1\xff");
-  message_ = grpc::ByteBuffer(&garbage, 1);
-  request_.Start(&message_, Origin());
-  EXPECT_EQ(mailbox_.told, 1);
-  EXPECT_EQ(ReasonOf(mailbox_.error), Reason::kMalformedMessage);
-  EXPECT_EQ(request_.request_id(), "r-1") << "for the log";
-  EXPECT_EQ(request_.kernel(), std::nullopt);
-  EXPECT_EQ(message_.Length(), 0u);
-}
-
-TEST_F(EngineRequestTest, RefusesWhatFailsInTheEngine) {
-  request_.Start(&message_, Origin());
-  engine_.Answer(MakeError(Reason::kDeadlineExceeded, "too late"));
-  EXPECT_EQ(mailbox_.told, 1);
-  EXPECT_EQ(ReasonOf(mailbox_.error), Reason::kDeadlineExceeded);
-}
-
 TEST_F(EngineRequestTest, LetsGoOfTheMessageOnceTheEngineHasItsCopy) {
   std::string bytes = Attend().SerializeAsString();
   bool freed = false;
@@ -244,14 +194,6 @@ TEST_F(EngineRequestTest, CancelledWhileItRuns) {
   EXPECT_EQ(mailbox_.answer.Length(), 0u);
 }
 
-TEST_F(EngineRequestTest, CancelledAfterItsEnd) {
-  request_.Start(&message_, Origin());
-  engine_.Answer();
-  request_.Cancel();
-  EXPECT_EQ(mailbox_.told, 1);
-  EXPECT_TRUE(mailbox_.error.ok());
-}
-
 TEST_F(EngineRequestTest, CompletedOnAnotherThreadBeforeSubmitReturns) {
   engine_.during_submit = [&] { std::thread([&] { engine_.Answer(); }).join(); };
   request_.Start(&message_, Origin());
@@ -275,53 +217,6 @@ TEST_F(EngineRequestTest, IsToldOfOnceHoweverStartCompletionAndCancelRace) {
     ASSERT_EQ(engine_.cancels, 1);
     ASSERT_NE(mailbox.error.ok(), mailbox.answer.Length() == 0);
   }
-}
-
-class OutputTest : public EngineRequestTest {
- protected:
-  OutputTest() {
-    auto region = SharedRegion::Open({"out", object_.key(), 0, object_.size()});
-    EXPECT_TRUE(region.ok()) << region.status();
-    EXPECT_TRUE(regions_.Add("tenant", *std::move(region)).ok());
-    v1::AttendRequest attend = Attend();
-    attend.mutable_output()->set_region("out");
-    attend.mutable_output()->set_offset(4);
-    attend.mutable_output()->set_size(kValueBytes);
-    message_ = Bytes(attend);
-  }
-
-  const SharedObject object_{100};
-};
-
-TEST_F(OutputTest, IsWrittenToSharedMemory) {
-  request_.Start(&message_, Origin());
-  ASSERT_TRUE(regions_.Remove("tenant", "out").ok());  // the request still holds it
-  engine_.Answer();
-  ASSERT_EQ(mailbox_.told, 1);
-  ASSERT_TRUE(mailbox_.error.ok()) << mailbox_.error;
-  EXPECT_EQ(object_.Read(4, kValueBytes), std::string(kValue, sizeof(kValue)));
-  const v1::Tensor output = Parse<v1::AttendResponse>(mailbox_.answer).output();
-  EXPECT_FALSE(output.has_raw());
-  EXPECT_EQ(output.shared_memory().region(), "out");
-  EXPECT_EQ(output.shared_memory().offset(), 4);
-}
-
-TEST_F(OutputTest, ThatWasCutIsRefused) {
-  request_.Start(&message_, Origin());
-  object_.Cut(10);
-  engine_.Answer();
-  EXPECT_EQ(mailbox_.told, 1);
-  EXPECT_EQ(ReasonOf(mailbox_.error), Reason::kInvalidField);
-  EXPECT_EQ(FieldOf(mailbox_.error), "output");
-  EXPECT_EQ(object_.size(), 10);
-}
-
-TEST_F(OutputTest, OfACancelledRequestIsNotWritten) {
-  request_.Start(&message_, Origin());
-  request_.Cancel();
-  engine_.Answer();
-  EXPECT_EQ(mailbox_.told, 1);
-  EXPECT_EQ(object_.Read(4, kValueBytes), std::string(sizeof(kValue), '\0'));
 }
 
 }  // namespace

@@ -56,15 +56,6 @@ TEST(ErrorsTest, CodesOutsideTheContractAreFaultsOfOurs) {
   }
 }
 
-TEST(ErrorsTest, FieldBecomesABadRequest) {
-  const auto bad = Find<google::rpc::BadRequest>(
-      ToGrpcStatus(InvalidField("key.shape[1]", "is 3, query's is 4"), {}));
-  ASSERT_TRUE(bad.has_value());
-  ASSERT_EQ(bad->field_violations_size(), 1);
-  EXPECT_EQ(bad->field_violations(0).field(), "key.shape[1]");
-  EXPECT_NE(bad->field_violations(0).description().find("query's is 4"), std::string::npos);
-}
-
 TEST(ErrorsTest, RetryHintIsTheEnginesOwn) {
   const absl::Status full = QueueFull("full", std::chrono::milliseconds(1250));
   const auto retry = Find<google::rpc::RetryInfo>(ToGrpcStatus(full, {}));
@@ -72,12 +63,6 @@ TEST(ErrorsTest, RetryHintIsTheEnginesOwn) {
   EXPECT_EQ(retry->retry_delay().seconds(), 1);
   EXPECT_EQ(retry->retry_delay().nanos(), 250'000'000);
   EXPECT_EQ(RetryPushback(full), "1250");
-}
-
-TEST(ErrorsTest, WhatNeverFitsIsNotRetried) {
-  const absl::Status large = MakeError(Reason::kTooLarge, "large");
-  EXPECT_EQ(RetryPushback(large), "-1");
-  EXPECT_FALSE(Find<google::rpc::RetryInfo>(ToGrpcStatus(large, {})).has_value());
 }
 
 TEST(ErrorsTest, InternalErrorsHaveDistinctIds) {

@@ -41,15 +41,6 @@ TEST_F(OptionsTest, TheCostModelHasAFileOnlyWhereOneIsNamed) {
   EXPECT_EQ(ParseOrDie({}).engine.cost_model_file, "/y");
 }
 
-TEST_F(OptionsTest, SharedMemoryIsTurnedOnInEveryWay) {
-  EXPECT_TRUE(ParseOrDie({"--shared-memory"}).shared_memory);
-  const std::string file = WriteFile("shared-memory = true\n");
-  EXPECT_TRUE(ParseOrDie({"--config", file}).shared_memory);
-  EXPECT_FALSE(ParseOrDie({"--config", file, "--no-shared-memory"}).shared_memory);
-  SetEnvironment("CASTOR_SHARED_MEMORY", "true");
-  EXPECT_TRUE(ParseOrDie({}).shared_memory);
-}
-
 TEST_F(OptionsTest, ProtocolsOfOthersAreAList) {
   EXPECT_EQ(ParseOrDie({}).protocols, (Protocols{.oip = true, .tei = true}));
   EXPECT_EQ(ParseOrDie({"--protocols", "tei"}).protocols, (Protocols{.oip = false, .tei = true}));
@@ -127,15 +118,6 @@ TEST_F(OptionsTest, TracesGoNowhereUnlessACollectorIsNamed) {
   EXPECT_TRUE(trace.tls);
   EXPECT_EQ(trace.ca, "ca.pem");
   EXPECT_EQ(trace.sample, 0.5);
-}
-
-TEST_F(OptionsTest, TheWatchdogsPatienceIsAnOptionLikeOthers) {
-  EXPECT_EQ(ParseOrDie({"--watchdog-timeout", "5m"}).watchdog_timeout, std::chrono::minutes(5));
-  EXPECT_EQ(ParseOrDie({"--config", WriteFile("watchdog-timeout = \"2m\"\n")}).watchdog_timeout,
-            std::chrono::minutes(2));
-  SetEnvironment("CASTOR_WATCHDOG_TIMEOUT", "0s");
-  EXPECT_EQ(ParseOrDie({}).watchdog_timeout, std::chrono::seconds(0));
-  EXPECT_THAT(ErrorOf({"--watchdog-timeout", "60"}), HasSubstr("--watchdog-timeout"));
 }
 
 TEST_F(OptionsTest, TheHealthPortIsAnOptionLikeOthers) {
@@ -236,6 +218,9 @@ TEST_F(OptionsTest, BadModelsAreRefused) {
   EXPECT_THAT(ErrorOf({"--config", WriteFile("model = \"/none\"\n")}),
               AllOf(HasSubstr("cannot be opened"), HasSubstr("line 1")));
   EXPECT_THAT(ErrorOf({"--model", "/a\nb\x1b[31m"}), HasSubstr("/a?b?[31m"));
+  EXPECT_THAT(ErrorOf({"--model", a, "--tei-model", "b"}),
+              HasSubstr("--tei-model: no --model has"));
+  EXPECT_EQ(ParseOrDie({"--model", a, "--tei-model", "a"}).tei_model, "a");
 }
 
 TEST_F(OptionsTest, PredictedTimesAreBounded) {
@@ -253,10 +238,6 @@ TEST_F(OptionsTest, PredictedTimesAreBounded) {
       EXPECT_THAT(ErrorOf({std::string(flag) + "=" + bad}), HasSubstr(flag)) << bad;
     }
   }
-  const std::string file = WriteFile("max-request-time = \"5s\"\nmax-queued-time = \"6s\"\n");
-  EXPECT_EQ(ParseOrDie({"--config", file}).engine.max_request_time, std::chrono::seconds(5));
-  SetEnvironment("CASTOR_MAX_QUEUED_TIME", "7s");
-  EXPECT_EQ(ParseOrDie({"--config", file}).engine.max_queued_time, std::chrono::seconds(7));
 }
 
 TEST_F(OptionsTest, HelpIsGroupedAndSuccessful) {

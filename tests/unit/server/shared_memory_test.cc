@@ -1,6 +1,5 @@
 #include "server/shared_memory.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -19,9 +18,6 @@ namespace castor::server {
 namespace {
 
 constexpr char kTenant[] = "tenant";
-
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
@@ -49,46 +45,6 @@ std::string ReadBack(const FileRange& range) {
 
 absl::Status Write(const FileRange& range, const std::string& text) {
   return WriteRange(range, std::as_bytes(std::span(text)), "output");
-}
-
-TEST(SharedMemoryTest, ARegionIsItsTenantsAlone) {
-  SharedMemory regions(8, true);
-  ASSERT_TRUE(regions.Add("a", Hollow("r")).ok());
-  EXPECT_EQ(Refusal(regions.Find("b", "r", "query").status()), "REGION_NOT_FOUND query.region");
-  EXPECT_EQ(Refusal(regions.Remove("b", "r")), "REGION_NOT_FOUND ");
-  EXPECT_TRUE(regions.List("b").empty());
-  const auto of_b = Hollow("r");
-  ASSERT_TRUE(regions.Add("b", of_b).ok()) << "names are a tenant's own";
-  EXPECT_EQ(*regions.Find("b", "r", ""), of_b);
-  ASSERT_TRUE(regions.Remove("b", "r").ok());
-  EXPECT_EQ(regions.List("a").size(), 1U);
-}
-
-TEST(SharedMemoryTest, TenantsThatAreKeptApartHaveKeysAndASharesOfTheRegions) {
-  SharedMemory apart(4, true);
-  EXPECT_EQ(apart.KeyPrefix("a"), "/a:");
-  EXPECT_TRUE(apart.CheckKey("a", "/a:x").ok());
-  for (const char* key : {"/x", "/ab:x", "/a.b:x", "/a", "a:x", "/b:x"}) {
-    EXPECT_EQ(Refusal(apart.CheckKey("a", key)), "INVALID_FIELD key") << key;
-  }
-  for (const char* name : {"1", "2", "3"}) ASSERT_TRUE(apart.Add("a", Hollow(name)).ok());
-  EXPECT_EQ(Refusal(apart.Add("a", Hollow("4"))), "TOO_MANY_REGIONS ");
-  EXPECT_TRUE(apart.Add("b", Hollow("4")).ok());
-  const SharedMemory together(4);
-  EXPECT_EQ(together.KeyPrefix("a"), "/");
-  EXPECT_TRUE(together.CheckKey("a", "/x").ok());
-}
-
-TEST(SharedRegionTest, OpensARangeOfAnObject) {
-  const SharedObject object(100);
-  object.Write(30, "beaver");
-  const auto region = SharedRegion::Open({"r", object.key(), 20, 80});
-  ASSERT_TRUE(region.ok()) << region.status();
-  const auto range = (*region)->Range(10, 6, "query");
-  ASSERT_TRUE(range.ok()) << range.status();
-  EXPECT_EQ(ReadBack(*range), "beaver");
-  ASSERT_TRUE(Write(*range, "rodent").ok());
-  EXPECT_EQ(object.Read(30, 6), "rodent");
 }
 
 TEST(SharedRegionTest, OutlivesTheObjectsName) {
@@ -129,19 +85,6 @@ TEST(SharedRegionTest, RangesOutsideOfTheObjectAreRefused) {
     EXPECT_EQ(OpenRefusal({"r", key, offset, 1}), "INVALID_FIELD size") << offset;
     EXPECT_EQ(OpenRefusal({"r", key, offset, kMax}), "INVALID_FIELD size") << offset;
   }
-
-  const auto region = *SharedRegion::Open({"r", key, 20, 80});
-  const auto refusal = [&](int64_t offset, int64_t size) {
-    return Refusal(region->Range(offset, size, "query").status());
-  };
-  EXPECT_EQ(refusal(0, 80), "none");
-  EXPECT_EQ(refusal(80, 0), "none");
-  EXPECT_EQ(refusal(-1, 1), "INVALID_FIELD query.offset");
-  EXPECT_EQ(refusal(81, 0), "INVALID_FIELD query.offset");
-  EXPECT_EQ(refusal(kMax, kMax), "INVALID_FIELD query.offset");
-  EXPECT_EQ(refusal(1, 80), "INVALID_FIELD query.size");
-  EXPECT_EQ(refusal(1, kMax), "INVALID_FIELD query.size");
-  EXPECT_EQ(refusal(0, -1), "INVALID_FIELD query.size");
 }
 
 TEST(SharedRegionTest, OnlyRegularObjectsOfOursAreOpened) {
@@ -170,64 +113,6 @@ TEST(SharedRegionTest, NoDescriptorLeftIsALimit) {
   const std::string refusal = OpenRefusal({"r", object.key(), 0, 1});
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
   EXPECT_EQ(refusal, "TOO_MANY_REGIONS ");
-}
-
-TEST(SharedRegionTest, AWriteDoesNotLengthenAnObject) {
-  const SharedObject object(100);
-  const auto region = *SharedRegion::Open({"r", object.key(), 0, 100});
-  const FileRange range = *region->Range(94, 6, "output");
-  object.Cut(99);
-  EXPECT_EQ(Refusal(Write(range, "beaver")), "INVALID_FIELD output");
-  EXPECT_EQ(object.size(), 99);
-  object.Cut(0);
-  EXPECT_EQ(Refusal(Write(range, "beaver")), "INVALID_FIELD output");
-  EXPECT_EQ(object.size(), 0);
-  object.Cut(100);
-  EXPECT_TRUE(Write(range, "beaver").ok());
-  EXPECT_EQ(object.Read(94, 6), "beaver");
-}
-
-TEST(SharedMemoryTest, FindsListsAndForgetsByName) {
-  SharedMemory regions(3);
-  ASSERT_TRUE(regions.Add(kTenant, Hollow("b")).ok());
-  ASSERT_TRUE(regions.Add(kTenant, Hollow("a")).ok());
-  ASSERT_TRUE(regions.Find(kTenant, "a", "query").ok());
-  EXPECT_EQ((*regions.Find(kTenant, "b", "query"))->info().name, "b");
-  std::vector<std::string> names;
-  for (const RegionInfo& info : regions.List(kTenant)) names.push_back(info.name);
-  EXPECT_THAT(names, ElementsAre("a", "b"));
-
-  EXPECT_EQ(Refusal(regions.Find(kTenant, "c", "query").status()), "REGION_NOT_FOUND query.region");
-  EXPECT_EQ(Refusal(regions.Remove(kTenant, "c")), "REGION_NOT_FOUND ");
-  EXPECT_TRUE(regions.Remove(kTenant, "a").ok());
-  EXPECT_EQ(Refusal(regions.Find(kTenant, "a", "query").status()), "REGION_NOT_FOUND query.region");
-  EXPECT_EQ(regions.List(kTenant).size(), 1u);
-}
-
-TEST(SharedMemoryTest, ANameIsTakenOnce) {
-  SharedMemory regions(3);
-  const auto first = Hollow("a");
-  ASSERT_TRUE(regions.Add(kTenant, first).ok());
-  const absl::Status second = regions.Add(kTenant, Hollow("a"));
-  EXPECT_EQ(ReasonOf(second), Reason::kRegionExists);
-  EXPECT_EQ(second.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(*regions.Find(kTenant, "a", ""), first);
-}
-
-TEST(SharedMemoryTest, TheirNumberIsBounded) {
-  SharedMemory regions(2);
-  ASSERT_TRUE(regions.Add(kTenant, Hollow("a")).ok());
-  ASSERT_TRUE(regions.Add(kTenant, Hollow("b")).ok());
-  EXPECT_EQ(Refusal(regions.Add(kTenant, Hollow("c"))), "TOO_MANY_REGIONS ");
-  ASSERT_TRUE(regions.Remove(kTenant, "a").ok());
-  EXPECT_TRUE(regions.Add(kTenant, Hollow("c")).ok());
-}
-
-TEST(SharedMemoryTest, WhereItIsOffTheFlagIsNamed) {
-  SharedMemory off(0);
-  EXPECT_EQ(off.CheckOn().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(off.CheckOn().message()), HasSubstr("--shared-memory"));
-  EXPECT_EQ(Refusal(off.Find(kTenant, "a", "output").status()), "SHARED_MEMORY_OFF output");
 }
 
 TEST(SharedMemoryTest, ARegionInUseOutlivesItsRegistration) {
