@@ -169,12 +169,15 @@ absl::Status Ledger::CheckRoom(const Job& job, Tenant* tenant, TimePoint now) {
                      Hint(wait_us));
   }
   if (MayTakeLast(job, tenant, now)) return absl::OkStatus();
-  return QueueFull("the queue is full: what remains is for tenants below their share",
-                   Hint(tenants_.waiting_us() / kLastPart));
+  return QueueFull(
+      "the queue is full: the rest is for tenants below their share, and of bytes for high "
+      "priority",
+      Hint(tenants_.waiting_us() / kLastPart));
 }
 
 // Whether the request leaves the last part of each budget alone, or its tenant has less than its
-// share of that budget.
+// share of that budget. Of its bytes, a tenant leaves the last part to its own requests of high
+// priority: large ones without end would else shut them out.
 bool Ledger::MayTakeLast(const Job& job, const Tenant* tenant, TimePoint now) {
   const auto all = PartsOf(job.cost, in_use_, budgets_.most);
   const auto takes_last = [](const BudgetPart& part) {
@@ -182,7 +185,11 @@ bool Ledger::MayTakeLast(const Job& job, const Tenant* tenant, TimePoint now) {
   };
   if (tenant == nullptr || std::none_of(all.begin(), all.end(), takes_last)) return true;
   const double share = tenants_.ShareOfBudgets(*tenant, now);
-  const auto mine = PartsOf(job.cost, tenant->in_use, budgets_.most);
+  auto mine = PartsOf(job.cost, tenant->in_use, budgets_.most);
+  BudgetPart& bytes = mine.back();
+  if (job.priority != Priority::kHigh && bytes.used > 0) {
+    bytes.cost += static_cast<int64_t>(share * static_cast<double>(bytes.budget / kLastPart));
+  }
   return std::equal(
       all.begin(), all.end(), mine.begin(), [&](const BudgetPart& of_all, const BudgetPart& own) {
         const double after = static_cast<double>(own.used) + static_cast<double>(own.cost);

@@ -26,7 +26,14 @@ TEST_F(AdmissionTest, BoundsEachBudgetByItself) {
   EXPECT_EQ(ReasonFor({.cost = {1, 101, 1}}), Reason::kQueueFull);
   EXPECT_EQ(ReasonFor({.cost = {1, 1, 10'001}}), Reason::kQueueFull);
   EXPECT_EQ(ReasonFor({.cost = {10, 1, 1}}), Reason::kQueueFull);
-  Admit({.cost = {9, 100, 10'000}});
+  Admit({.cost = {9, 100, 10'000}, .priority = Priority::kHigh});
+}
+
+// Large requests without end do not shut out the urgent ones of their own tenant.
+TEST_F(AdmissionTest, TheLastEighthOfTheBytesIsForHighPriority) {
+  for (int i = 0; i < 7; ++i) Admit({.cost = {1, 1, 12'500}});
+  EXPECT_EQ(ReasonFor({.cost = {1, 1, 1}}), Reason::kQueueFull);
+  Admit({.cost = {1, 1, 12'500}, .priority = Priority::kHigh});
 }
 
 TEST_F(AdmissionTest, TellsTooLargeFromFull) {
