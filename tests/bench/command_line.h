@@ -3,9 +3,11 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace castor::bench {
 
@@ -32,6 +34,15 @@ inline std::string TakeFlag(std::string_view name, int* argc, char** argv,
   *argc = kept;
   if (value.empty()) Die("the flag " + prefix + "... is needed");
   return value;
+}
+
+// The lines of a file. Ends the program if there are none.
+inline std::vector<std::string> ReadTexts(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<std::string> texts;
+  for (std::string line; std::getline(file, line);) texts.push_back(line);
+  if (texts.empty()) Die("no texts in " + path);
+  return texts;
 }
 
 }  // namespace castor::bench

@@ -1,14 +1,13 @@
 // Approximate attention on the CPU: our rows of the variant table for clustered, improved clustered
-// and CAST attention against LibTorch's scaled_dot_product_attention, measured in one run, with the
-// speedups.
+// and CAST attention against LibTorch's scaled_dot_product_attention, measured in one run:
+// report_approximate.py makes the ratios.
 //
 // One request of 8 heads of 64 dimensions in float32. Names are kernel/backend/inputs/tokens.
 // Inputs are "gaussian", independent normal queries, the worst case for clustering; or "centres",
 // queries around 200 centres with a tenth of their variance, as in trained models.
-// --benchmark_filter selects (keep "sdpa" in it), and OMP_NUM_THREADS sets the threads of all.
+// --benchmark_filter selects, and OMP_NUM_THREADS sets the threads of all.
 // Memory is allocated as in the server: freed memory is reused.
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
@@ -17,8 +16,6 @@
 #include <c10/core/InferenceMode.h>
 
 #include <cmath>
-#include <cstdio>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -148,44 +145,6 @@ void RegisterAll() {
   }
 }
 
-// Prints the usual lines and records them for the table of ratios.
-class RatioReporter : public benchmark::ConsoleReporter {
- public:
-  void ReportRuns(const std::vector<Run>& runs) override {
-    ConsoleReporter::ReportRuns(runs);
-    for (const Run& run : runs) {
-      if (run.error_occurred || run.run_type != Run::RT_Iteration) continue;
-      const std::string& name = run.run_name.function_name;
-      const size_t slash = name.rfind('/');
-      double& least = milliseconds_[name.substr(0, slash)][std::stoi(name.substr(slash + 1))];
-      const double time = run.GetAdjustedRealTime();
-      if (least == 0 || time < least) least = time;
-    }
-  }
-
-  void Finalize() override {
-    const std::map<int, double>& sdpa = milliseconds_["sdpa"];
-    std::printf("\n%d threads; times faster than sdpa\n%-44s", at::get_num_threads(), "tokens");
-    for (const auto& [tokens, unused] : sdpa) std::printf("%9d", tokens);
-    for (const auto& [name, times] : milliseconds_) {
-      if (name == "sdpa") continue;
-      std::printf("\n%-44s", name.c_str());
-      for (const auto& [tokens, base] : sdpa) {
-        const auto time = times.find(tokens);
-        if (time == times.end()) {
-          std::printf("%9s", "-");
-        } else {
-          std::printf("%9.2f", base / time->second);
-        }
-      }
-    }
-    std::printf("\n");
-  }
-
- private:
-  std::map<std::string, std::map<int, double>> milliseconds_;  // the minimum, by name and tokens
-};
-
 }  // namespace
 }  // namespace castor::attention
 
@@ -194,6 +153,5 @@ int main(int argc, char** argv) {
   castor::server::KeepFreedMemory();
   castor::attention::RegisterAll();
   benchmark::Initialize(&argc, argv);
-  castor::attention::RatioReporter reporter;
-  benchmark::RunSpecifiedBenchmarks(&reporter);
+  benchmark::RunSpecifiedBenchmarks();
 }

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,14 +20,6 @@
 
 namespace castor::bench {
 namespace {
-
-std::vector<std::string> ReadTexts(const std::string& path) {
-  std::ifstream file(path);
-  std::vector<std::string> texts;
-  for (std::string line; std::getline(file, line);) texts.push_back(line);
-  if (texts.empty()) Die("no texts in " + path);
-  return texts;
-}
 
 encoder::Prepared PrepareTexts(const encoder::Model& model, const std::vector<std::string>& texts) {
   EncodeRequest request;

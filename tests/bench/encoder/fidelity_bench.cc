@@ -10,7 +10,6 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -30,15 +29,6 @@ namespace castor::bench {
 namespace {
 
 using Vectors = std::vector<std::vector<double>>;  // of unit length
-
-std::vector<std::string> ReadTexts(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) Die("cannot read " + path);
-  std::vector<std::string> texts;
-  for (std::string line; std::getline(file, line);) texts.push_back(line);
-  if (texts.size() < 2) Die(path + " has fewer than two texts");
-  return texts;
-}
 
 class Encoder {
  public:

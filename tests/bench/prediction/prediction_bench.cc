@@ -9,10 +9,7 @@
 // learned from. The last column is the same for first runs as predictions of the median: what the
 // noise of a single run leaves to a perfect prediction.
 //   prediction_bench [--model=DIRECTORY] [--problems=N] [--seed=N] [--runs=N] [--budget=MS]
-//                    [--alone] [--details]
-// --problems is per kernel, --runs (3) per problem. For a machine that is not quiet, --alone uses
-// one thread, and its processor time instead of the time that passed. --details prints every
-// problem.
+// --problems is per kernel, --runs (3) per problem.
 
 #include <algorithm>
 #include <chrono>
@@ -22,7 +19,6 @@
 #include <memory>
 #include <numeric>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -40,7 +36,6 @@
 #include "server/lifecycle/environment.h"
 #include "tests/bench/command_line.h"
 #include "tests/bench/median.h"
-#include "tests/bench/prediction/processor_time.h"
 #include "tests/bench/prediction/random_requests.h"
 
 namespace castor::bench {
@@ -58,8 +53,6 @@ struct Options {
   uint32_t seed = 1;
   int runs = 3;
   int budget_ms = 1000;
-  bool alone = false;
-  bool details = false;
 };
 
 // Predicted over measured, in logarithms.
@@ -90,13 +83,11 @@ struct KernelErrors {
 
 class Bench {
  public:
-  Bench(const Options& options, Device& device, const ModelSet& models, Forecast& forecast,
-        const CostModel& costs)
+  Bench(const Options& options, Device& device, const ModelSet& models, Forecast& forecast)
       : options_(options),
         device_(device),
         models_(models),
         forecast_(forecast),
-        costs_(costs),
         random_(options.seed),
         requests_(random_, *device.host_pool()) {}
 
@@ -120,7 +111,6 @@ class Bench {
       for (size_t i = 0; i < problems.size(); ++i) {
         Note(std::string(row.label), static_cast<int>(i), problems[i].base, problems[i].predicted,
              problems[i].runs);
-        if (options_.details) PrintDetails(std::string(row.label), problems[i]);
       }
     }
   }
@@ -174,22 +164,6 @@ class Bench {
     if (first) forecast_.Learn(forecast_.LessonOf(jobs, problem->runs.front()));
   }
 
-  void PrintDetails(const std::string& name, const Attention& problem) const {
-    const attention::Resolved& resolved = problem.resolved;
-    std::printf("%s S=%zu q=%lld k=%lld base %.0f predicted %.0f measured %.0f terms",
-                attention::Describe(resolved.spec).c_str(), resolved.cu_seqlens_q.size() - 1,
-                static_cast<long long>(resolved.query_tokens),
-                static_cast<long long>(resolved.key_tokens), problem.base.alone_us(),
-                problem.predicted.alone_us(), Median(problem.runs));
-    for (const double term : CostTermsOf(resolved.spec, resolved.cu_seqlens_q,
-                                         resolved.cu_seqlens_k, costs_.workers())) {
-      std::printf(" %g", term);
-    }
-    std::printf(" runs");
-    for (const double us : problem.runs) std::printf(" %.1f", us);
-    std::printf(" kernel %s\n", name.c_str());
-  }
-
   EncodeRequest TokensFor(const LoadedModel& model) {
     TokenInput tokens;
     const int64_t longest = std::min<int64_t>(random_.Spread(2, 256), model.info.max_tokens);
@@ -233,14 +207,7 @@ class Bench {
     std::vector<double> runs;
     while (Again(runs)) runs.push_back(RunJobs(&jobs));
     forecast_.Learn(forecast_.LessonOf(jobs, runs.front()));
-    const double us = Median(runs);
     Note(name, index, base, predicted, runs);
-    if (options_.details) {
-      const auto& done = std::get<EncodeWork>(jobs.front()->work).outputs.front().item;
-      std::printf("encode S=%lld tokens=%lld base %.0f predicted %.0f measured %.0f\n",
-                  static_cast<long long>(done.sequences()), static_cast<long long>(done.tokens()),
-                  base.alone_us(), predicted.alone_us(), us);
-    }
   }
 
   bool Again(const std::vector<double>& runs) const {
@@ -271,7 +238,6 @@ class Bench {
   Device& device_;
   const ModelSet& models_;
   Forecast& forecast_;
-  const CostModel& costs_;
   Random random_;
   Requests requests_;
   std::map<std::string, KernelErrors> errors_;
@@ -287,29 +253,18 @@ std::vector<std::string> Words() {
 
 Options Parse(int argc, char** argv) {
   Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view flag = argv[i];
-    const auto value = [&](std::string_view name) -> const char* {
-      return flag.starts_with(name) ? argv[i] + name.size() : nullptr;
-    };
-    if (const char* model = value("--model=")) {
-      options.model = model;
-    } else if (const char* problems = value("--problems=")) {
-      options.problems = std::atoi(problems);
-    } else if (const char* seed = value("--seed=")) {
-      options.seed = static_cast<uint32_t>(std::atoi(seed));
-    } else if (const char* runs = value("--runs=")) {
-      options.runs = std::max(1, std::atoi(runs));
-    } else if (const char* budget = value("--budget=")) {
-      options.budget_ms = std::atoi(budget);
-    } else if (flag == "--alone") {
-      options.alone = true;
-    } else if (flag == "--details") {
-      options.details = true;
-    } else {
-      Die("unknown flag " + std::string(flag) + "; prediction_bench.cc lists them");
-    }
+  const auto number = [&](const char* name, int otherwise) {
+    return std::atoi(TakeFlag(name, &argc, argv, std::to_string(otherwise)).c_str());
+  };
+  constexpr char kNone[] = "none";
+  if (const std::string model = TakeFlag("model", &argc, argv, kNone); model != kNone) {
+    options.model = model;
   }
+  options.problems = number("problems", options.problems);
+  options.seed = static_cast<uint32_t>(number("seed", 1));
+  options.runs = std::max(1, number("runs", options.runs));
+  options.budget_ms = number("budget", options.budget_ms);
+  if (argc > 1) Die("unknown flag " + std::string(argv[1]) + "; prediction_bench.cc lists them");
   return options;
 }
 
@@ -319,10 +274,8 @@ int Main(int argc, char** argv) {
   EngineOptions engine;
   engine.device = "cpu";
   engine.cost_model_budget = std::chrono::milliseconds(options.budget_ms);
-  if (options.alone) engine.cpu_threads = 1;
   auto device = OpenDevice(engine);
   if (!device.ok()) Die(device.status().ToString());
-  if (options.alone) *device = std::make_unique<ProcessorTime>(*std::move(device));
   SystemClock clock;
   std::vector<LoadedModel> loaded;
   if (!options.model.empty()) {
@@ -338,21 +291,8 @@ int Main(int argc, char** argv) {
   std::printf("%s, %d threads; costs measured in %.2f s%s%s\n",
               (*device)->info().description.c_str(), (*device)->info().threads, costs.info.seconds,
               costs.info.note.empty() ? "" : ", ", costs.info.note.c_str());
-  if (options.details) {
-    for (const auto& [key, prices] : costs.model.prices()) {
-      std::printf("prices %s %s", std::string(NameOf(key.first)).c_str(),
-                  std::string(NameOf(key.second)).c_str());
-      for (const double us : prices) std::printf(" %g", us);
-      std::printf("\n");
-    }
-    for (const auto& [number, prices] : *encoders) {
-      std::printf("encoder");
-      for (const double us : prices) std::printf(" %g", us);
-      std::printf("\n");
-    }
-  }
   Forecast forecast((*device)->variants(), (*device)->copies_tensors(), costs.model, *encoders);
-  Bench bench(options, **device, models, forecast, costs.model);
+  Bench bench(options, **device, models, forecast);
   bench.RunAttention();
   if (!options.model.empty()) bench.RunEncoder(Words());
   bench.Print();

@@ -13,7 +13,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
-#include <fstream>
 #include <functional>
 #include <mutex>
 #include <string>
@@ -35,10 +34,7 @@ using std::chrono::steady_clock;
 constexpr char kEncode[] = "/castor.v1.EncoderService/Encode";
 
 std::vector<grpc::ByteBuffer> ReadRequests(const std::string& path, size_t texts_per_request) {
-  std::ifstream file(path);
-  std::vector<std::string> texts;
-  for (std::string line; std::getline(file, line);) texts.push_back(line);
-  if (texts.empty()) Die("no texts in " + path);
+  const std::vector<std::string> texts = ReadTexts(path);
   std::vector<grpc::ByteBuffer> requests;
   for (size_t begin = 0; begin < texts.size(); begin += texts_per_request) {
     v1::EncodeRequest request;

@@ -107,10 +107,7 @@ void FirstAnswers(const std::string& server) {
 }
 
 void Texts(const std::string& server, const std::string& path) {
-  std::ifstream file(path);
-  std::vector<std::string> texts;
-  for (std::string line; std::getline(file, line);) texts.push_back(line);
-  if (texts.empty()) Die("no texts in " + path);
+  const std::vector<std::string> texts = ReadTexts(path);
   client::Client client({.target = server});
   const auto request_of = [&](int i) {
     v1::EncodeRequest request;
