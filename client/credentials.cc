@@ -28,12 +28,11 @@ using Certificate = std::unique_ptr<X509, void (*)(X509*)>;
 using Key = std::unique_ptr<EVP_PKEY, void (*)(EVP_PKEY*)>;
 using Bio = std::unique_ptr<BIO, int (*)(BIO*)>;
 
-absl::Status ReadAll(const std::string& path, std::string* text) {
-  auto file = InputFile::Open(path);
-  absl::Status status = file.status();
-  if (file.ok()) status = file->Append(kLargestPem, text);
-  if (status.ok()) return status;
-  return absl::FailedPreconditionError(status.message());
+absl::Status ReadAll(const std::string& path, size_t most, std::string* text) {
+  absl::StatusOr<std::string> read = ReadFile(path, most);
+  if (!read.ok()) return absl::FailedPreconditionError(read.status().message());
+  *text = *std::move(read);
+  return absl::OkStatus();
 }
 
 Bio Reader(const std::string& text) {
@@ -49,7 +48,7 @@ int NoPassword(char*, int, int, void* asked) {
 // The first certificate.
 absl::Status ReadCertificate(const std::string& path, Certificate* certificate) {
   std::string text;
-  if (absl::Status status = ReadAll(path, &text); !status.ok()) return status;
+  if (absl::Status status = ReadAll(path, kLargestPem, &text); !status.ok()) return status;
   certificate->reset(PEM_read_bio_X509(Reader(text).get(), nullptr, nullptr, nullptr));
   if (*certificate != nullptr) return absl::OkStatus();
   return absl::FailedPreconditionError("'" + path + "' contains no PEM certificate");
@@ -57,7 +56,7 @@ absl::Status ReadCertificate(const std::string& path, Certificate* certificate) 
 
 absl::Status ReadKey(const std::string& path, Key* key) {
   std::string text;
-  if (absl::Status status = ReadAll(path, &text); !status.ok()) return status;
+  if (absl::Status status = ReadAll(path, kLargestPem, &text); !status.ok()) return status;
   bool encrypted = false;
   key->reset(PEM_read_bio_PrivateKey(Reader(text).get(), nullptr, NoPassword, &encrypted));
   OPENSSL_cleanse(text.data(), text.size());
@@ -84,11 +83,9 @@ absl::StatusOr<std::string> HeaderOf(std::string token, const std::string& from)
 }
 
 absl::StatusOr<std::string> ReadHeader(const std::string& path) {
-  auto file = InputFile::Open(path);
   std::string token;
-  absl::Status status = file.status();
-  if (file.ok()) status = file->Append(kLongestToken + 3, &token);  // and the end of its line
-  if (!status.ok()) return absl::FailedPreconditionError(status.message());
+  // And the end of its line.
+  if (absl::Status s = ReadAll(path, kLongestToken + 2, &token); !s.ok()) return s;
   return HeaderOf(std::move(token), "the token file '" + path + "'");
 }
 

@@ -116,6 +116,15 @@ absl::Status OutputFile::Close() {
   return Failed("write", name_, errno);
 }
 
+absl::StatusOr<std::string> ReadFile(const std::string& path, size_t most) {
+  absl::StatusOr<InputFile> file = InputFile::Open(path);
+  if (!file.ok()) return file.status();
+  std::string bytes;
+  if (absl::Status s = file->Append(most + 1, &bytes); !s.ok()) return s;
+  if (bytes.size() <= most) return bytes;
+  return absl::InvalidArgumentError(absl::StrCat(file->name(), " has more than ", most, " bytes"));
+}
+
 absl::Status WriteFile(const std::string& path, std::initializer_list<std::string_view> pieces) {
   absl::StatusOr<OutputFile> file = OutputFile::Create(path);
   if (!file.ok()) return file.status();

@@ -68,6 +68,9 @@ class OutputFile {
   std::string name_;
 };
 
+// A whole file, which must have at most so many bytes.
+absl::StatusOr<std::string> ReadFile(const std::string& path, size_t most);
+
 // Creates or overwrites the file. After an error, what was written so far stays in it.
 absl::Status WriteFile(const std::string& path, std::initializer_list<std::string_view> pieces);
 

@@ -51,11 +51,7 @@ CLI::Validator Target() {
 
 }  // namespace
 
-v1::Tensor ReadTensor(const std::string& path) {
-  auto tensor = client::ReadNpy(path);
-  if (!tensor.ok()) throw UsageError(std::string(tensor.status().message()));
-  return *std::move(tensor);
-}
+v1::Tensor ReadTensor(const std::string& path) { return OrUsageError(client::ReadNpy(path)); }
 
 std::optional<int> KeepStandardDescriptors(char** argv) {
   bool missing = false;

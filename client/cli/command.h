@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "castor/v1/tensor.pb.h"
 #include "client/cli/report.h"
 #include "client/cli/security_flags.h"
@@ -41,6 +43,15 @@ class UsageError : public Failure {
  public:
   explicit UsageError(const std::string& message) : Failure(message, kUsageError) {}
 };
+
+template <typename Value>
+Value OrUsageError(absl::StatusOr<Value> value) {
+  if (!value.ok()) throw UsageError(std::string(value.status().message()));
+  return *std::move(value);
+}
+inline void OrUsageError(const absl::Status& status) {
+  if (!status.ok()) throw UsageError(std::string(status.message()));
+}
 
 // Call this first. If descriptors 0 to 2 are not all open, runs the program again with placeholders
 // that can be neither read nor written; returns an exit code only if that fails. Otherwise a

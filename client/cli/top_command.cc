@@ -59,9 +59,8 @@ std::string FrameText(const top::Fleet& fleet, const TopFlags& flags) {
 int RunTop(TopFlags flags) {
   client::ClientOptions options;
   flags.security.SetOn(&options);
-  auto created = top::Fleet::Create(flags.metrics, options);
-  if (!created.ok()) throw UsageError(std::string(created.status().message()));
-  top::Fleet& fleet = **created;
+  const auto created = OrUsageError(top::Fleet::Create(flags.metrics, options));
+  top::Fleet& fleet = *created;
   flags.once = flags.once || !IsScreen(STDOUT_FILENO);
   const milliseconds interval(static_cast<int64_t>(flags.interval * 1000));
   for (int round = 0;; ++round) {

@@ -237,9 +237,7 @@ size_t OutputBytes(const v1::AttendRequest& request) {
 client::SharedMemory Create(v1::AttendRequest& request, const std::string& key_prefix) {
   size_t size = AlignUp(OutputBytes(request));
   for (const v1::Tensor* tensor : TensorsOf(request)) size += AlignUp(tensor->raw().size());
-  auto memory = client::SharedMemory::Create(size, key_prefix);
-  if (!memory.ok()) throw UsageError(std::string(memory.status().message()));
-  return *std::move(memory);
+  return OrUsageError(client::SharedMemory::Create(size, key_prefix));
 }
 
 }  // namespace

@@ -1,14 +1,15 @@
 #include "client/cli/encode/encode_input.h"
 
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_split.h>
+
 #include <algorithm>
-#include <charconv>
 #include <climits>
 #include <utility>
 
 #include "client/cli/command.h"
 #include "client/cli/values.h"
 #include "client/file.h"
-#include "client/npy.h"
 
 namespace castor::cli {
 namespace {
@@ -18,18 +19,10 @@ constexpr char kInputGroup[] = "Input (one of; default: texts from standard inpu
 
 std::vector<int64_t> ParseIds(const std::string& text) {
   std::vector<int64_t> ids;
-  const char* position = text.data();
-  const char* const end = position + text.size();
-  while (true) {
-    while (position != end && (*position == ' ' || *position == ',')) ++position;
-    if (position == end) break;
-    int64_t id = 0;
-    const auto [rest, error] = std::from_chars(position, end, id);
-    if (error != std::errc()) {
+  for (const auto word : absl::StrSplit(text, absl::ByAnyChar(" ,"), absl::SkipEmpty())) {
+    if (!absl::SimpleAtoi(word, &ids.emplace_back())) {
       throw UsageError("--ids '" + text + "' must be a list of whole numbers");
     }
-    ids.push_back(id);
-    position = rest;
   }
   if (ids.empty()) throw UsageError("--ids '" + text + "' is empty");
   return ids;
@@ -39,8 +32,7 @@ Input FromDocument(const InputFlags& flags) {
   client::InputFile file = OpenInput(flags.document);
   std::string text;
   for (size_t before = 0;; before = text.size()) {
-    const absl::Status status = file.Append(kBlock, &text);
-    if (!status.ok()) throw UsageError(std::string(status.message()));
+    OrUsageError(file.Append(kBlock, &text));
     if (text.size() == before) break;
     if (text.size() > INT_MAX) {
       throw UsageError(file.name() + " is longer than a message can be");
@@ -66,10 +58,8 @@ Input FromIds(const InputFlags& flags) {
 }
 
 Input FromEmbeddings(const InputFlags& flags) {
-  auto tensor = client::ReadNpy(flags.embeddings);
-  if (!tensor.ok()) throw UsageError(std::string(tensor.status().message()));
   Input input;
-  *input.request.mutable_embeddings()->mutable_values() = *std::move(tensor);
+  *input.request.mutable_embeddings()->mutable_values() = ReadTensor(flags.embeddings);
   input.request.mutable_embeddings()->mutable_lengths()->Assign(flags.lengths.begin(),
                                                                 flags.lengths.end());
   const size_t sequences = std::max<size_t>(1, flags.lengths.size());
@@ -81,9 +71,7 @@ Input FromEmbeddings(const InputFlags& flags) {
 
 client::InputFile OpenInput(const std::string& path) {
   if (path.empty() || path == "-") return client::InputFile::StandardInput();
-  auto file = client::InputFile::Open(path);
-  if (!file.ok()) throw UsageError(std::string(file.status().message()));
-  return *std::move(file);
+  return OrUsageError(client::InputFile::Open(path));
 }
 
 TextOptions AddTextFlags(CLI::App* command, const std::string& name, const std::string& help,
@@ -156,8 +144,7 @@ bool LineReader::Next(std::string* line) {
     begin_ = 0;
     // The file may be a device without an end.
     if (line->size() > INT_MAX) throw UsageError(place + " is longer than a message can be");
-    const absl::Status status = file_.Append(kBlock, &block_);
-    if (!status.ok()) throw UsageError(std::string(status.message()));
+    OrUsageError(file_.Append(kBlock, &block_));
     if (!block_.empty()) continue;
     if (line->empty()) {
       if (lines_ == 0) throw UsageError(file_.name() + " contains no text");

@@ -194,7 +194,6 @@ std::string FormatRun(const RunData& run, const Verdict& verdict) {
 }
 
 RunData ParseRun(std::string_view text) {
-  if (text.size() > kMaxBytes) throw std::runtime_error("larger than 256 MiB: not a saved run");
   const auto bound = [](int depth, Json::parse_event_t, Json&) {
     if (depth > kMaxDepth) throw std::runtime_error("nested too deeply: not a saved run");
     return true;
@@ -221,13 +220,10 @@ RunData ParseRun(std::string_view text) {
 }
 
 RunData LoadRun(const std::string& path) {
-  auto file = client::InputFile::Open(path);
-  std::string text;
-  absl::Status status = file.status();
-  if (status.ok()) status = file->Append(kMaxBytes + 1, &text);
-  if (!status.ok()) throw std::runtime_error(std::string(status.message()));
+  const absl::StatusOr<std::string> text = client::ReadFile(path, kMaxBytes);
+  if (!text.ok()) throw std::runtime_error(std::string(text.status().message()));
   try {
-    return ParseRun(text);
+    return ParseRun(*text);
   } catch (const std::runtime_error& error) {
     throw std::runtime_error(path + ": " + error.what());
   }

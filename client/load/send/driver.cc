@@ -19,6 +19,7 @@
 namespace castor::load {
 namespace {
 
+using cli::OrUsageError;
 using std::chrono::nanoseconds;
 using std::chrono::seconds;
 using std::chrono::system_clock;
@@ -36,10 +37,6 @@ double ProcessorSeconds() {
 }
 
 double InSeconds(nanoseconds time) { return std::chrono::duration<double>(time).count(); }
-
-void OrUsageError(const absl::Status& status) {
-  if (!status.ok()) throw cli::UsageError(std::string(status.message()));
-}
 
 // One call, waited for.
 grpc::Status CallAndWait(client::Client& client, const Traffic& traffic, size_t cls,

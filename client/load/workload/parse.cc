@@ -253,13 +253,7 @@ toml::table ParseToml(const std::string& text, const std::string& name) {
 }
 
 std::string ReadText(const std::string& path) {
-  auto file = client::InputFile::Open(path);
-  std::string text;
-  absl::Status status = file.status();
-  if (status.ok()) status = file->Append(kMaxFileBytes + 1, &text);
-  if (!status.ok()) throw cli::UsageError(std::string(status.message()));
-  if (text.size() > kMaxFileBytes) throw cli::UsageError(path + " is larger than 16 MiB");
-  return text;
+  return cli::OrUsageError(client::ReadFile(path, kMaxFileBytes));
 }
 
 }  // namespace castor::load

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "client/metrics/page.h"
-#include "tests/support/seeded.h"
 
 namespace castor::client {
 namespace {
@@ -76,25 +75,6 @@ TEST(ParseMetricsTest, AFamilyIsItsSeriesAndNoOthers) {
   EXPECT_THAT(SumOf(page, "a", "x=\"2\""), Optional(4));
   EXPECT_THAT(SumOf(page, "a_b"), Optional(24));
   EXPECT_EQ(SumOf(page, "b"), std::nullopt);
-}
-
-class RandomPageTest : public Seeded, public ::testing::Test {};
-
-TEST_F(RandomPageTest, AnyBytesCanBeRead) {
-  constexpr std::string_view kBytes = "ab_:{}=\"\\,# \t\n019.+-einfNa\xff";
-  for (int round = 0; round < 2000; ++round) {
-    std::string text;
-    for (int i = UpTo(200); i > 0; --i) text += kBytes[Uniform(0, kBytes.size() - 1)];
-    for (const auto& [series, value] : ParseMetrics(text)) {
-      const std::string name = series.substr(0, series.find('{'));
-      int seen = 0;
-      ForEachSeries(ParseMetrics(text), name, [&](std::string_view labels, double) {
-        ++seen;
-        (void)LabelOf(labels, "a");
-      });
-      EXPECT_GT(seen, 0) << series;
-    }
-  }
 }
 
 }  // namespace

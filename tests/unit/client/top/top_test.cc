@@ -10,7 +10,6 @@
 
 #include "client/top/fleet.h"
 #include "client/top/frame.h"
-#include "tests/support/seeded.h"
 #include "tests/unit/client/canned_server.h"
 
 namespace castor::top {
@@ -155,29 +154,6 @@ TEST(TopTest, ARestartIsNotCounted) {
   EXPECT_FALSE(RatesOf(&unstated, fallen, 1).compared);
   EXPECT_THAT(Text({.servers = {{.name = "a", .rates = RatesOf(nullptr, after, 1)}}}, Plain(80)),
               HasSubstr("encode vanilla      -        -        -      -"));
-}
-
-class RandomFrameTest : public Seeded, public ::testing::Test {};
-
-TEST_F(RandomFrameTest, FitsAnyScreenWhateverAServerSays) {
-  for (int round = 0; round < 300; ++round) {
-    View view;
-    for (int server = UpTo(4); server > 0; --server) {
-      std::string noise;
-      for (int k = UpTo(60); k > 0; --k) noise += static_cast<char>(Uniform(35, 255));
-      std::erase(noise, '\\');
-      view.servers.push_back(
-          Server(noise, Page(0),
-                 Page(80, 5,
-                      "castor_requests_total{kernel=\"" + noise + "\",code=\"" + noise +
-                          "\"} 1e300\ncastor_heap_used_bytes 1e300\ncastor_queue_depth -1e300\n")));
-    }
-    const auto columns = static_cast<size_t>(Uniform(1, 200));
-    const auto rows = static_cast<size_t>(Uniform(1, 60));
-    const std::vector<std::string> lines = FrameLines(view, Plain(columns, rows));
-    EXPECT_LE(lines.size(), rows);
-    for (const std::string& line : lines) EXPECT_LT(cli::CellsOf(line), columns);
-  }
 }
 
 std::unique_ptr<Fleet> Watch(const std::string& address, client::ClientOptions options = {}) {
