@@ -1,6 +1,6 @@
 // Encoders with CAST layers: what their config may not say, what their checkpoints must hold, which
 // attention they run, and that a batch changes nothing. What they compute is compared with the
-// paper's definition in head_parity_test.cc.
+// paper's definition in parity_test.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

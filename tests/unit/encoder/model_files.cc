@@ -1,13 +1,19 @@
 #include "tests/unit/encoder/model_files.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <utility>
 
 #include "engine/attention/variants.h"
+#include "engine/base/run_control.h"
 #include "engine/encoder/directory/load.h"
+#include "engine/encoder/network/network.h"
+#include "engine/encoder/text/output_types.h"
 #include "engine/hf/safetensors.h"
 
 namespace castor::encoder {
@@ -79,6 +85,39 @@ absl::StatusOr<std::shared_ptr<Model>> TinyModel::Load(DType dtype) const {
 std::string ErrorOf(const TinyModel& model, DType dtype) {
   const auto loaded = model.Load(dtype);
   return loaded.ok() ? "" : std::string(loaded.status().message());
+}
+
+void ExpectKeysRefused(const std::string& name, const std::vector<RefusedKey>& cases) {
+  ASSERT_EQ(ErrorOf(TinyModel(name)), "");
+  for (const RefusedKey& bad : cases) {
+    TinyModel files(name);
+    files.EditJson("config.json", [&](nlohmann::json& config) { config[bad.key] = bad.value; });
+    EXPECT_THAT(ErrorOf(files),
+                testing::AllOf(testing::HasSubstr("config.json: "), testing::HasSubstr(bad.key),
+                               testing::HasSubstr(bad.says)))
+        << name << ": " << bad.key << " = " << bad.value;
+  }
+}
+
+absl::StatusOr<std::vector<float>> RowsOf(std::shared_ptr<const Model> model,
+                                          const EncodeRequest& request, const Prepared& prepared) {
+  const ModelInfo& info = model->info();
+  BatchItem item{
+      .cu_seqlens = prepared.cu_seqlens, .ids = prepared.ids, .type_ids = prepared.type_ids};
+  item.output_kind = *request.output;
+  item.pooling = info.pooling;
+  item.normalize = info.normalize;
+  item.dimensions = DimensionsOf(request, info, item.output_kind);
+  item.cut_last = true;
+  item.token_labels = info.token_labels;
+  // What a prompt takes is not pooled where the model says so.
+  const RowRange pooled{prepared.left_out, prepared.cu_seqlens.back()};
+  if (item.output_kind == EncodeOutput::kPooled && pooled.begin > 0) item.spans = {&pooled, 1};
+  std::vector<float> rows(static_cast<size_t>(item.output_rows() * item.dimensions), NAN);
+  item.output = rows.data();
+  const Batch batch{.model = std::move(model), .kernel = Vanilla{}, .items = {item}};
+  if (absl::Status status = RunOnHost(batch, RunToEnd()); !status.ok()) return status;
+  return rows;
 }
 
 absl::Status RunOnCpu(const attention::Spec& spec, const attention::Problem& problem,

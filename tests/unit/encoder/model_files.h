@@ -62,9 +62,28 @@ class TinyModel {
 // Why the model cannot be loaded; empty if it can.
 std::string ErrorOf(const TinyModel& model, DType dtype = DType::kFloat32);
 
+// A value of a key of config.json, and what the error must say besides both names.
+struct RefusedKey {
+  const char* key;
+  nlohmann::json value;
+  const char* says;
+};
+
+// That the golden directory `name` is served, and with each of these refused.
+void ExpectKeysRefused(const std::string& name, const std::vector<RefusedKey>& cases);
+
 // The CPU's attention: an AttentionFn.
 absl::Status RunOnCpu(const attention::Spec& spec, const attention::Problem& problem,
                       RunControl& control);
+
+// For loops over golden data.
+inline constexpr EncodeOutput kAllOutputs[] = {
+    EncodeOutput::kPooled, EncodeOutput::kTokenEmbeddings, EncodeOutput::kLogits,
+    EncodeOutput::kScores, EncodeOutput::kSparse};
+
+// What the model gives one request that names this output, alone in its batch.
+absl::StatusOr<std::vector<float>> RowsOf(std::shared_ptr<const Model> model,
+                                          const EncodeRequest& request, const Prepared& prepared);
 
 // Loads `directory` on the CPU with the CPU's attention.
 absl::StatusOr<std::shared_ptr<Model>> LoadOnCpu(const std::string& directory,

@@ -13,20 +13,13 @@
 #include <vector>
 
 #include "engine/encoder/model.h"
-#include "engine/encoder/network/batch.h"
-#include "engine/encoder/network/network.h"
 #include "engine/encoder/text/output_types.h"
-#include "engine/encoder/text/prompts.h"
 #include "tests/unit/encoder/model_files.h"
 
 namespace castor::encoder {
 namespace {
 
 using nlohmann::json;
-
-constexpr EncodeOutput kAllOutputs[] = {EncodeOutput::kPooled, EncodeOutput::kTokenEmbeddings,
-                                        EncodeOutput::kLogits, EncodeOutput::kScores,
-                                        EncodeOutput::kSparse};
 
 void Apply(const json& edit, const TinyModel& model) {
   const std::string path = model / edit["file"].get<std::string>();
@@ -73,31 +66,13 @@ absl::StatusOr<std::vector<float>> Rows(const std::shared_ptr<Model>& model, con
   if (expected.contains("task") && !expected["task"].is_null()) {
     request.prompt_name = expected["task"].get<std::string>();
   }
-  const ModelInfo& info = model->info();
   if (absl::Status s = model->CheckInput(request, 8, 1 << 20); !s.ok()) return s;
   absl::StatusOr<Prepared> prepared = Prepare(request, *model);
   if (!prepared.ok()) return prepared.status();
   if (ids && expected.contains("ids")) {
     EXPECT_EQ(prepared->ids, expected["ids"].get<std::vector<int64_t>>()) << first;
   }
-  BatchItem item{
-      .cu_seqlens = prepared->cu_seqlens, .ids = prepared->ids, .type_ids = prepared->type_ids};
-  item.output_kind = output;
-  item.pooling = info.pooling;
-  item.normalize = info.normalize;
-  item.dimensions = DimensionsOf(request, info, output);
-  item.cut_last = true;
-  item.token_labels = info.token_labels;
-  // What a prompt takes is not pooled where the model says so.
-  const Prompt* const prompt = PromptOf(request, info.prompts);
-  const RowRange pooled{prompt == nullptr ? 0 : prompt->left_out, prepared->cu_seqlens.back()};
-  if (output == EncodeOutput::kPooled && pooled.begin > 0) item.spans = {&pooled, 1};
-  std::vector<float> rows(static_cast<size_t>(item.output_rows() * item.dimensions), NAN);
-  item.output = rows.data();
-  Batch batch{.model = model, .kernel = Vanilla{}, .items = {}};
-  batch.items.push_back(item);
-  if (absl::Status s = RunOnHost(batch, RunToEnd()); !s.ok()) return s;
-  return rows;
+  return RowsOf(model, request, *prepared);
 }
 
 // How the model's answers differ from `result`; empty: they do not.

@@ -174,9 +174,12 @@ TEST(LoadHeadTest, RefusesSparsePipelinesItDoesNotKnow) {
 
 TEST(LoadHeadTest, Int8IsComparedByWhatTheModelGives) {
   if (!Linear::HasInt8(at::Device(at::kCPU))) GTEST_SKIP() << "this processor has no kernel for it";
-  for (const char* name : {"bert_sequences", "splade_bert", "colbert_pylate", "dense"}) {
+  for (const char* name :
+       {"heads/bert_sequences", "heads/splade_bert", "heads/colbert_pylate", "heads/dense",
+        "families/nomic_bert_stretched", "families/new_mixed", "families/jina_bert_code",
+        "families/eurobert_biases", "families/qwen3", "families/electra", "families/deberta"}) {
     const ModelSource source{.name = "test",
-                             .directory = GoldenDirectory() + "/heads/" + name,
+                             .directory = GoldenDirectory() + "/" + name,
                              .dtype = DType::kFloat32,
                              .int8 = true};
     const auto model = LoadModel(source, at::Device(at::kCPU), RunOnCpu);

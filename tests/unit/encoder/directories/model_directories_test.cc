@@ -11,8 +11,6 @@
 #include <vector>
 
 #include "engine/encoder/model.h"
-#include "engine/encoder/network/batch.h"
-#include "engine/encoder/network/network.h"
 #include "engine/encoder/text/output_types.h"
 #include "engine/encoder/text/tokenizer_files.h"
 #include "tests/unit/encoder/model_files.h"
@@ -56,20 +54,9 @@ std::vector<float> Rows(const TinyModel& files, EncodeRequest request, EncodeOut
   const auto prepared = Prepare(request, *model);
   EXPECT_TRUE(prepared.ok()) << prepared.status();
   if (!prepared.ok()) return {};
-  BatchItem item{
-      .cu_seqlens = prepared->cu_seqlens, .ids = prepared->ids, .type_ids = prepared->type_ids};
-  item.output_kind = output;
-  item.pooling = model->info().pooling;
-  item.normalize = model->info().normalize;
-  item.dimensions = DimensionsOf(request, model->info(), output);
-  item.cut_last = true;
-  std::vector<float> rows(static_cast<size_t>(item.output_rows() * item.dimensions), NAN);
-  item.output = rows.data();
-  Batch batch{.model = model, .kernel = Vanilla{}, .items = {}};
-  batch.items.push_back(item);
-  const absl::Status status = RunOnHost(batch, RunToEnd());
-  EXPECT_TRUE(status.ok()) << status;
-  return rows;
+  const auto rows = RowsOf(model, request, *prepared);
+  EXPECT_TRUE(rows.ok()) << rows.status();
+  return rows.ok() ? *rows : std::vector<float>();
 }
 
 void Write(const TinyModel& files, const std::string& name, const json& content) {
