@@ -34,23 +34,23 @@ typedef struct castor_hf_tokenizer_files {
   castor_hf_view settings;   /* JSON: src/assemble.rs, Settings */
 } castor_hf_tokenizer_files;
 
+typedef struct castor_hf_tokenizer_info {
+  /* One more than the greatest id and type id that an encoding can hold where special tokens are
+   * not allowed in texts: of the vocabulary, added tokens and the post-processor. */
+  uint64_t id_limit;
+  uint64_t type_limit;
+  size_t added_tokens[2]; /* by the post-processor: to a text, to a pair */
+  size_t longest_token;   /* in bytes, of the vocabulary's entries */
+  bool cuts_left;         /* tokenizer.json's own truncation */
+} castor_hf_tokenizer_info;
+
 /* Makes the tokenizer that transformers makes of these files, without padding and truncation.
  * Errors name the file. An error where the tokenizer could not answer for every text: no unknown
  * token in the vocabulary, an added token that is found everywhere, a post-processor that drops or
  * repeats the text, a normalizer that makes a text very long. */
-char* castor_hf_tokenizer_open(const castor_hf_tokenizer_files* files, castor_hf_tokenizer** out);
+char* castor_hf_tokenizer_open(const castor_hf_tokenizer_files* files, castor_hf_tokenizer** out,
+                               castor_hf_tokenizer_info* info);
 void castor_hf_tokenizer_close(castor_hf_tokenizer* tokenizer);
-
-/* How many special tokens the post-processor adds. */
-size_t castor_hf_tokenizer_added_tokens(const castor_hf_tokenizer* tokenizer, bool pair);
-
-/* Whether tokenizer.json's own truncation is on the left. */
-bool castor_hf_tokenizer_cuts_left(const castor_hf_tokenizer* tokenizer);
-
-/* One more than the greatest id and type id that an encoding can hold where special tokens are not
- * allowed in texts: of the vocabulary, added tokens and the post-processor. */
-uint64_t castor_hf_tokenizer_id_limit(const castor_hf_tokenizer* tokenizer);
-uint64_t castor_hf_tokenizer_type_limit(const castor_hf_tokenizer* tokenizer);
 
 /* The tokens of one text within an encoding. */
 typedef struct castor_hf_text_tokens {
@@ -114,9 +114,6 @@ char* castor_hf_tokenizer_token(const castor_hf_tokenizer* tokenizer, uint32_t i
 char* castor_hf_tokenizer_decode(const castor_hf_tokenizer* tokenizer, const uint32_t* ids,
                                  size_t size, bool skip_special_tokens, castor_hf_text* out);
 void castor_hf_text_free(castor_hf_text* text);
-
-/* In bytes, of the vocabulary's entries. */
-size_t castor_hf_tokenizer_longest_token(const castor_hf_tokenizer* tokenizer);
 
 /* ---- safetensors ---- */
 

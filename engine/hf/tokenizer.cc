@@ -1,5 +1,6 @@
 #include "engine/hf/tokenizer.h"
 
+#include <algorithm>
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
@@ -53,10 +54,17 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Open(const TokenizerFiles&
                                         .merges = ViewOf(files.merges),
                                         .settings = View(files.settings)};
   castor_hf_tokenizer* handle = nullptr;
-  if (char* error = castor_hf_tokenizer_open(&views, &handle)) {
+  castor_hf_tokenizer_info info{};
+  if (char* error = castor_hf_tokenizer_open(&views, &handle, &info)) {
     return absl::InvalidArgumentError(TakeError(error));
   }
-  return std::unique_ptr<Tokenizer>(new Tokenizer(handle));
+  std::unique_ptr<Tokenizer> tokenizer(new Tokenizer(handle));
+  tokenizer->id_limit_ = static_cast<int64_t>(info.id_limit);
+  tokenizer->type_limit_ = static_cast<int64_t>(info.type_limit);
+  std::ranges::copy(info.added_tokens, tokenizer->added_tokens_);
+  tokenizer->longest_token_ = static_cast<int64_t>(info.longest_token);
+  tokenizer->cuts_left_ = info.cuts_left;
+  return tokenizer;
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::OpenFile(const std::string& path) {
@@ -73,18 +81,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::OpenFile(const std::string
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", problem));
 }
 
-Tokenizer::Tokenizer(castor_hf_tokenizer* handle)
-    : handle_(handle),
-      id_limit_(static_cast<int64_t>(castor_hf_tokenizer_id_limit(handle))),
-      type_limit_(static_cast<int64_t>(castor_hf_tokenizer_type_limit(handle))) {}
-
 Tokenizer::~Tokenizer() { castor_hf_tokenizer_close(handle_); }
-
-bool Tokenizer::cuts_left() const { return castor_hf_tokenizer_cuts_left(handle_); }
-
-int64_t Tokenizer::added_tokens(bool pair) const {
-  return static_cast<int64_t>(castor_hf_tokenizer_added_tokens(handle_, pair));
-}
 
 absl::StatusOr<bool> Tokenizer::Encode(std::string_view text, std::optional<std::string_view> pair,
                                        const EncodeOptions& options, std::vector<int64_t>* ids,
@@ -127,10 +124,6 @@ absl::StatusOr<std::string> Tokenizer::Decode(std::span<const int64_t> ids,
   return Taken(
       castor_hf_tokenizer_decode(handle_, narrow.data(), narrow.size(), skip_special_tokens, &text),
       &text);
-}
-
-int64_t Tokenizer::longest_token() const {
-  return static_cast<int64_t>(castor_hf_tokenizer_longest_token(handle_));
 }
 
 }  // namespace castor::hf

@@ -103,13 +103,13 @@ class Tokenizer {
   // The text of ids, each within 0..2^32-1; unknown ones are left out. It has at most
   // longest_token() + 1 bytes for each.
   absl::StatusOr<std::string> Decode(std::span<const int64_t> ids, bool skip_special_tokens) const;
-  int64_t longest_token() const;
+  int64_t longest_token() const { return longest_token_; }
 
   // How many special tokens the post-processor adds to a text, or to a pair.
-  int64_t added_tokens(bool pair) const;
+  int64_t added_tokens(bool pair) const { return added_tokens_[pair ? 1 : 0]; }
 
   // Whether tokenizer.json's own truncation is on the left.
-  bool cuts_left() const;
+  bool cuts_left() const { return cuts_left_; }
 
   // One more than the greatest id and type id that the tokenizer can produce of texts without
   // special tokens, by its vocabulary, its added tokens or its post-processor.
@@ -117,11 +117,15 @@ class Tokenizer {
   int64_t type_limit() const { return type_limit_; }
 
  private:
-  explicit Tokenizer(castor_hf_tokenizer* handle);
+  explicit Tokenizer(castor_hf_tokenizer* handle) : handle_(handle) {}
 
+  // Constant once it is open.
   castor_hf_tokenizer* const handle_;  // owned
-  const int64_t id_limit_;
-  const int64_t type_limit_;
+  int64_t id_limit_ = 0;
+  int64_t type_limit_ = 0;
+  int64_t added_tokens_[2] = {};
+  int64_t longest_token_ = 0;
+  bool cuts_left_ = false;
 };
 
 }  // namespace castor::hf

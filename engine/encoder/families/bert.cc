@@ -65,10 +65,8 @@ absl::StatusOr<FamilyModel> BuildBert(ConfigReader& config, WeightReader& weight
     config.Fail("feed_forward_type",
                 "\"" + mlp + "\" needs a position_embedding_type of \"alibi\"");
   }
-  if (!config.status().ok()) return config.status();
   InputRules rules{.vocabulary = body.words, .types = body.types, .max_tokens = body.positions};
-  return WithHeads(BuildTransformer(body, BertNames(kBertPrefixes), weights), std::move(rules),
-                   kBertHeads);
+  return BuildFamily(config, body, BertNames(kBertPrefixes), weights, std::move(rules), kBertHeads);
 }
 
 // ---- RoBERTa, XLM-RoBERTa and CamemBERT: positions that begin behind the padding token's id. They
@@ -85,7 +83,6 @@ absl::StatusOr<FamilyModel> BuildRoberta(ConfigReader& config, WeightReader& wei
   if (body.positions <= padding + 1) {
     config.Fail("max_position_embeddings", "leaves no position behind pad_token_id");
   }
-  if (!config.status().ok()) return config.status();
   InputRules rules{
       .vocabulary = body.words,
       .types = body.types,
@@ -93,8 +90,8 @@ absl::StatusOr<FamilyModel> BuildRoberta(ConfigReader& config, WeightReader& wei
       .first_position = padding + 1,
       .padding = padding,
   };
-  return WithHeads(BuildTransformer(body, BertNames(kRobertaPrefixes), weights), std::move(rules),
-                   kRobertaHeads);
+  return BuildFamily(config, body, BertNames(kRobertaPrefixes), weights, std::move(rules),
+                     kRobertaHeads);
 }
 
 // ---- ELECTRA's discriminator, or a generator of the same kind: embeddings may be narrower than
@@ -105,11 +102,10 @@ constexpr std::string_view kElectraPrefixes[] = {"", "electra."};
 absl::StatusOr<FamilyModel> BuildElectra(ConfigReader& config, WeightReader& weights) {
   TransformerConfig body = ReadBertKeys(config, {.hidden = 256, .heads = 4, .mlp_width = 1024});
   body.info.embedding_size = ReadSize(config, "embedding_size", 128);
-  if (!config.status().ok()) return config.status();
   InputRules rules{.vocabulary = body.words, .types = body.types, .max_tokens = body.positions};
   TransformerNames names = BertNames(kElectraPrefixes);
   names.projection = "embeddings_project";
-  return WithHeads(BuildTransformer(body, names, weights), std::move(rules), kElectraHeads);
+  return BuildFamily(config, body, names, weights, std::move(rules), kElectraHeads);
 }
 
 // ---- DistilBERT: without token types. Sinusoidal positions are in the checkpoint like learned
@@ -153,10 +149,8 @@ absl::StatusOr<FamilyModel> BuildDistilBert(ConfigReader& config, WeightReader& 
   body.mlp.width = ReadSize(config, "hidden_dim", 3072);
   body.epsilon = 1e-12;  // in no config
   body.mlp.activation = ReadActivation(config, "activation");
-  if (!config.status().ok()) return config.status();
   InputRules rules{.vocabulary = body.words, .max_tokens = body.positions};
-  return WithHeads(BuildTransformer(body, kDistilBertNames, weights), std::move(rules),
-                   kDistilBertHeads);
+  return BuildFamily(config, body, kDistilBertNames, weights, std::move(rules), kDistilBertHeads);
 }
 
 }  // namespace castor::encoder

@@ -97,9 +97,8 @@ absl::StatusOr<FamilyModel> BuildJinaBert(ConfigReader& config, WeightReader& we
   body.mlp.in_bias = !body.mlp.gated && !code;
   const std::vector<float> slopes = AlibiSlopes(body.info.heads);
   body.slopes = at::tensor(slopes, at::kFloat).to(weights.device());
-  return WithHeads(
-      BuildTransformer(body, code ? CodeNames(body.mlp.gated) : TextNames(body.mlp.gated), weights),
-      std::move(rules), kBertHeads);
+  return BuildFamily(config, body, code ? CodeNames(body.mlp.gated) : TextNames(body.mlp.gated),
+                     weights, std::move(rules), kBertHeads);
 }
 
 // ---- MPNet: a bias by distance, shared by all layers; positions from 2, no token types.
@@ -177,7 +176,7 @@ absl::StatusOr<FamilyModel> BuildMpnet(ConfigReader& config, WeightReader& weigh
       .first_position = kMpnetPadding + 1,
       .padding = kMpnetPadding,
   };
-  return WithHeads(BuildTransformer(body, kMpnetNames, weights), std::move(rules), kRobertaHeads);
+  return BuildFamily(config, body, kMpnetNames, weights, std::move(rules), kRobertaHeads);
 }
 
 }  // namespace castor::encoder

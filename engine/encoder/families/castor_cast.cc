@@ -177,8 +177,7 @@ absl::StatusOr<FamilyModel> BuildCastorCast(ConfigReader& config, WeightReader& 
   body.epsilon = ReadEpsilon(config, "layer_norm_eps", 1e-5);
   CheckRoom(config, body.info, body.positions);
   InputRules rules{.vocabulary = body.words, .max_tokens = body.positions};
-  if (!config.status().ok()) return config.status();
-  return WithHeads(BuildTransformer(body, kCastNames, weights), std::move(rules), kCastorCastHeads);
+  return BuildFamily(config, body, kCastNames, weights, std::move(rules), kCastorCastHeads);
 }
 
 }  // namespace castor::encoder

@@ -125,8 +125,7 @@ absl::StatusOr<FamilyModel> BuildDeberta(ConfigReader& config, WeightReader& wei
     ReadDistances(config, terms, rules.max_tokens, &body);
   }
   const HeadLayout& heads = HeadsOf(config.Bool("legacy", true));
-  if (!config.status().ok()) return config.status();
-  return WithHeads(BuildTransformer(body, DebertaNames(), weights), std::move(rules), heads);
+  return BuildFamily(config, body, DebertaNames(), weights, std::move(rules), heads);
 }
 
 }  // namespace castor::encoder

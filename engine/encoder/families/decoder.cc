@@ -132,8 +132,7 @@ absl::StatusOr<FamilyModel> Build(ConfigReader& config, const DecoderDefaults& d
                                   WeightReader& weights) {
   InputRules rules{.vocabulary = body.words,
                    .max_tokens = ReadSize(config, "max_position_embeddings", defaults.max_tokens)};
-  if (!config.status().ok()) return config.status();
-  return WithHeads(BuildTransformer(body, names, weights), std::move(rules), kDecoderHeads);
+  return BuildFamily(config, body, names, weights, std::move(rules), kDecoderHeads);
 }
 
 }  // namespace
@@ -161,9 +160,7 @@ absl::StatusOr<FamilyModel> BuildEuroBert(ConfigReader& config, WeightReader& we
   RefuseTrue(config, {"is_decoder", "add_cross_attention"}, "only encoders are served");
   InputRules rules{.vocabulary = body.words,
                    .max_tokens = ReadSize(config, "max_position_embeddings", 8192)};
-  if (!config.status().ok()) return config.status();
-  return WithHeads(BuildTransformer(body, kDecoderNames, weights), std::move(rules),
-                   kEuroBertHeads);
+  return BuildFamily(config, body, kDecoderNames, weights, std::move(rules), kEuroBertHeads);
 }
 
 absl::StatusOr<FamilyModel> BuildMistral(ConfigReader& config, WeightReader& weights) {

@@ -29,10 +29,13 @@ constexpr Family kFamilies[] = {
 
 }  // namespace
 
-absl::StatusOr<FamilyModel> WithHeads(absl::StatusOr<std::unique_ptr<Body>> body, InputRules rules,
-                                      const HeadLayout& heads) {
-  if (!body.ok()) return body.status();
-  return FamilyModel{*std::move(body), std::move(rules), &heads};
+absl::StatusOr<FamilyModel> BuildFamily(const ConfigReader& config, const TransformerConfig& body,
+                                        const TransformerNames& names, WeightReader& weights,
+                                        InputRules rules, const HeadLayout& heads) {
+  if (!config.status().ok()) return config.status();
+  absl::StatusOr<std::unique_ptr<Body>> built = BuildTransformer(body, names, weights);
+  if (!built.ok()) return built.status();
+  return FamilyModel{*std::move(built), std::move(rules), &heads};
 }
 
 const Family* FindFamily(std::string_view model_type) {

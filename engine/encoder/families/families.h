@@ -24,8 +24,7 @@ namespace castor::encoder {
 struct FamilyModel {
   std::unique_ptr<Body> body;
   InputRules rules;
-  // Where classes with a head keep their weights; null if none of them is served. Static.
-  const HeadLayout* heads = nullptr;
+  const HeadLayout* heads = nullptr;  // where classes with a head keep their weights; static
 };
 
 struct Family {
@@ -55,9 +54,10 @@ absl::StatusOr<FamilyModel> BuildRoberta(ConfigReader& config, WeightReader& wei
 
 // ---- what several of them have in common
 
-// The model, if its body could be built.
-absl::StatusOr<FamilyModel> WithHeads(absl::StatusOr<std::unique_ptr<Body>> body, InputRules rules,
-                                      const HeadLayout& heads);
+// The model, if its config could be read and its weights are there.
+absl::StatusOr<FamilyModel> BuildFamily(const ConfigReader& config, const TransformerConfig& body,
+                                        const TransformerNames& names, WeightReader& weights,
+                                        InputRules rules, const HeadLayout& heads);
 
 // What a configuration of Hugging Face's has where a key is missing; here BertConfig.
 struct BertDefaults {

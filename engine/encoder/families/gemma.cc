@@ -96,8 +96,7 @@ absl::StatusOr<FamilyModel> BuildGemma(ConfigReader& config, WeightReader& weigh
   body.qkv_bias = body.attention_output_bias = config.Bool("attention_bias", false);
   InputRules rules{.vocabulary = body.words,
                    .max_tokens = ReadSize(config, "max_position_embeddings", 131'072)};
-  if (!config.status().ok()) return config.status();
-  return WithHeads(BuildTransformer(body, kGemmaNames, weights), std::move(rules), kDecoderHeads);
+  return BuildFamily(config, body, kGemmaNames, weights, std::move(rules), kDecoderHeads);
 }
 
 }  // namespace castor::encoder

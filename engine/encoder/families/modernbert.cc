@@ -81,9 +81,7 @@ absl::StatusOr<FamilyModel> BuildModernBert(ConfigReader& config, WeightReader& 
               .out_bias = mlp_bias};
   InputRules rules{.vocabulary = body.words,
                    .max_tokens = ReadSize(config, "max_position_embeddings", 8192)};
-  if (!config.status().ok()) return config.status();
-  return WithHeads(BuildTransformer(body, kModernBertNames, weights), std::move(rules),
-                   kModernBertHeads);
+  return BuildFamily(config, body, kModernBertNames, weights, std::move(rules), kModernBertHeads);
 }
 
 }  // namespace castor::encoder

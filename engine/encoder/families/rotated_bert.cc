@@ -85,9 +85,7 @@ absl::StatusOr<FamilyModel> BuildGte(ConfigReader& config, WeightReader& weights
     names.qkv = {
         .query = "attention.q_proj", .key = "attention.k_proj", .value = "attention.v_proj"};
   }
-  if (!config.status().ok()) return config.status();
-  return WithHeads(BuildTransformer(body, names, weights), std::move(rules),
-                   *(gte ? &kGteHeads : &kNewHeads));
+  return BuildFamily(config, body, names, weights, std::move(rules), gte ? kGteHeads : kNewHeads);
 }
 
 // ---- jina-embeddings-v3, as transformers 5 has it: XLM-RoBERTa's layers. Adapters are refused.
@@ -124,8 +122,7 @@ absl::StatusOr<FamilyModel> BuildJinaV3(ConfigReader& config, WeightReader& weig
   InputRules rules{.vocabulary = body.words,
                    .types = body.types,
                    .max_tokens = ReadSize(config, "max_position_embeddings", 8194)};
-  if (!config.status().ok()) return config.status();
-  return WithHeads(BuildTransformer(body, kJinaV3Names, weights), std::move(rules), kJinaV3Heads);
+  return BuildFamily(config, body, kJinaV3Names, weights, std::move(rules), kJinaV3Heads);
 }
 
 // ---- Nomic's BERT, dense, in the keys of its own code, which are GPT-2's and some more, or of
@@ -275,14 +272,13 @@ absl::StatusOr<FamilyModel> BuildNomicBert(ConfigReader& config, WeightReader& w
   const bool own = config.Has("n_embd");
   if (own && config.Has("hidden_size")) config.Fail("hidden_size", "is given beside n_embd");
   const NomicKeys keys = own ? ReadOwnKeys(config) : ReadTransformersKeys(config);
-  if (!config.status().ok()) return config.status();
   InputRules rules{.vocabulary = keys.body.words,
                    .types = std::max<int64_t>(1, keys.body.types),
                    .max_tokens = keys.max_tokens};
   TransformerNames names = kNomicNames;
   if (!keys.body.mlp.gated) names.mlp = kNomicPlainMlp;
-  return WithHeads(BuildTransformer(keys.body, names, weights), std::move(rules),
-                   *(own ? &kNomicOwnHeads : &kNomicHeads));
+  return BuildFamily(config, keys.body, names, weights, std::move(rules),
+                     own ? kNomicOwnHeads : kNomicHeads);
 }
 
 }  // namespace castor::encoder

@@ -33,22 +33,19 @@ struct Sources {
     return {files, directory.transformer, type, device};
   }
 
-  // The family's layout; an error at `key` if it has none.
-  const HeadLayout* layout(std::string_view key, std::string_view problem) const {
-    if (model.heads == nullptr) config.Fail(key, problem);
-    return model.heads;
-  }
+  const HeadLayout& layout() const { return *model.heads; }
 
   // A layout's name as the checkpoint has it.
   std::string name(std::string_view name) const {
     return name.starts_with('~') ? prefix + std::string(name.substr(1)) : std::string(name);
   }
 
-  HeadTransform Transform(WeightReader& weights, TransformNames names,
-                          const HeadLayout& layout) const {
+  HeadTransform Transform(WeightReader& weights, TransformNames names) const {
     const std::string dense = name(names.dense);
     names.dense = dense;
-    return TakeTransform(config, weights, names, epsilon(layout), hidden());
+    const std::string_view key = layout().epsilon_key;
+    const double epsilon = key.empty() ? layout().epsilon : config.Double(key, layout().epsilon);
+    return TakeTransform(config, weights, names, epsilon, hidden());
   }
 
   // [vocabulary, hidden]. As transformers 5 has it, what is stored counts, and ties are for what is
@@ -60,24 +57,16 @@ struct Sources {
     return weights.Take(tied && !weights.Has(own) ? name(words) + ".weight" : own,
                         {model.rules.vocabulary, hidden()});
   }
-
-  double epsilon(const HeadLayout& layout) const {
-    if (layout.epsilon_key.empty()) return layout.epsilon;
-    return config.Double(layout.epsilon_key, layout.epsilon);
-  }
 };
 
 absl::StatusOr<LoadedHead> LoadClassifier(const Sources& from, bool tokens) {
-  const HeadLayout* layout =
-      from.layout("architectures", "this family's classifiers are not known");
-  if (layout == nullptr) return from.config.status();
-  const ClassifierNames& names = tokens ? layout->tokens : layout->sequences;
+  const ClassifierNames& names = tokens ? from.layout().tokens : from.layout().sequences;
   std::optional<CrossEncoder> cross_encoder;
   if (from.directory.has_modules) cross_encoder = {.activation = from.directory.activation};
   ClassifierConfig config = ReadClassifier(from.config, tokens, names, cross_encoder);
   if (!from.config.status().ok()) return from.config.status();
   WeightReader weights = from.weights(at::kFloat);
-  HeadTransform transform = from.Transform(weights, names.transform, *layout);
+  HeadTransform transform = from.Transform(weights, names.transform);
   if (!from.config.status().ok()) return from.config.status();
   Linear out = TakeLinear(weights, from.name(names.out), static_cast<int64_t>(config.labels.size()),
                           from.hidden(), names.bias);
@@ -90,8 +79,8 @@ absl::StatusOr<LoadedHead> LoadClassifier(const Sources& from, bool tokens) {
 // A reranker made of a language model: what it says of the next token.
 absl::StatusOr<LoadedHead> LoadLogitScore(const Sources& from) {
   const LogitScoreModule& module = *from.directory.logit_score;
-  const HeadLayout* layout = from.model.heads;
-  if (layout == nullptr || layout->causal.words.empty()) {
+  const CausalLmNames& names = from.layout().causal;
+  if (names.words.empty()) {
     from.config.Fail("model_type",
                      "this family has no language model that modules.json's LogitScore could read");
     return from.config.status();
@@ -102,8 +91,8 @@ absl::StatusOr<LoadedHead> LoadLogitScore(const Sources& from) {
   ClassifierConfig config = ReadLogitScore(from.config, {.activation = from.directory.activation});
   if (!from.config.status().ok()) return from.config.status();
   WeightReader weights = from.weights(at::kFloat);
-  const at::Tensor decoder = from.TakeDecoder(weights, layout->causal.decoder, layout->causal.words,
-                                              /*tied_by_default=*/false);
+  const at::Tensor decoder =
+      from.TakeDecoder(weights, names.decoder, names.words, /*tied_by_default=*/false);
   if (!from.config.status().ok()) return from.config.status();
   if (!weights.status().ok()) return weights.status();
   // A difference of logits is one product with a difference of rows.
@@ -116,18 +105,13 @@ absl::StatusOr<LoadedHead> LoadLogitScore(const Sources& from) {
 }
 
 absl::StatusOr<LoadedHead> LoadSplade(const Sources& from) {
-  const HeadLayout* layout =
-      from.layout("model_type",
-                  "this family's masked language models are not known, which "
-                  "modules.json asks for");
-  if (layout == nullptr) return from.config.status();
-  const MaskedLmNames& names = layout->masked;
+  const MaskedLmNames& names = from.layout().masked;
   if (names.words.empty()) {
     from.config.Fail("model_type", "this family's masked language models are not served");
     return from.config.status();
   }
   WeightReader weights = from.weights(from.dtype);
-  HeadTransform transform = from.Transform(weights, names.transform, *layout);
+  HeadTransform transform = from.Transform(weights, names.transform);
   const bool bias = names.bias_key.empty() || from.config.Bool(names.bias_key, names.by_default);
   if (!from.config.status().ok()) return from.config.status();
   const int64_t vocabulary = from.model.rules.vocabulary;

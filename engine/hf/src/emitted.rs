@@ -7,6 +7,9 @@ use tokenizers::{Encoding, Model, ModelWrapper, NormalizedString, Normalizer, To
 /// Ordinary text, and characters that hardly any vocabulary has.
 const PROBE: &str = "A probe: 1 word, or 2. \u{A66E} \u{1242B} \u{16FE4} \u{10FFFF}";
 
+/// As castor_hf.h lays it out.
+#[repr(C)]
+#[derive(Clone, Copy)]
 pub struct Emitted {
     pub id_limit: u64, // one more than the greatest id, of texts without special tokens
     pub type_limit: u64, // one more than the greatest type id

@@ -17,9 +17,16 @@ pub struct Handle {
     // Treats them as special tokens. The crate keeps that policy in the tokenizer, so this is a
     // second one, made on first use.
     special: OnceLock<Tokenizer>,
-    emitted: Emitted,
+    info: Info,
     cuts: Option<Cuts>,
     growth: Growth,
+}
+
+/// As castor_hf.h lays it out.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Info {
+    emitted: Emitted,
     cuts_left: bool, // the file's own truncation
 }
 
@@ -36,11 +43,13 @@ impl Handle {
         plain.set_encode_special_tokens(true);
         Ok(Handle {
             growth: Growth::of(&plain)?,
-            emitted: Emitted::of(&plain)?,
+            info: Info {
+                emitted: Emitted::of(&plain)?,
+                cuts_left,
+            },
             cuts: Cuts::of(&plain),
             plain,
             special: OnceLock::new(),
-            cuts_left,
         })
     }
 
@@ -56,7 +65,7 @@ impl Handle {
     }
 
     fn added_tokens(&self, pair: bool) -> usize {
-        self.emitted.added_tokens[usize::from(pair)]
+        self.info.emitted.added_tokens[usize::from(pair)]
     }
 
     fn encode(&self, text: &str, pair: Option<&str>, how: How) -> Result<Encoded, Failure> {
@@ -223,6 +232,7 @@ fn take_next(encoding: &mut Encoding) -> Option<Offsets> {
 pub unsafe extern "C" fn castor_hf_tokenizer_open(
     files: *const FilesView,
     out: *mut *mut Handle,
+    info: *mut Info,
 ) -> *mut c_char {
     guarded(|| {
         let given = |view: View| (!view.data.is_null()).then(|| bytes(view.data, view.size));
@@ -232,7 +242,9 @@ pub unsafe extern "C" fn castor_hf_tokenizer_open(
             merges: given((*files).merges),
             settings: given((*files).settings).unwrap_or_default(),
         };
-        *out = Box::into_raw(Box::new(Handle::open(&files)?));
+        let handle = Handle::open(&files)?;
+        *info = handle.info;
+        *out = Box::into_raw(Box::new(handle));
         Ok(())
     })
 }
@@ -261,37 +273,6 @@ pub unsafe extern "C" fn castor_hf_tokenizer_close(tokenizer: *mut Handle) {
     if !tokenizer.is_null() {
         drop(Box::from_raw(tokenizer));
     }
-}
-
-/// # Safety
-/// See castor_hf.h.
-#[no_mangle]
-pub unsafe extern "C" fn castor_hf_tokenizer_added_tokens(
-    tokenizer: *const Handle,
-    pair: bool,
-) -> usize {
-    (*tokenizer).added_tokens(pair)
-}
-
-/// # Safety
-/// See castor_hf.h.
-#[no_mangle]
-pub unsafe extern "C" fn castor_hf_tokenizer_id_limit(tokenizer: *const Handle) -> u64 {
-    (*tokenizer).emitted.id_limit
-}
-
-/// # Safety
-/// See castor_hf.h.
-#[no_mangle]
-pub unsafe extern "C" fn castor_hf_tokenizer_type_limit(tokenizer: *const Handle) -> u64 {
-    (*tokenizer).emitted.type_limit
-}
-
-/// # Safety
-/// See castor_hf.h.
-#[no_mangle]
-pub unsafe extern "C" fn castor_hf_tokenizer_cuts_left(tokenizer: *const Handle) -> bool {
-    (*tokenizer).cuts_left
 }
 
 /// An encoding as castor_hf.h lays it out.
@@ -444,11 +425,4 @@ pub unsafe extern "C" fn castor_hf_text_free(text: *mut TextView) {
     if !owner.is_null() {
         drop(Box::from_raw(owner.cast::<String>()));
     }
-}
-
-/// # Safety
-/// See castor_hf.h.
-#[no_mangle]
-pub unsafe extern "C" fn castor_hf_tokenizer_longest_token(tokenizer: *const Handle) -> usize {
-    (*tokenizer).emitted.longest_token
 }
