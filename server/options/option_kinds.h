@@ -60,6 +60,15 @@ class Declarer {
                      ->group(group));
   }
 
+  // Any text.
+  void Text(const char* group, const std::string& flag, const std::string& type, std::string* value,
+            const std::string& help) {
+    Text(group, flag, type, *value, help, [value](const std::string& text) -> std::string {
+      *value = text;
+      return "";
+    });
+  }
+
   // May be given several times, or several values separated by commas.
   void List(const char* group, const std::string& flag, const std::string& type,
             std::vector<std::string>* values, const std::string& help) {
@@ -72,44 +81,34 @@ class Declarer {
   }
 
   template <typename T>
-  void Number(const char* group, const std::string& flag, T* value, int64_t low, int64_t high,
+  void Number(const char* group, const std::string& flag, T* value, OptionBounds bounds,
               const std::string& help) {
-    Text(group, flag, "N", std::to_string(*value), help + Range(low, high),
+    const std::string range = Range(std::to_string(bounds.low), std::to_string(bounds.high));
+    Text(group, flag, "N", std::to_string(*value), help + range,
          [=](const std::string& text) -> std::string {
            int64_t number = 0;
            const char* end = text.data() + text.size();
            const auto [rest, error] = std::from_chars(text.data(), end, number);
            if (error != std::errc() || rest != end) return "is not a whole number";
-           if (number < low || number > high) return "is out of range" + Range(low, high);
+           if (number < bounds.low || number > bounds.high) return "is out of range" + range;
            *value = static_cast<T>(number);
            return "";
          },
          {ConfigType::kInteger});
   }
 
-  template <typename T>
-  void Number(const char* group, const std::string& flag, T* value, OptionBounds bounds,
-              const std::string& help) {
-    Number(group, flag, value, bounds.low, bounds.high, help);
-  }
-
-  void Bytes(const char* group, const std::string& flag, int64_t* value, int64_t low, int64_t high,
+  void Bytes(const char* group, const std::string& flag, int64_t* value, OptionBounds bounds,
              const std::string& help) {
-    const std::string range = " (" + FormatBytes(low) + " to " + FormatBytes(high) + ")";
+    const std::string range = Range(FormatBytes(bounds.low), FormatBytes(bounds.high));
     Text(group, flag, "SIZE", FormatBytes(*value), help + range,
          [=](const std::string& text) -> std::string {
            const std::optional<int64_t> bytes = ParseBytes(text);
            if (!bytes) return "is not a size such as 64MiB";
-           if (*bytes < low || *bytes > high) return "is out of range" + range;
+           if (*bytes < bounds.low || *bytes > bounds.high) return "is out of range" + range;
            *value = *bytes;
            return "";
          },
          {ConfigType::kString, ConfigType::kInteger});
-  }
-
-  void Bytes(const char* group, const std::string& flag, int64_t* value, OptionBounds bounds,
-             const std::string& help) {
-    Bytes(group, flag, value, bounds.low, bounds.high, help);
   }
 
   // A decimal number from 0 to 1.
@@ -133,8 +132,18 @@ class Declarer {
   void Time(const char* group, const std::string& flag, Duration* value,
             std::chrono::microseconds low, std::chrono::microseconds high,
             const std::string& help) {
-    Text(group, flag, "TIME", FormatDuration(*value), help + Range(low, high),
-         [=](const std::string& text) { return ReadTime(text, low, high, value); },
+    const std::string range = Range(FormatDuration(low), FormatDuration(high));
+    Text(group, flag, "TIME", FormatDuration(*value), help + range,
+         [=](const std::string& text) -> std::string {
+           const auto duration = ParseDuration(text);
+           if (!duration) return "is not a duration such as 5ms or 2s";
+           if (*duration < low || *duration > high) return "is out of range" + range;
+           if (std::chrono::duration_cast<Duration>(*duration) != *duration) {
+             return "must be a whole number of milliseconds";
+           }
+           *value = std::chrono::duration_cast<Duration>(*duration);
+           return "";
+         },
          {ConfigType::kString, ConfigType::kInteger});
   }
 
@@ -173,25 +182,8 @@ class Declarer {
   }
 
  private:
-  static std::string Range(int64_t low, int64_t high) {
-    return " (" + std::to_string(low) + " to " + std::to_string(high) + ")";
-  }
-  static std::string Range(std::chrono::microseconds low, std::chrono::microseconds high) {
-    return " (" + FormatDuration(low) + " to " + FormatDuration(high) + ")";
-  }
-
-  // Stores a time within the range; or says what is wrong with the text.
-  template <typename Duration>
-  static std::string ReadTime(const std::string& text, std::chrono::microseconds low,
-                              std::chrono::microseconds high, Duration* value) {
-    const auto duration = ParseDuration(text);
-    if (!duration) return "is not a duration such as 5ms or 2s";
-    if (*duration < low || *duration > high) return "is out of range" + Range(low, high);
-    if (std::chrono::duration_cast<Duration>(*duration) != *duration) {
-      return "must be a whole number of milliseconds";
-    }
-    *value = std::chrono::duration_cast<Duration>(*duration);
-    return "";
+  static std::string Range(const std::string& low, const std::string& high) {
+    return " (" + low + " to " + high + ")";
   }
 
   struct Option {

@@ -39,41 +39,36 @@ void DeclareNetwork(Declarer& declare, ServerOptions& options) {
                  if (!text.starts_with(kUnix)) return CheckAddress(text);
                  return text.size() > kUnix.size() ? "" : "needs a socket path";
                });
+  const auto address_or_off = [](std::string* address) {
+    return [address](const std::string& text) -> std::string {
+      const bool off = text.empty() || text == "off";
+      *address = off ? "" : text;
+      return off ? "" : CheckAddress(text);
+    };
+  };
   declare.Text(kNetwork, "--metrics-listen", "HOST:PORT", options.metrics_listen,
                "Address of /metrics for Prometheus; 'off' for none",
-               [&options](const std::string& text) -> std::string {
-                 const bool off = text.empty() || text == "off";
-                 options.metrics_listen = off ? "" : text;
-                 return off ? "" : CheckAddress(text);
-               });
+               address_or_off(&options.metrics_listen));
   declare.Text(kNetwork, "--health-listen", "HOST:PORT", "off",
                "Address of a second, plaintext gRPC port that serves only health checks, without "
                "authentication; 'off' for none",
-               [&options](const std::string& text) -> std::string {
-                 const bool off = text.empty() || text == "off";
-                 options.health_listen = off ? "" : text;
-                 return off ? "" : CheckAddress(text);
-               });
+               address_or_off(&options.health_listen));
   declare.Text(
       kNetwork, "--protocols", "LIST", "oip,tei",
       "Protocols served beside castor.v1: oip, the Open Inference Protocol; tei, tei.v1; "
       "'none' for neither",
       [&options](const std::string& text) { return ReadProtocols(text, &options.protocols); });
-  declare.Text(kNetwork, "--tei-model", "NAME", "",
+  declare.Text(kNetwork, "--tei-model", "NAME", &options.tei_model,
                "The model that tei.v1 serves, where several are loaded and a call does not choose "
-               "one by its metadata castor-model",
-               [&options](const std::string& text) {
-                 options.tei_model = text;
-                 return std::string();
-               });
-  declare.Number(kNetwork, "--max-concurrent-streams", &options.max_concurrent_streams, 1, 65536,
+               "one by its metadata castor-model");
+  declare.Number(kNetwork, "--max-concurrent-streams", &options.max_concurrent_streams, {1, 65536},
                  "Concurrent calls on one connection");
-  declare.Number(kNetwork, "--max-connections", &options.max_connections, 0, 1 << 20,
+  declare.Number(kNetwork, "--max-connections", &options.max_connections, {0, 1 << 20},
                  "Concurrent connections, two file descriptors each; 0: as many as ulimit -n "
                  "allows, at most 4096. One address may have three quarters of them, and a quarter "
                  "may have made no call yet");
-  declare.Bytes(kNetwork, "--max-transport-bytes", &options.max_transport_bytes, 0,
-                int64_t{1} << 40,
+  declare.Bytes(kNetwork, "--max-transport-bytes", &options.max_transport_bytes,
+                {0, int64_t{1} << 40},
                 "Memory for unfinished messages on all connections; 0: a quarter of the memory "
                 "limit, but room for two messages");
   declare.Time(kNetwork, "--transfer-timeout", &options.transfer_timeout, seconds(1), hours(1),
@@ -95,13 +90,9 @@ void DeclareKernels(Declarer& declare, EngineOptions& engine) {
   declare.Time(kKernels, "--cost-model-budget", &engine.cost_model_budget, kCostModelBudgetBounds,
                "Time to measure the kernels at start, for the automatic kernel; 0 without "
                "--cost-model: it always runs the most exact kernel allowed");
-  declare.Text(kKernels, "--cost-model", "FILE", "",
+  declare.Text(kKernels, "--cost-model", "FILE", &engine.cost_model_file,
                "Read the measurements from this file, or create it if missing: servers that share "
-               "it choose alike. A file of another device or version is ignored",
-               [&engine](const std::string& text) -> std::string {
-                 engine.cost_model_file = text;
-                 return "";
-               });
+               "it choose alike. A file of another device or version is ignored");
   declare.Share(
       kKernels, "--fidelity-share", &engine.fidelity_share,
       "Share of approximate requests without fidelity_rows whose error is measured for metrics");
@@ -110,10 +101,10 @@ void DeclareKernels(Declarer& declare, EngineOptions& engine) {
 void DeclareService(Declarer& declare, ServerOptions& options) {
   using std::chrono::hours;
   using std::chrono::seconds;
-  declare.Bytes(kLimits, "--max-message-bytes", &options.max_message_bytes, 1024,
-                (int64_t{2} << 30) - 1,
+  declare.Bytes(kLimits, "--max-message-bytes", &options.max_message_bytes,
+                {1024, (int64_t{2} << 30) - 1},
                 "The largest request message; by default at most a 16th of the memory");
-  declare.Bytes(kLimits, "--max-kept-bytes", &options.max_kept_bytes, 0, int64_t{1} << 40,
+  declare.Bytes(kLimits, "--max-kept-bytes", &options.max_kept_bytes, {0, int64_t{1} << 40},
                 "Freed memory kept for the next messages, and as much again of staging memory; by "
                 "default at most an eighth of the memory each");
   declare.Time(kLimits, "--max-deadline", &options.max_deadline, seconds(1), hours(24),

@@ -7,14 +7,6 @@ namespace {
 
 constexpr char kSecurity[] = "Security";
 
-void DeclareFile(Declarer& declare, const std::string& flag, std::string* path,
-                 const std::string& help) {
-  declare.Text(kSecurity, flag, "FILE", "", help, [path](const std::string& text) -> std::string {
-    *path = text;
-    return "";
-  });
-}
-
 [[noreturn]] void Fail(const std::string& flag, const std::string& problem) {
   throw CLI::ValidationError(flag, problem);
 }
@@ -29,18 +21,19 @@ bool IsLocal(const std::string& address) {
 
 void DeclareAccess(Declarer& declare, ServerOptions& options) {
   AccessOptions& access = options.access;
-  DeclareFile(declare, "--tls-certificate", &access.tls.certificate,
-              "Use TLS with this certificate, followed by any intermediate certificates, in PEM. "
-              "Changes to this and the other files here take effect within two seconds");
-  DeclareFile(declare, "--tls-key", &access.tls.key, "The certificate's private key, in PEM");
-  DeclareFile(declare, "--tls-client-ca", &access.tls.client_ca,
-              "Accept only clients with a certificate from these authorities, in PEM");
+  declare.Text(kSecurity, "--tls-certificate", "FILE", &access.tls.certificate,
+               "Use TLS with this certificate, followed by any intermediate certificates, in PEM. "
+               "Changes to this and the other files here take effect within two seconds");
+  declare.Text(kSecurity, "--tls-key", "FILE", &access.tls.key,
+               "The certificate's private key, in PEM");
+  declare.Text(kSecurity, "--tls-client-ca", "FILE", &access.tls.client_ca,
+               "Accept only clients with a certificate from these authorities, in PEM");
   declare.Choice<TlsVersion>(kSecurity, "--tls-min-version", &access.tls_min_version,
                              {{"1.2", TlsVersion::k12}, {"1.3", TlsVersion::k13}}, "1.2",
                              "Oldest TLS version to accept, also from a trace collector");
-  DeclareFile(declare, "--auth-tokens", &access.callers,
-              "Accept only the callers in this file, by token or by certificate name; "
-              "'castor-server token NAME' makes an entry");
+  declare.Text(kSecurity, "--auth-tokens", "FILE", &access.callers,
+               "Accept only the callers in this file, by token or by certificate name; "
+               "'castor-server token NAME' makes an entry");
   declare.Flag(kSecurity, "--insecure-tokens", &access.callers_in_the_clear,
                "Accept tokens over plaintext from other machines. Anyone on the network path can "
                "read them: use it only behind a proxy or mesh that encrypts");
