@@ -124,7 +124,9 @@ std::string SecurityOf(const AccessOptions& access) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options) {
+absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options,
+                                                       std::unique_ptr<Engine> engine,
+                                                       std::unique_ptr<Authorizer> authorizer) {
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < kMinDescriptors) {
     return absl::FailedPreconditionError(
@@ -134,27 +136,14 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options) {
   }
   absl::StatusOr<Access> access = Access::Open(options.access);
   if (!access.ok()) return access.status();
-  options.engine.on_model_loaded = LogModel;
-  absl::StatusOr<std::unique_ptr<Engine>> engine = CreateEngine(options.engine);
-  if (!engine.ok()) return engine.status();
-  return std::unique_ptr<Server>(
-      new Server(std::move(options), *std::move(access), *std::move(engine), nullptr));
-}
-
-absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options,
-                                                       std::unique_ptr<Engine> engine,
-                                                       std::unique_ptr<Authorizer> authorizer) {
-  absl::StatusOr<Access> access = Access::Open(options.access);
-  if (!access.ok()) return access.status();
+  if (engine == nullptr) {
+    options.engine.on_model_loaded = LogModel;
+    absl::StatusOr<std::unique_ptr<Engine>> created = CreateEngine(options.engine);
+    if (!created.ok()) return created.status();
+    engine = *std::move(created);
+  }
   return std::unique_ptr<Server>(
       new Server(std::move(options), *std::move(access), std::move(engine), std::move(authorizer)));
-}
-
-absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
-  absl::StatusOr<std::unique_ptr<Server>> server = Create(std::move(options));
-  if (!server.ok()) return server;
-  if (absl::Status listening = (*server)->Listen(); !listening.ok()) return listening;
-  return server;
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options,

@@ -53,22 +53,18 @@ enum class Outcome {
 class Server {
  public:
   // Reads who gets in, opens the device and loads the models, which can take long; does not listen
-  // yet. An error names what is wrong in one line.
-  static absl::StatusOr<std::unique_ptr<Server>> Create(ServerOptions options);
-
-  // The same with an existing engine; `options.engine` is ignored. An authorizer takes the place of
-  // what the options say about callers.
+  // yet. An error names what is wrong in one line. An engine or an authorizer that is given takes
+  // the place of what the options say.
   static absl::StatusOr<std::unique_ptr<Server>> Create(
-      ServerOptions options, std::unique_ptr<Engine> engine,
+      ServerOptions options, std::unique_ptr<Engine> engine = nullptr,
       std::unique_ptr<Authorizer> authorizer = nullptr);
 
   // Listens, and serves when it returns. Once, by the owner, before Wait and Drain.
   absl::Status Listen();
 
   // Create and Listen.
-  static absl::StatusOr<std::unique_ptr<Server>> Start(ServerOptions options);
   static absl::StatusOr<std::unique_ptr<Server>> Start(
-      ServerOptions options, std::unique_ptr<Engine> engine,
+      ServerOptions options, std::unique_ptr<Engine> engine = nullptr,
       std::unique_ptr<Authorizer> authorizer = nullptr);
 
   ~Server();

@@ -11,28 +11,16 @@ HealthState::HealthState(const std::vector<std::string>& names) {
   statuses_[std::string(kLiveness)] = HealthCheckResponse::SERVING;
 }
 
-void HealthState::SetServing(bool serving) {
-  {
-    MutexLock lock(mu_);
-    serving_ = serving;
-    UpdateStatuses();
-  }
-  NotifyWatches();
-}
+void HealthState::SetServing(bool serving) { Set(&HealthState::serving_, serving); }
 
-void HealthState::SetAlive(bool alive) {
-  {
-    MutexLock lock(mu_);
-    alive_ = alive;
-    UpdateStatuses();
-  }
-  NotifyWatches();
-}
+void HealthState::SetAlive(bool alive) { Set(&HealthState::alive_, alive); }
 
-void HealthState::Shutdown() {
+void HealthState::Shutdown() { Set(&HealthState::shut_down_, true); }
+
+void HealthState::Set(bool HealthState::*state, bool value) {
   {
     MutexLock lock(mu_);
-    shut_down_ = true;
+    this->*state = value;
     UpdateStatuses();
   }
   NotifyWatches();

@@ -92,6 +92,8 @@ class HealthState {
   void Gone(Watch& watch);
 
  private:
+  void Set(bool HealthState::*state, bool value) ABSL_LOCKS_EXCLUDED(mu_);
+
   // Marks the step as pending; the caller must take it once it has released the lock.
   Watch::Step NextStep(Watch& watch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
