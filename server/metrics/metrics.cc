@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/kernel_table.h"
+#include "server/metrics/families.h"
 #include "server/metrics/samples.h"
 #include "server/version.h"
 
@@ -25,9 +26,14 @@ constexpr std::array<const char*, kMethods> kMethodNames = {
 
 bool Computes(size_t method) { return static_cast<Method>(method) != Method::kOther; }
 
-bool RunsKernels(size_t method) {
-  return Computes(method) && static_cast<Method>(method) != Method::kTokenize &&
-         static_cast<Method>(method) != Method::kDetokenize;
+bool Attends(Method method) {
+  return method == Method::kAttend || method == Method::kAttendStream ||
+         method == Method::kModelInfer;
+}
+
+bool Encodes(Method method) {
+  return method == Method::kEncode || method == Method::kEncodeStream ||
+         method == Method::kRerank || method == Method::kModelInfer || method == Method::kTei;
 }
 
 // The codes that a call of ours can end with (proto/README.md). Any other counts as UNKNOWN, which
@@ -122,11 +128,11 @@ struct Metrics::Children {
 };
 
 Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine) {
-  const auto counters = [&](const char* name, const char* help) -> prometheus::Family<Counter>& {
-    return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+  const auto counters = [&](const char* name, const char* help) -> auto& {
+    return Counters(registry, name, help);
   };
-  const auto gauges = [&](const char* name, const char* help) -> prometheus::Family<Gauge>& {
-    return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
+  const auto gauges = [&](const char* name, const char* help) -> auto& {
+    return Gauges(registry, name, help);
   };
   auto& requests = counters("castor_requests_total",
                             "Calls answered, by method, kernel that ran and status code.");
@@ -144,6 +150,7 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
       counters("castor_answers_lost_total",
                "Answers that were not delivered because the caller left or did not read them.");
 
+  const EngineInfo info = engine.info();
   for (size_t m = 0; m < methods.size(); ++m) {
     PerMethod& children = methods[m];
     const std::string name = kMethodNames[m];
@@ -163,8 +170,14 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
       }
     };
     add_kernel(0);
-    if (RunsKernels(m)) {
-      for (const KernelInfo& kernel : engine.info().kernels) add_kernel(KernelIndex(kernel.name));
+    const auto method = static_cast<Method>(m);
+    for (const KernelInfo& kernel : info.kernels) {
+      if (Attends(method)) add_kernel(KernelIndex(kernel.name));
+    }
+    for (const ModelInfo& model : info.models) {
+      for (const KernelName kernel : model.kernels) {
+        if (Encodes(method)) add_kernel(KernelIndex(kernel));
+      }
     }
     children.inflight = &inflight.Add({{"method", name}});
     if (Computes(m)) {
@@ -179,13 +192,12 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
                       "taken, in time.")
                  .Add({});
   connections = &gauges("castor_connections", "Connections to the gRPC ports.").Add({});
-  auto& refused = counters("castor_connections_refused_total",
-                           "Connections refused, or closed before their first call, by cause.");
   constexpr std::array<const char*, kRefusedConnections> kCauses = {
       "total", "host", "descriptors", "new", "silent", "no_call"};
-  for (size_t c = 0; c < kCauses.size(); ++c) {
-    refused_connections[c] = &refused.Add({{"cause", kCauses[c]}});
-  }
+  refused_connections =
+      CountersBy("cause", kCauses,
+                 counters("castor_connections_refused_total",
+                          "Connections refused, or closed before their first call, by cause."));
   expelled = &counters("castor_connections_expelled_total",
                        "Connections closed for their peers' conduct: too many stream resets, "
                        "streams or headers beyond the limits.")

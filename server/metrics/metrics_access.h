@@ -1,11 +1,14 @@
 // Metrics of who gets in: callers refused, files taken in or refused, certificates' ends.
 #pragma once
 
+#include <prometheus/counter.h>
+#include <prometheus/family.h>
+#include <prometheus/gauge.h>
 #include <prometheus/registry.h>
 
+#include <array>
 #include <chrono>
 #include <cstdint>
-#include <memory>
 #include <string_view>
 
 namespace castor::server {
@@ -31,7 +34,6 @@ std::string_view NameOf(Reloaded what);  // "certificates"
 class AccessMetrics {
  public:
   explicit AccessMetrics(prometheus::Registry& registry);
-  ~AccessMetrics();
 
   void CallerRefused(RefusedCaller reason);
 
@@ -46,8 +48,12 @@ class AccessMetrics {
   void SetExpiry(std::string_view which, std::chrono::system_clock::time_point ends);
 
  private:
-  struct Families;
-  const std::unique_ptr<Families> families_;
+  prometheus::Counter& Reloads(Reloaded what, const char* result);
+
+  const std::array<prometheus::Counter*, kRefusedCallers> refused_callers_;
+  prometheus::Family<prometheus::Counter>& reloads_;
+  prometheus::Family<prometheus::Gauge>& standing_;
+  prometheus::Family<prometheus::Gauge>& expiry_;
 };
 
 // Metrics of what becomes of spans.
@@ -70,15 +76,15 @@ inline constexpr int kTraceExports = 4;
 class TraceMetrics {
  public:
   explicit TraceMetrics(prometheus::Registry& registry);
-  ~TraceMetrics();
 
   void Exported(int64_t spans);
   void Dropped(DroppedSpans reason, int64_t spans);
   void Export(TraceExport result);
 
  private:
-  struct Children;
-  const std::unique_ptr<Children> children_;
+  prometheus::Counter& exported_;
+  const std::array<prometheus::Counter*, kDroppedSpans> dropped_;
+  const std::array<prometheus::Counter*, kTraceExports> exports_;
 };
 
 }  // namespace castor::server
