@@ -245,12 +245,6 @@ TEST_F(ServerLifecycleTest, DrainEndsThoughACallHangsInTheEngine) {
   EXPECT_FALSE(status.ok());
 }
 
-TEST_F(ServerLifecycleTest, WaitReturnsAfterRequestStop) {
-  StartServer();
-  server_->RequestStop();
-  EXPECT_EQ(server_->Wait(), server::Outcome::kDrained);
-}
-
 TEST_F(ServerLifecycleTest, EngineFaultTakesReadinessAwayAndEndsTheServer) {
   server::ServerOptions options = TestOptions();
   options.drain_delay = seconds(3600);  // must not be waited for
@@ -331,20 +325,6 @@ TEST_F(ServerLifecycleTest, MetricsPortThatIsTakenIsAnError) {
   const auto second = server::Server::Start(options, std::make_unique<FakeEngine>());
   ASSERT_FALSE(second.ok());
   EXPECT_NE(second.status().message().find(address()), absl::string_view::npos);
-}
-
-TEST_F(ServerLifecycleTest, ServesOnAUnixSocket) {
-  const std::string path = ::testing::TempDir() + "castor-" + std::to_string(getpid()) + ".sock";
-  server::ServerOptions options = TestOptions();
-  options.listen = "unix:" + path;
-  auto server = server::Server::Start(options, std::make_unique<FakeEngine>());
-  ASSERT_TRUE(server.ok()) << server.status();
-  EXPECT_EQ((*server)->port(), 0);
-  auto stub = v1::AttentionService::NewStub(
-      grpc::CreateChannel("unix:" + path, grpc::InsecureChannelCredentials()));
-  AttendCall call;
-  const grpc::Status status = call.Run(*stub, AttendOf(1));
-  EXPECT_TRUE(status.ok()) << status.error_message();
 }
 
 // gRPC alone would let the second server take over the path, and whichever ended first would remove

@@ -376,18 +376,5 @@ TEST(ServerProcessTest, TenThousandDroppedConnectionsLeaveNothingBehind) {
   ExpectGrowthBelow(32 << 20, peak_bytes[0], peak_bytes[1]);
 }
 
-// As above, but without waiting for the server to close the dropped connections.
-TEST(ServerProcessTest, SurvivesARushOfDroppedConnections) {
-  RunningServer server;
-  ASSERT_GT(server.port, 0) << server.process.output();
-  ASSERT_TRUE(server.Attend().ok());
-  const int descriptors = server.process.OpenDescriptors() + 10;
-  for (int wave = 0; wave < Scaled(20); ++wave) HoldAndDrop(server.port, 500);
-  EXPECT_TRUE(server.Attend().ok());
-  EXPECT_TRUE(AwaitDescriptors(server.process, descriptors));
-  server.process.Signal(SIGTERM);
-  EXPECT_EQ(server.process.Wait(), 0);
-}
-
 }  // namespace
 }  // namespace castor::testing

@@ -190,15 +190,6 @@ TEST_F(EncodeTest, ALogSumExpIsAlwaysSent) {
   }
 }
 
-TEST_F(EncodeTest, FidelityIsAbsentWhenNotMeasured) {
-  AttentionResult result;
-  result.report.fidelity.reset();
-  v1::AttendResponse parsed;
-  ASSERT_TRUE(parsed.ParseFromString(BytesOf(EncodeAttendResponse("", std::move(result), 0))));
-  EXPECT_FALSE(parsed.has_fidelity());
-  EXPECT_FALSE(parsed.has_log_sum_exp());
-}
-
 TEST_F(EncodeTest, EncodeCarriesEverything) {
   EncodeResult result;
   std::string raw;
@@ -229,18 +220,6 @@ TEST_F(EncodeTest, EncodeCarriesEverything) {
   expected.set_prompt_name("query");
   AddSomeReport(3.5, &expected);
   ExpectParsesTo(EncodeEncodeResponse("id", std::move(result), 3.5), expected);
-}
-
-TEST_F(EncodeTest, LabelsComeWithTheirRows) {
-  EncodeResult result;
-  std::string raw;
-  result.output = DrawTensor(DType::kFloat32, {1, 2}, &raw);
-  result.labels = {"calm", "stormy \u00fc"};
-  v1::EncodeResponse parsed;
-  ASSERT_TRUE(parsed.ParseFromString(BytesOf(EncodeEncodeResponse("", std::move(result), 0))));
-  EXPECT_EQ(parsed.labels_size(), 2);
-  EXPECT_EQ(parsed.labels(1), "stormy \u00fc");
-  EXPECT_EQ(parsed.output().raw(), raw);
 }
 
 // Its share of the budgets is held until the bytes are gone.
