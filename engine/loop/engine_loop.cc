@@ -314,17 +314,30 @@ void EngineLoop::DropEnded(JobList jobs) {
   if (!jobs.empty()) retries_.push_front(std::move(jobs));
 }
 
-void EngineLoop::HandleFailure(JobList jobs, const absl::Status& error) {
+// Before a request is refused: out of memory, its batch is halved, down to single requests; after
+// another error it is tried once more, alone, so that only the culprit fails.
+void EngineLoop::HandleFailure(JobList jobs, const absl::Status& error) noexcept {
+  constexpr int kMaxDeviceErrors = 2;  // of a request
   if (ReasonOf(error) == Reason::kInternal) counters_.DeviceFault();
   if (NoticeLostDevice()) {
     RefuseAll(std::move(jobs), DeviceLost(std::string(error.message())));
     return;
   }
-  AfterFailure plan = PlanRetries(std::move(jobs), error);
-  RefuseAll(std::move(plan.refused), error);
   // At the front, in order: they have waited longest.
-  for (auto piece = plan.retries.rbegin(); piece != plan.retries.rend(); ++piece) {
-    retries_.push_front(std::move(*piece));
+  const bool no_memory = ReasonOf(error) == Reason::kOutOfMemory;
+  if (no_memory && jobs.size() > 1) {
+    const auto middle = jobs.begin() + static_cast<ptrdiff_t>(jobs.size() / 2);
+    retries_.emplace_front(std::make_move_iterator(middle), std::make_move_iterator(jobs.end()));
+    jobs.erase(middle, jobs.end());
+    retries_.push_front(std::move(jobs));
+    return;
+  }
+  for (auto job = jobs.rbegin(); job != jobs.rend(); ++job) {
+    if (no_memory || ++(*job)->device_errors >= kMaxDeviceErrors) {
+      ledger_.Refuse(std::move(*job), error);
+    } else {
+      retries_.emplace_front().push_back(std::move(*job));
+    }
   }
 }
 
@@ -342,40 +355,6 @@ bool EngineLoop::NoticeLostDevice() {
     RefuseAll(std::move(piece), DeviceLost(""));
   }
   return true;
-}
-
-namespace {
-
-// The number of device errors that refuse a request. After the first it is retried alone.
-constexpr int kMaxDeviceErrors = 2;
-
-AfterFailure Halve(JobList failed) {
-  AfterFailure plan;
-  if (failed.size() <= 1) {
-    plan.refused = std::move(failed);
-    return plan;
-  }
-  const auto middle = failed.begin() + static_cast<ptrdiff_t>(failed.size() / 2);
-  JobList second(std::make_move_iterator(middle), std::make_move_iterator(failed.end()));
-  failed.erase(middle, failed.end());
-  plan.retries.push_back(std::move(failed));
-  plan.retries.push_back(std::move(second));
-  return plan;
-}
-
-}  // namespace
-
-AfterFailure PlanRetries(JobList failed, const absl::Status& error) noexcept {
-  if (ReasonOf(error) == Reason::kOutOfMemory) return Halve(std::move(failed));
-  AfterFailure plan;
-  for (auto& job : failed) {
-    if (++job->device_errors >= kMaxDeviceErrors) {
-      plan.refused.push_back(std::move(job));
-    } else {
-      plan.retries.emplace_back().push_back(std::move(job));
-    }
-  }
-  return plan;
 }
 
 }  // namespace castor

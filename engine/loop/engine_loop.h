@@ -77,7 +77,7 @@ class EngineLoop {
   double EndRun(Runs::Id run, bool wasted);  // microseconds of its own
   void Continue(JobList jobs, const std::vector<StepOutcome>& outcomes);
   void Probe(JobList jobs);
-  void HandleFailure(JobList jobs, const absl::Status& error);
+  void HandleFailure(JobList jobs, const absl::Status& error) noexcept;
   void RefuseAll(JobList jobs, const absl::Status& error);
   bool NoticeLostDevice();
 
@@ -101,18 +101,5 @@ class EngineLoop {
   std::atomic<bool> lost_ = false;
   std::thread thread_;
 };
-
-// What happens to a failed batch before any of its requests is refused:
-//
-//   out of memory   the batch is halved repeatedly, down to single requests;
-//   other errors    every request is tried once more, alone, so that only the culprit fails.
-//
-// Pure functions on the engine thread.
-struct AfterFailure {
-  std::vector<JobList> retries;  // in order
-  JobList refused;               // no retries left
-};
-
-AfterFailure PlanRetries(JobList failed, const absl::Status& error) noexcept;
 
 }  // namespace castor
