@@ -96,10 +96,6 @@ void Tenants::ForgetIdle(TimePoint now) {
   sweep_at_ = std::max(kMany, 2 * tenants_.size());
 }
 
-bool Tenants::IsAlone(const Tenant* tenant) const {
-  return tenants_.empty() || (tenants_.size() == 1 && tenant != nullptr);
-}
-
 double Tenants::ShareOfBudgets(const Tenant& tenant, TimePoint now) {
   double weights = 0;
   for (const auto& [name, other] : tenants_) {

@@ -111,9 +111,6 @@ class Tenants {
   // there are many.
   Tenant& FindOrAdd(const std::string& name, TimePoint now);
 
-  size_t size() const { return tenants_.size(); }
-  // Whether this one is, or would be, the only one with something in the budgets.
-  bool IsAlone(const Tenant* tenant) const;
   // The tenant's part of what all may have that could take more of the budgets now.
   double ShareOfBudgets(const Tenant& tenant, TimePoint now);
 

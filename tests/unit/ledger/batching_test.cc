@@ -1,12 +1,8 @@
 // How batches are formed, in which order, and of whom.
 #include <gtest/gtest.h>
 
-#include <map>
-#include <random>
-#include <string>
 #include <vector>
 
-#include "tests/support/seeded.h"
 #include "tests/unit/ledger/ledger_fixture.h"
 
 namespace castor {
@@ -67,28 +63,6 @@ TEST_F(BatchingTest, AnswersWhatHasExpired) {
   }
 }
 
-class DelayedBatchingTest : public BatchingTest {
- protected:
-  static constexpr microseconds kDelay{500};
-  DelayedBatchingTest() : BatchingTest({.max_tokens = 10, .max_requests = 3, .delay = kDelay}) {}
-};
-
-TEST_F(DelayedBatchingTest, WaitsUntilABatchIsFullOrItsFirstHasWaited) {
-  Push({.cost = Tokens(4), .key = "a"});
-  Push({.cost = Tokens(9), .key = "b"});
-  EXPECT_TRUE(Next().empty());
-  Push({.cost = Tokens(1), .key = "b"});
-  EXPECT_EQ(Tickets(Next()), (List{2, 3})) << "full, and so not behind the young one";
-  clock_->Advance(kDelay - microseconds(1));
-  EXPECT_TRUE(Next().empty());
-  Push({.cost = Tokens(4), .key = "c"});
-  clock_->Advance(microseconds(1));
-  EXPECT_EQ(Tickets(Next()), List{1});
-  EXPECT_TRUE(Next().empty()) << "each waits for its own delay";
-  ledger_->StartDraining();
-  EXPECT_EQ(Tickets(Next()), List{4}) << "none when it drains";
-}
-
 class TimedBatchingTest : public BatchingTest {
  protected:
   TimedBatchingTest() : BatchingTest({.max_tokens = 1000, .max_requests = 100}) {}
@@ -139,18 +113,6 @@ TEST_F(TimedBatchingTest, OthersJoinAsFarAsTheDeviceHasMemory) {
   EXPECT_EQ(Tickets(Next()), (List{3, 4}));
 }
 
-TEST_F(TimedBatchingTest, BehindARunTheFirstWaitsUntilItFitsAndIsNotOvertaken) {
-  ledger_->device_memory().SetMost(100);
-  Push({.memory = {.own = 30}});
-  JobList running = Next();
-  const Runs::Id run = ledger_->BeginRun(running, /*passes=*/false);
-  Push({.memory = {.own = 80}});
-  Push({.memory = {.own = 10}});
-  EXPECT_TRUE(Next().empty());
-  ledger_->EndRun(run, /*completed=*/true);
-  EXPECT_EQ(Tickets(Next()), (List{2, 3}));
-}
-
 TEST_F(TimedBatchingTest, AtACheckpointTheFirstOfThoseThatFitAndAreShortPasses) {
   ledger_->device_memory().SetMost(100);
   Push({.ms = 1000, .memory = {.own = 30}});
@@ -165,30 +127,6 @@ TEST_F(TimedBatchingTest, AtACheckpointTheFirstOfThoseThatFitAndAreShortPasses) 
   EXPECT_TRUE(ledger_->HasPasser());
   EXPECT_EQ(Tickets(ledger_->TakePasser()), List{4});
   EXPECT_FALSE(ledger_->HasPasser());
-}
-
-// Whatever arrives, the first request always travels in the next batch.
-TEST_F(BatchingTest, NeverStarvesTheHead) {
-  const unsigned seed = TestSeed();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
-  std::map<Ticket, std::string> waiting;
-  for (int round = 0; round < 2000; ++round) {
-    for (uint32_t i = random() % 8; i > 0; --i) {
-      const std::string key(1, static_cast<char>('a' + random() % 3));
-      waiting[Push({.cost = Tokens(1 + random() % 14), .key = key})] = key;
-    }
-    if (waiting.empty()) continue;
-    const JobList batch = Next();
-    ASSERT_EQ(batch.front()->ticket, waiting.begin()->first);
-    int64_t tokens = 0;
-    for (const auto& job : batch) {
-      ASSERT_EQ(job->batch_key, waiting.begin()->second);
-      tokens += job->cost.tokens;
-    }
-    ASSERT_TRUE(tokens <= 10 || batch.size() == 1) << tokens;
-    for (const auto& job : batch) waiting.erase(job->ticket);
-  }
 }
 
 }  // namespace

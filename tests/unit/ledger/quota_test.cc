@@ -81,19 +81,6 @@ TEST_F(QuotaTest, AnswersMakeRoom) {
   Admit(Of("a", {1, 10, 100}));
 }
 
-TEST_F(QuotaTest, TheTrueCostChangesWhatIsLeft) {
-  Quotas({{"a", {.max_queued_tokens = 100}}});
-  const auto enqueue = [&](int64_t estimate, int64_t tokens) {
-    auto job = Make(Of("a", {1, estimate, 1}));
-    EXPECT_TRUE(ledger_->Admit(*job).ok());
-    job->cost.tokens = tokens;
-    EXPECT_TRUE(ledger_->Enqueue(std::move(job)).ok());
-  };
-  enqueue(90, 10);
-  enqueue(90, 1000);  // an admitted request is not refused later
-  ExpectFull(Of("a"), "100 tokens");
-}
-
 TEST_F(QuotaTest, ALoweredQuotaIsMetFirst) {
   for (int i = 0; i < 6; ++i) Admit(Of("a", {1, 10, 10}));
   Quotas({{"a", {.max_queued_requests = 4, .max_queued_bytes = 40}}});

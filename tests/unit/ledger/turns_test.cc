@@ -7,13 +7,10 @@
 #include <string>
 
 #include "engine/ledger/tenants.h"
-#include "tests/support/seeded.h"
 #include "tests/unit/ledger/ledger_fixture.h"
 
 namespace castor {
 namespace {
-
-using std::chrono::milliseconds;
 
 // A share of some tenants that always wait, unless a test says otherwise.
 class FairShareTest : public testing::Test {
@@ -126,35 +123,12 @@ TEST_F(FairShareTest, ShortServiceCountsHoweverFarVirtualTimeHasCome) {
   EXPECT_EQ(std::count(order.begin(), order.end(), 'b'), 3);
 }
 
-class TurnsTest : public LedgerFixture, protected Seeded {
+class TurnsTest : public LedgerFixture {
  protected:
   TurnsTest()
       : LedgerFixture({.budgets = {.most = {100'000, 1 << 30, 1 << 30}},
                        .limits = {.max_tokens = 1 << 20, .max_requests = 1}}) {}
-
-  // Runs the next request for as long as was predicted, and says whose it was.
-  std::string RunNext(double times = 1) {
-    JobList jobs = Next();
-    const std::string tenant = jobs.front()->tenant;
-    Run(std::move(jobs), times * PredictedUs(jobs) * 1e-3);
-    return tenant;
-  }
 };
-
-TEST_F(TurnsTest, WhoAlwaysWaitsHasItsShare) {
-  ledger_->SetTenants({{"a", {.weight = 3}}});
-  std::map<std::string, double> had;
-  for (int i = 0; i < 2000; ++i) {
-    for (const char* tenant : {"a", "b"}) Push({.ms = 1.0 + Uniform(0, 9), .tenant = tenant});
-  }
-  for (int i = 0; i < 1000; ++i) {
-    JobList jobs = Next();
-    had[jobs.front()->tenant] += PredictedUs(jobs);
-    const double ms = PredictedUs(jobs) * 1e-3;
-    Run(std::move(jobs), ms);
-  }
-  EXPECT_NEAR(had["a"] / had["b"], 3, 0.1);
-}
 
 // Whatever was predicted, a tenant pays for what it had: nobody gains by being predicted badly.
 TEST_F(TurnsTest, WhatTookLongerThanPredictedIsPaidFor) {

@@ -23,7 +23,6 @@ class Answers {
     return [this, id](absl::StatusOr<Result> result) {
       MutexLock lock(mu_);
       answers_.emplace(id, std::move(result));
-      order_.push_back(id);
       changed_.NotifyAll();
     };
   }
@@ -61,7 +60,6 @@ class Answers {
   mutable Mutex mu_;
   CondVar changed_;
   std::multimap<int, absl::StatusOr<Result>> answers_ ABSL_GUARDED_BY(mu_);
-  std::vector<int> order_ ABSL_GUARDED_BY(mu_);
 };
 
 class EngineFixture : public testing::Test {
