@@ -17,15 +17,11 @@ namespace {
 
 constexpr int kCompletionThreads = 2;
 
-Budgets BudgetsOf(const EngineOptions& options) {
-  return {
-      .most = {options.max_queued_requests, options.max_queued_tokens, options.max_queued_bytes},
-      .queued_time = options.max_queued_time,
-      .request_time = options.max_request_time};
-}
-
 LedgerOptions LedgerOptionsOf(const EngineOptions& options) {
-  return {.budgets = BudgetsOf(options),
+  return {.budgets = {.most = {options.max_queued_requests, options.max_queued_tokens,
+                               options.max_queued_bytes},
+                      .queued_time = options.max_queued_time,
+                      .request_time = options.max_request_time},
           .limits = {options.max_batch_tokens, options.max_batch_requests, options.batch_delay},
           .tenants = options.tenants,
           .tokenizer_threads = TokenizerThreads(options.cpu_threads),

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <string>
 
-#include "engine/automatic/plan.h"
 #include "tests/unit/loop/engine_automatic_fixture.h"
 
 namespace castor {
@@ -95,19 +94,6 @@ TEST_F(EngineAutomaticTest, OptionsOutOfRangeAreNamed) {
   options_.fidelity_share = 0;
   options_.cost_model_budget = std::chrono::milliseconds(-1);
   EXPECT_EQ(field(), "cost_model_budget");
-}
-
-TEST(FidelitySamplingTest, PicksTheShareEvenly) {
-  for (const double share : {0.0, 0.01, 0.25, 0.7, 1.0}) {
-    FidelitySampling sampling(share);
-    int picked = 0;
-    for (int i = 1; i <= 1000; ++i) {
-      const int32_t rows = sampling.NextRows();
-      EXPECT_TRUE(rows == 0 || rows == 16);
-      picked += rows > 0;
-      EXPECT_NEAR(picked, i * share, 1) << "after " << i;
-    }
-  }
 }
 
 // The cost model is measured on the test's device.
