@@ -99,6 +99,15 @@ void ExpectKeysRefused(const std::string& name, const std::vector<RefusedKey>& c
   }
 }
 
+void ExpectTensorsNeeded(const std::string& name, const std::vector<std::string>& tensors) {
+  for (const std::string& tensor : tensors) {
+    TinyModel files(name);
+    files.EditWeights([&](auto& weights) { ASSERT_EQ(weights.erase(tensor), 1U) << tensor; });
+    EXPECT_THAT(ErrorOf(files), testing::AllOf(testing::HasSubstr(files.directory()),
+                                               testing::HasSubstr("\"" + tensor + "\"")));
+  }
+}
+
 absl::StatusOr<std::vector<float>> RowsOf(std::shared_ptr<const Model> model,
                                           const EncodeRequest& request, const Prepared& prepared) {
   const ModelInfo& info = model->info();

@@ -72,6 +72,9 @@ struct RefusedKey {
 // That the golden directory `name` is served, and with each of these refused.
 void ExpectKeysRefused(const std::string& name, const std::vector<RefusedKey>& cases);
 
+// That `name` is not served without one of these, and the error names directory and tensor.
+void ExpectTensorsNeeded(const std::string& name, const std::vector<std::string>& tensors);
+
 // The CPU's attention: an AttentionFn.
 absl::Status RunOnCpu(const attention::Spec& spec, const attention::Problem& problem,
                       RunControl& control);
