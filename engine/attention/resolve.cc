@@ -1,6 +1,5 @@
 #include "engine/attention/resolve.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -139,12 +138,10 @@ absl::Status CheckCastSurrogates(const TensorInput& surrogates, const Spec& spec
   if (surrogates.shape.size() != 3) {
     return InvalidField(std::string(kField) + ".shape", "must be [N_c, heads, head_dim]");
   }
-  if (absl::Status s = CheckTensor(surrogates, kField, bytes); !s.ok()) return s;
-  if (absl::Status s = CheckDimension(surrogates, kField, 1, spec.heads, "query's heads");
-      !s.ok()) {
-    return s;
-  }
-  return CheckDimension(surrogates, kField, 2, spec.head_dim, "query's head_dim");
+  absl::Status status = CheckTensor(surrogates, kField, bytes);
+  status.Update(CheckDimension(surrogates, kField, 1, spec.heads, "query's heads"));
+  status.Update(CheckDimension(surrogates, kField, 2, spec.head_dim, "query's head_dim"));
+  return status;
 }
 
 absl::Status CheckCastGate(const TensorInput& gate, const Resolved& resolved, int64_t* bytes) {
@@ -227,9 +224,7 @@ absl::Status CheckAvailable(const Spec& spec, std::span<const Variant> variants)
     return MakeError(Reason::kKernelNotAvailable,
                      "key_bias: the kernel " + label + " of this device takes none");
   }
-  const bool known = std::any_of(variants.begin(), variants.end(),
-                                 [&](const Variant& row) { return row.kernel == name; });
-  if (!known) {
+  if (!HasKernel(variants, name)) {
     return MakeError(Reason::kNotServed, "the kernel " + label + " is not served yet");
   }
   return MakeError(Reason::kKernelNotAvailable,

@@ -75,12 +75,10 @@ absl::Status ResolveTable(const TensorInput& table, Resolved* resolved) {
   if (table.shape.size() != 2 || table.shape[1] % 2 == 0) {
     return InvalidField(std::string(kField) + ".shape", "must be [heads, 2 reach + 1]");
   }
-  if (absl::Status s = CheckTensor(table, kField, &resolved->staging_bytes); !s.ok()) return s;
-  if (absl::Status s = CheckDimension(table, kField, 0, spec.heads, "query's heads"); !s.ok()) {
-    return s;
-  }
+  absl::Status status = CheckTensor(table, kField, &resolved->staging_bytes);
+  status.Update(CheckDimension(table, kField, 0, spec.heads, "query's heads"));
   spec.bias.reach = table.shape[1] / 2;
-  return absl::OkStatus();
+  return status;
 }
 
 // The places of all sequences, if one is not what the engine takes it to be.
@@ -155,17 +153,17 @@ absl::Status ResolveKeyBias(const TensorInput& bias, const Geometry& geometry, R
                             ? "must be [key_tokens] or [key_tokens, kv_heads]"
                             : "must be [batch, key_tokens] or [batch, key_tokens, kv_heads]");
   }
-  if (absl::Status s = CheckTensor(bias, kField, &resolved->staging_bytes); !s.ok()) return s;
+  absl::Status status = CheckTensor(bias, kField, &resolved->staging_bytes);
   if (!geometry.packed) {
-    absl::Status s = CheckDimension(bias, kField, 0, geometry.batch, "query's batch");
-    if (!s.ok()) return s;
+    status.Update(CheckDimension(bias, kField, 0, geometry.batch, "query's batch"));
   }
-  absl::Status s = CheckDimension(bias, kField, tokens, geometry.key_tokens, "the tokens of key");
-  if (!s.ok()) return s;
-  spec.key_bias_heads = 1;
-  if (bias.shape.size() == tokens + 1) return absl::OkStatus();
-  spec.key_bias_heads = spec.kv_heads;
-  return CheckDimension(bias, kField, tokens + 1, spec.kv_heads, "key's heads");
+  status.Update(CheckDimension(bias, kField, tokens, geometry.key_tokens, "the tokens of key"));
+  const bool of_heads = bias.shape.size() == tokens + 2;
+  if (of_heads) {
+    status.Update(CheckDimension(bias, kField, tokens + 1, spec.kv_heads, "key's heads"));
+  }
+  spec.key_bias_heads = of_heads ? spec.kv_heads : 1;
+  return status;
 }
 
 }  // namespace

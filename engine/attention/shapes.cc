@@ -78,8 +78,9 @@ absl::StatusOr<Geometry> CheckTensors(const AttentionRequest& request) {
     return InvalidField("query.dtype", "is " + std::string(NameOf(query.dtype)) +
                                            ", must be FLOAT32, FLOAT16 or BFLOAT16");
   }
-  if (absl::Status s = CheckDType(key, "key", query.dtype); !s.ok()) return s;
-  if (absl::Status s = CheckDType(value, "value", query.dtype); !s.ok()) return s;
+  absl::Status status = CheckDType(key, "key", query.dtype);
+  status.Update(CheckDType(value, "value", query.dtype));
+  if (!status.ok()) return status;
 
   const size_t rank = query.shape.size();
   if (rank != 3 && rank != 4) {
@@ -94,11 +95,10 @@ absl::StatusOr<Geometry> CheckTensors(const AttentionRequest& request) {
   }
 
   Geometry geometry;
-  if (absl::Status s = CheckTensor(query, "query", &geometry.bytes); !s.ok()) return s;
-  if (absl::Status s = CheckTensor(key, "key", &geometry.bytes); !s.ok()) return s;
-  if (own_values) {
-    if (absl::Status s = CheckTensor(value, "value", &geometry.bytes); !s.ok()) return s;
-  }
+  status = CheckTensor(query, "query", &geometry.bytes);
+  status.Update(CheckTensor(key, "key", &geometry.bytes));
+  if (own_values) status.Update(CheckTensor(value, "value", &geometry.bytes));
+  if (!status.ok()) return status;
 
   const size_t tokens = rank - 3;  // the dimension that counts tokens; heads and dim follow
   geometry.packed = rank == 3;
@@ -108,36 +108,23 @@ absl::StatusOr<Geometry> CheckTensors(const AttentionRequest& request) {
   geometry.heads = query.shape[tokens + 1];
   geometry.head_dim = query.shape[tokens + 2];
   geometry.kv_heads = key.shape[tokens + 1];
-  if (absl::Status s = CheckValueChoice(request, geometry.head_dim); !s.ok()) return s;
+  status = CheckValueChoice(request, geometry.head_dim);
   geometry.value_dim = own_values ? value.shape[tokens + 2] : request.value_dim;
 
   if (!geometry.packed) {
     constexpr std::string_view kBatch = "query's batch";
-    if (absl::Status s = CheckDimension(key, "key", 0, geometry.batch, kBatch); !s.ok()) return s;
-    if (absl::Status s = CheckDimension(value, "value", 0, geometry.batch, kBatch); !s.ok()) {
-      return s;
-    }
+    status.Update(CheckDimension(key, "key", 0, geometry.batch, kBatch));
+    status.Update(CheckDimension(value, "value", 0, geometry.batch, kBatch));
   }
   if (geometry.heads % geometry.kv_heads != 0) {
-    return InvalidField(DimensionField("key", tokens + 1),
-                        "is " + std::to_string(geometry.kv_heads) + ", must divide " +
-                            std::to_string(geometry.heads) + ", query's heads");
+    status.Update(InvalidField(DimensionField("key", tokens + 1),
+                               "is " + std::to_string(geometry.kv_heads) + ", must divide " +
+                                   std::to_string(geometry.heads) + ", query's heads"));
   }
-  if (absl::Status s =
-          CheckDimension(key, "key", tokens + 2, geometry.head_dim, "query's head_dim");
-      !s.ok()) {
-    return s;
-  }
-  if (absl::Status s =
-          CheckDimension(value, "value", tokens, geometry.key_tokens, "the tokens of key");
-      !s.ok()) {
-    return s;
-  }
-  if (absl::Status s =
-          CheckDimension(value, "value", tokens + 1, geometry.kv_heads, "the heads of key");
-      !s.ok()) {
-    return s;
-  }
+  status.Update(CheckDimension(key, "key", tokens + 2, geometry.head_dim, "query's head_dim"));
+  status.Update(CheckDimension(value, "value", tokens, geometry.key_tokens, "the tokens of key"));
+  status.Update(CheckDimension(value, "value", tokens + 1, geometry.kv_heads, "the heads of key"));
+  if (!status.ok()) return status;
   return geometry;
 }
 

@@ -16,13 +16,16 @@ const Variant* FindVariant(std::span<const Variant> table, const Spec& spec) {
   return nullptr;
 }
 
+bool HasKernel(std::span<const Variant> table, KernelName name) {
+  return std::any_of(table.begin(), table.end(),
+                     [&](const Variant& row) { return row.kernel == name; });
+}
+
 absl::Status CheckOption(std::span<const Variant> table, const Spec& spec) {
   const std::string_view option = OptionBeyondThePaper(spec.kernel);
   if (option.empty() || FindVariant(table, spec) != nullptr) return absl::OkStatus();
   const KernelName name = NameOf(spec.kernel);
-  const bool known = std::any_of(table.begin(), table.end(),
-                                 [&](const Variant& row) { return row.kernel == name; });
-  if (!known) return absl::OkStatus();  // not for the option's sake
+  if (!HasKernel(table, name)) return absl::OkStatus();  // not for the option's sake
   return MakeError(Reason::kKernelNotAvailable,
                    std::string(option) + ": this device runs " + std::string(NameOf(name)) +
                        " only as its paper defines it, with " +

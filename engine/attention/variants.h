@@ -39,6 +39,9 @@ std::span<const Variant> CpuVariants();
 // The first row that can run `spec`, or nullptr.
 const Variant* FindVariant(std::span<const Variant> table, const Spec& spec);
 
+// Whether a row is of the kernel, whatever specs it can run.
+bool HasKernel(std::span<const Variant> table, KernelName name);
+
 // KERNEL_NOT_AVAILABLE, with the option's path on the wire, if no row runs `spec` because of an
 // option of its kernel (OptionBeyondThePaper); OK for all else.
 absl::Status CheckOption(std::span<const Variant> table, const Spec& spec);
