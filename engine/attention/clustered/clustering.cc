@@ -3,12 +3,17 @@
 #include <algorithm>
 #include <numeric>
 
+#include "engine/kernels/area.h"
 #include "engine/kernels/count.h"
 #include "engine/kernels/philox.h"
 
 namespace castor::attention {
 
+using kernels::Area;
+using kernels::ClusterKernel;
+using kernels::Count;
 using kernels::Philox;
+using kernels::PhiloxNormal;
 using kernels::RandomStream;
 
 HashPlaneSet::HashPlaneSet(const kernels::ClusterKernel& kernel, const Clustered& parameters,
@@ -27,82 +32,75 @@ bool HashPlaneSet::IsFor(const kernels::ClusterKernel& kernel, const Clustered& 
          planes_.bits == parameters.bits && planes_.head_dim == head_dim;
 }
 
+int64_t Clusterer::FirstCentroid(int64_t c, int64_t clusters, int64_t count, uint64_t seed) {
+  const int64_t begin = c * count / clusters;
+  const int64_t end = (c + 1) * count / clusters;
+  const uint64_t x0 = Philox(RandomStream::kCentroid, static_cast<uint32_t>(c), 0, seed)[0];
+  return begin + static_cast<int64_t>((x0 * (end - begin)) >> 32);
+}
+
+namespace {
+
+int64_t ClustersOf(const Clustered& parameters, int64_t queries) {
+  return std::min<int64_t>(parameters.clusters, queries);
+}
+
+constexpr int64_t kAlignment = 64;
+
+Count LayOut(kernels::CodeClustering& state, std::byte* base) {
+  const Count blocks = Count(state.padded_count()).Units(64);
+  Area area(base, kAlignment);
+  area.Take(state.labels, state.count);
+  area.Take(state.members, state.clusters);
+  area.Take(state.centroids, state.clusters);
+  area.Take(state.planes, state.padded_count());
+  area.Take(state.label_planes, blocks * state.label_bits());
+  area.Take(state.moved, blocks);
+  area.Take(state.ones, Count(state.clusters) * 64);
+  area.Take(state.picks, Count(state.clusters) * kernels::kCodeGroups);
+  return area.bytes();
+}
+
+}  // namespace
+
 CodeClusterer::CodeClusterer(const kernels::ClusterKernel& kernel, const Clustered& parameters,
                              int64_t most_codes)
-    : Clusterer(std::min<int64_t>(parameters.clusters, most_codes)),
-      kernel_(kernel),
-      parameters_(parameters) {
+    : Clusterer(ClustersOf(parameters, most_codes)), kernel_(kernel), parameters_(parameters) {
   state_.bits = parameters.bits;
   state_.count = most_codes;
-  state_.clusters = std::min<int64_t>(parameters.clusters, most_codes);
-  labels_.resize(state_.count);
-  members_.resize(state_.clusters);
-  centroids_.resize(state_.clusters);
-  planes_.resize(state_.padded_count());
-  label_planes_.resize(state_.padded_count() / 64 * state_.label_bits());
-  moved_.resize(state_.padded_count() / 64);
-  ones_.resize(state_.clusters * 64);
-  picks_.resize(state_.clusters * kernels::kCodeGroups);
-  state_.labels = labels_.data();
-  state_.members = members_.data();
-  state_.centroids = centroids_.data();
-  state_.planes = planes_.data();
-  state_.label_planes = label_planes_.data();
-  state_.moved = moved_.data();
-  state_.ones = ones_.data();
-  state_.picks = picks_.data();
+  state_.clusters = ClustersOf(parameters, most_codes);
+  memory_ = AllocateAligned<std::byte>(LayOut(state_, nullptr).value());
+  LayOut(state_, memory_.get());
 }
 
 Count CodeClusterer::Bytes(const Clustered& parameters, int64_t most_codes) {
   kernels::CodeClustering state;
   state.count = most_codes;
-  state.clusters = std::min<int64_t>(parameters.clusters, most_codes);
-  const Count padded = state.padded_count();
-  const int64_t per_cluster = 2 * sizeof(int32_t) + sizeof(uint64_t) + 64 * sizeof(int32_t) +
-                              kernels::kCodeGroups * sizeof(uint16_t);
-  return Count(most_codes) * static_cast<int64_t>(sizeof(int32_t)) +
-         (padded + padded.Units(64) * (state.label_bits() + 1)) *
-             static_cast<int64_t>(sizeof(uint64_t)) +
-         Count(state.clusters) * per_cluster;
+  state.clusters = ClustersOf(parameters, most_codes);
+  return LayOut(state, nullptr);
 }
 
 void CodeClusterer::Start(std::span<const uint64_t> codes, int32_t* order, int32_t* begin) {
   state_.count = static_cast<int64_t>(codes.size());
-  state_.clusters = std::min<int64_t>(parameters_.clusters, state_.count);
+  state_.clusters = ClustersOf(parameters_, state_.count);
   state_.codes = codes.data();
   WriteTo(order, begin);
   updates_ = 0;
   first_ = true;
   // Several blocks, unless a block is enough work, so that handing out tasks costs little.
   range_ = (state_.clusters <= 1024 ? 4 : 1) * kernels::kCodeBlock;
-  DrawCentroids();
+  for (int64_t s = 0; s < state_.clusters; ++s) {
+    state_.centroids[s] = codes[FirstCentroid(s, state_.clusters, state_.count, parameters_.seed)];
+  }
   Begin(Part::kSlice);
 }
 
-// Draws one code from each stratum of the sequence.
-void CodeClusterer::DrawCentroids() {
-  for (int64_t s = 0; s < state_.clusters; ++s) {
-    const int64_t begin = s * state_.count / state_.clusters;
-    const int64_t end = (s + 1) * state_.count / state_.clusters;
-    const uint64_t x0 =
-        Philox(RandomStream::kCentroid, static_cast<uint32_t>(s), 0, parameters_.seed)[0];
-    centroids_[s] = state_.codes[begin + static_cast<int64_t>((x0 * (end - begin)) >> 32)];
-  }
-}
-
 void CodeClusterer::Begin(Part part) {
-  const auto operations = [&]() -> double {
-    switch (part) {
-      case Part::kAssign:
-        // A distance takes about a fifth of a 512-bit instruction.
-        return 3.0 * static_cast<double>(state_.clusters);
-      default:
-        return 64;
-    }
-  };
+  // A distance takes about a fifth of a 512-bit instruction.
+  const double operations = part == Part::kAssign ? 3.0 * static_cast<double>(state_.clusters) : 64;
   part_ = part;
   pass_.tasks = (state_.count + range_ - 1) / range_;
-  pass_.operations = operations() * static_cast<double>(state_.count);
+  pass_.operations = operations * static_cast<double>(state_.count);
   pass_.ordered = part == Part::kMove || part == Part::kSort;
 }
 
@@ -118,7 +116,7 @@ void CodeClusterer::Do(int64_t task) {
       moved_count_ += kernel_.move_codes(state_, begin, end, first_);
       return;
     case Part::kSort:
-      return Sort(labels_, begin, end);
+      return Sort(state_.labels, begin, end);
   }
 }
 
@@ -148,10 +146,6 @@ bool CodeClusterer::MoveCentroids() {
   return kernel_.update_centroids(state_);
 }
 
-using kernels::Philox;
-using kernels::PhiloxNormal;
-using kernels::RandomStream;
-
 PlaneNumbers DrawPlanes(const Clustered& parameters, int64_t head_dim) {
   PlaneNumbers planes;
   planes.normals.reserve((Count(parameters.bits) * head_dim).value());
@@ -170,65 +164,55 @@ PlaneNumbers DrawPlanes(const Clustered& parameters, int64_t head_dim) {
 
 namespace {
 
-using kernels::ClusterKernel;
-
 // Queries, or centroids, of a task.
 constexpr int64_t kQueryRange = 1024;
 
-int64_t ClustersOf(const Clustered& parameters, int64_t queries) {
-  return std::min<int64_t>(parameters.clusters, queries);
-}
-
 int64_t TasksOfQueries(int64_t queries) { return Count(queries).Units(kQueryRange).value(); }
 
-Count AlignedFloats(Count floats) { return floats.RoundedUp(16); }
-
-// Of all tasks. The one that measures keys runs alone, and may take all of it.
-int64_t TaskFloats(const ClusterKernel& kernel, int64_t head_dim) {
-  return AlignedFloats(kernel.query_scratch_floats(head_dim)).value();
-}
-Count ScratchFloatsOf(const ClusterKernel& kernel, int64_t head_dim, int64_t queries) {
-  return std::max(Count(TaskFloats(kernel, head_dim)) * TasksOfQueries(queries),
-                  AlignedFloats(kernel.measure_scratch_floats(head_dim)));
-}
-
-// The metric, means, images and halves.
-Count StateFloats(const ClusterKernel& kernel, int64_t head_dim, int64_t clusters) {
-  const Count rows = AlignedFloats(Count(clusters) * head_dim);
-  return AlignedFloats(kernel.metric_floats(head_dim)) + rows * 2 + AlignedFloats(clusters);
+// Of a task, to whole vectors.
+Count TaskFloats(const ClusterKernel& kernel, int64_t head_dim) {
+  return Count(kernel.query_scratch_floats(head_dim)).RoundedUp(16);
 }
 
 }  // namespace
+
+Count QueryClusterer::Arrays::LayOut(const ClusterKernel& kernel, std::byte* base) {
+  const int64_t dim = state.head_dim;
+  const int64_t tasks = TasksOfQueries(state.count);
+  Area area(base, kAlignment);
+  area.Take(state.labels, state.count);
+  area.Take(state.members, state.clusters);
+  area.Take(state.metric, kernel.metric_floats(dim));
+  area.Take(state.means, Count(state.clusters) * dim);
+  area.Take(state.images, Count(state.clusters) * dim);
+  area.Take(state.halves, state.clusters);
+  area.Take(moved, tasks);
+  // Of all tasks. The one that measures keys runs alone, and may take all of it.
+  area.Take(scratch,
+            std::max(TaskFloats(kernel, dim) * tasks, Count(kernel.measure_scratch_floats(dim))));
+  return area.bytes();
+}
 
 QueryClusterer::QueryClusterer(const ClusterKernel& kernel, const Clustered& parameters,
                                int64_t head_dim, int64_t most_queries)
     : Clusterer(ClustersOf(parameters, most_queries)),
       kernel_(kernel),
       parameters_(parameters),
-      scratch_floats_(TaskFloats(kernel, head_dim)) {
-  const int64_t clusters = ClustersOf(parameters, most_queries);
-  labels_.resize(most_queries);
-  members_.resize(clusters);
-  moved_.resize(TasksOfQueries(most_queries));
-  floats_ = AllocateAligned<float>(StateFloats(kernel, head_dim, clusters).value());
-  scratch_ = AllocateAligned<float>(ScratchFloatsOf(kernel, head_dim, most_queries).value());
+      scratch_floats_(TaskFloats(kernel, head_dim).value()) {
   state_.head_dim = head_dim;
-  state_.labels = labels_.data();
-  state_.members = members_.data();
-  state_.metric = floats_.get();
-  state_.means = state_.metric + AlignedFloats(kernel.metric_floats(head_dim)).value();
-  state_.images = state_.means + AlignedFloats(clusters * head_dim).value();
-  state_.halves = state_.images + AlignedFloats(clusters * head_dim).value();
+  state_.count = most_queries;
+  state_.clusters = ClustersOf(parameters, most_queries);
+  memory_ = AllocateAligned<std::byte>(arrays_.LayOut(kernel, nullptr).value());
+  arrays_.LayOut(kernel, memory_.get());
 }
 
 Count QueryClusterer::Bytes(const ClusterKernel& kernel, const Clustered& parameters,
                             int64_t head_dim, int64_t most_queries) {
-  const int64_t clusters = ClustersOf(parameters, most_queries);
-  return (Count(most_queries) + Count(clusters) * 2) * static_cast<int64_t>(sizeof(int32_t)) +
-         Count(TasksOfQueries(most_queries)) * static_cast<int64_t>(sizeof(int64_t)) +
-         (StateFloats(kernel, head_dim, clusters) +
-          ScratchFloatsOf(kernel, head_dim, most_queries)) *
-             static_cast<int64_t>(sizeof(float));
+  Arrays arrays;
+  arrays.state.head_dim = head_dim;
+  arrays.state.count = most_queries;
+  arrays.state.clusters = ClustersOf(parameters, most_queries);
+  return arrays.LayOut(kernel, nullptr);
 }
 
 void QueryClusterer::Start(const kernels::QueryClustering& head, int32_t* order, int32_t* begin) {
@@ -242,20 +226,12 @@ void QueryClusterer::Start(const kernels::QueryClustering& head, int32_t* order,
   state_.clusters = ClustersOf(parameters_, state_.count);
   WriteTo(order, begin);
   updates_ = 0;
-  DrawCentroids();
-  std::fill_n(labels_.begin(), state_.count, -1);
-  Begin(Part::kMeasure);
-}
-
-// Draws one query from each stratum of the sequence: the one whose code the other clustering draws.
-void QueryClusterer::DrawCentroids() {
   for (int64_t s = 0; s < state_.clusters; ++s) {
-    const int64_t begin = s * state_.count / state_.clusters;
-    const int64_t end = (s + 1) * state_.count / state_.clusters;
-    const uint64_t x0 = kernels::Philox(kernels::RandomStream::kCentroid, static_cast<uint32_t>(s),
-                                        0, parameters_.seed)[0];
-    kernel_.draw_centroid(state_, begin + static_cast<int64_t>((x0 * (end - begin)) >> 32), s);
+    kernel_.draw_centroid(state_, FirstCentroid(s, state_.clusters, state_.count, parameters_.seed),
+                          s);
   }
+  std::fill_n(state_.labels, state_.count, -1);
+  Begin(Part::kMeasure);
 }
 
 void QueryClusterer::Begin(Part part) {
@@ -296,19 +272,19 @@ void QueryClusterer::Do(int64_t task) {
   const int64_t end = std::min(state_.count, begin + kQueryRange);
   switch (part_) {
     case Part::kMeasure:
-      return kernel_.measure_keys(state_, scratch_.get());
+      return kernel_.measure_keys(state_, arrays_.scratch);
     case Part::kMap:
       return kernel_.map_centroids(state_, begin, std::min(state_.clusters, end), Scratch(task));
     case Part::kAssign:
-      moved_[task] = kernel_.assign_queries(state_, begin, end, Scratch(task));
+      arrays_.moved[task] = kernel_.assign_queries(state_, begin, end, Scratch(task));
       return;
     case Part::kAdd:
       return kernel_.add_queries(state_, begin, end);
     case Part::kCount:
-      for (int64_t i = begin; i < end; ++i) ++members_[labels_[i]];
+      for (int64_t i = begin; i < end; ++i) ++state_.members[state_.labels[i]];
       return;
     case Part::kSort:
-      return Sort(labels_, begin, end);
+      return Sort(state_.labels, begin, end);
   }
 }
 
@@ -321,15 +297,15 @@ void QueryClusterer::Next() {
       return Begin(Part::kAssign);
     case Part::kAssign: {
       const bool settled =
-          std::accumulate(moved_.begin(), moved_.begin() + pass_.tasks, int64_t{0}) == 0;
-      std::fill_n(members_.begin(), state_.clusters, 0);
+          std::accumulate(arrays_.moved, arrays_.moved + pass_.tasks, int64_t{0}) == 0;
+      std::fill_n(state_.members, state_.clusters, 0);
       if (settled || updates_ == parameters_.iterations) return Begin(Part::kCount);
       ++updates_;
       std::fill_n(state_.means, state_.clusters * state_.head_dim, 0.0f);
       return Begin(Part::kAdd);
     }
     case Part::kCount:
-      PlaceClusters(members());
+      PlaceClusters({state_.members, static_cast<size_t>(state_.clusters)});
       return Begin(Part::kSort);
     case Part::kSort:
       pass_ = Pass();

@@ -1,6 +1,5 @@
-// The clustering of clustered attention on the CPU: hash planes, and Lloyd's algorithm in Hamming
-// space with a kernel of kernels/cpu/clusters.h. After hashing, all arithmetic is on integers, so
-// labels match the definition for any kernel and any number of threads.
+// The clusterings of clustered attention on the CPU, with a kernel of kernels/cpu/clusters.h: hash
+// planes and Lloyd's algorithm in Hamming space, or on the queries themselves.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +14,9 @@
 
 namespace castor::attention {
 
-// What both clusterings of clustered attention on the CPU end with: the queries of one head, sorted
-// by cluster.
-
-// Clusters one head after another. When the passes end, `order` [queries] holds the tokens by
-// cluster, ascending in each, and `begin` [clusters() + 1] holds where each cluster that has
-// members begins in `order`, and the end.
+// Clusters the queries of one head after another. When the passes end, `order` [queries] holds the
+// tokens by cluster, ascending in each, and `begin` [clusters() + 1] holds where each cluster that
+// has members begins in `order`, and the end.
 class Clusterer : public kernels::Passes {
  public:
   // Of the last finished clustering: how many clusters have members.
@@ -49,8 +45,12 @@ class Clusterer : public kernels::Passes {
     begin_[clusters_] = at;
   }
 
+  // The query, of `count`, that is the first centroid of cluster c of `clusters`: drawn from the
+  // cluster's stratum of the sequence.
+  static int64_t FirstCentroid(int64_t c, int64_t clusters, int64_t count, uint64_t seed);
+
   // Afterwards, of one range of tokens after another.
-  void Sort(std::span<const int32_t> labels, int64_t begin, int64_t end) {
+  void Sort(const int32_t* labels, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) order_[next_[labels[i]]++] = static_cast<int32_t>(i);
   }
 
@@ -83,7 +83,8 @@ class HashPlaneSet {
   kernels::PackedPlanes planes_;
 };
 
-// Clusters the codes of one head after another: memory, passes and result.
+// Clusters codes: memory, passes and result. All arithmetic is on integers, so labels match the
+// definition for any kernel and any number of threads.
 class CodeClusterer final : public Clusterer {
  public:
   // For at most `most_codes` codes at a time. All memory is allocated here.
@@ -105,17 +106,20 @@ class CodeClusterer final : public Clusterer {
   int updates() const { return updates_; }
 
   // Of the last clustering: labels [codes], the others [min(clusters, codes)].
-  std::span<const int32_t> labels() const { return std::span(labels_).first(state_.count); }
-  std::span<const int32_t> members() const { return std::span(members_).first(state_.clusters); }
+  std::span<const int32_t> labels() const {
+    return {state_.labels, static_cast<size_t>(state_.count)};
+  }
+  std::span<const int32_t> members() const {
+    return {state_.members, static_cast<size_t>(state_.clusters)};
+  }
   std::span<const uint64_t> centroids() const {
-    return std::span(centroids_).first(state_.clusters);
+    return {state_.centroids, static_cast<size_t>(state_.clusters)};
   }
 
  private:
   enum class Part { kSlice, kAssign, kMove, kSort };
 
   void Begin(Part part);
-  void DrawCentroids();
   bool MoveCentroids();
 
   const kernels::ClusterKernel& kernel_;
@@ -126,14 +130,7 @@ class CodeClusterer final : public Clusterer {
   bool first_ = true;         // no code has a label yet
   int64_t moved_count_ = 0;   // codes with a new label in this iteration
   int updates_ = 0;
-  std::vector<int32_t> labels_;
-  std::vector<int32_t> members_;
-  std::vector<uint64_t> centroids_;
-  std::vector<uint64_t> planes_;
-  std::vector<uint64_t> label_planes_;
-  std::vector<uint64_t> moved_;
-  std::vector<int32_t> ones_;
-  std::vector<uint16_t> picks_;
+  AlignedArray<std::byte> memory_;  // of the state
 };
 
 // The random hyperplanes that hash the queries of clustered attention: the same for every head,
@@ -146,12 +143,9 @@ struct PlaneNumbers {
 // Drawn from the seed of `parameters`. Requires a count of normals that memory can hold.
 PlaneNumbers DrawPlanes(const Clustered& parameters, int64_t head_dim);
 
-// The other clustering of clustered attention on the CPU: Lloyd's algorithm on the queries
-// themselves, in the metric of the keys, with a kernel of kernels/cpu/clusters.h. Arithmetic is on
-// floats in an order that the head alone decides, so labels are the same for any number of threads,
-// though not for every kernel.
-
-// Clusters the queries of one head after another: memory, passes and result.
+// Clusters queries in the metric of their keys: memory, passes and result. Arithmetic is on floats
+// in an order that the head alone decides, so labels are the same for any number of threads, though
+// not for every kernel.
 class QueryClusterer final : public Clusterer {
  public:
   // For at most `most_queries` queries of `head_dim` elements at a time. All memory is allocated
@@ -173,22 +167,25 @@ class QueryClusterer final : public Clusterer {
  private:
   enum class Part { kMeasure, kMap, kAssign, kAdd, kCount, kSort };
 
+  // The state's arrays, and what the passes need beside it; in `base`, or only counted.
+  struct Arrays {
+    kernels::Count LayOut(const kernels::ClusterKernel& kernel, std::byte* base);
+    kernels::QueryClustering state;
+    int64_t* moved = nullptr;  // [tasks]: labels that the last assignment changed
+    float* scratch = nullptr;  // [tasks, scratch floats]
+  };
+
   void Begin(Part part);
-  void DrawCentroids();
-  float* Scratch(int64_t task) { return scratch_.get() + task * scratch_floats_; }
-  std::span<const int32_t> members() const { return std::span(members_).first(state_.clusters); }
+  float* Scratch(int64_t task) { return arrays_.scratch + task * scratch_floats_; }
 
   const kernels::ClusterKernel& kernel_;
   const Clustered& parameters_;
   const int64_t scratch_floats_;  // of a task
-  kernels::QueryClustering state_;
+  Arrays arrays_;
+  kernels::QueryClustering& state_ = arrays_.state;
   Part part_ = Part::kMeasure;  // of the current pass
   int updates_ = 0;
-  std::vector<int32_t> labels_;
-  std::vector<int32_t> members_;
-  std::vector<int64_t> moved_;   // [tasks]: labels that the last assignment changed
-  AlignedArray<float> floats_;   // the metric, means, images and halves
-  AlignedArray<float> scratch_;  // [tasks, scratch floats]
+  AlignedArray<std::byte> memory_;  // of the arrays
 };
 
 }  // namespace castor::attention

@@ -1,7 +1,9 @@
 // The host's side of CAST: tables, workspace, and the stages in order.
 
 #include <algorithm>
+#include <cstddef>
 
+#include "engine/kernels/area.h"
 #include "engine/kernels/count.h"
 #include "engine/kernels/cuda/cast/cast.h"
 #include "engine/kernels/cuda/cast/cast_args.cuh"
@@ -9,7 +11,6 @@
 namespace castor::kernels::cuda {
 namespace {
 
-constexpr int64_t kAlignment = 256;
 constexpr int kVectorBytes = 16;
 constexpr int64_t kMaxBlocks = 0x7fffffff;  // along a grid's x
 constexpr int64_t kMaxGrid = 65535;         // along y and z
@@ -64,28 +65,6 @@ Totals TotalsOf(const CastShape& shape, std::span<const int32_t> cu_seqlens) {
 // fp16 ends at 65504, and Laplace's weights do not sum to 1.
 bool IsWide(const CastShape& shape) { return shape.laplace && shape.element == Element::kFloat16; }
 
-// Hands out aligned pieces of the workspace; with a null base, only adds up their sizes
-// (Count::kMost if they overflow).
-class Pieces {
- public:
-  explicit Pieces(void* base) : base_(static_cast<char*>(base)) {}
-
-  template <typename T>
-  T* Take(Count count) {
-    return static_cast<T*>(TakeBytes(count * static_cast<int64_t>(sizeof(T))));
-  }
-  void* TakeBytes(Count bytes) {
-    void* const piece = base_ == nullptr ? nullptr : base_ + used_.value();
-    used_ += bytes.RoundedUp(kAlignment);
-    return piece;
-  }
-  Count used() const { return used_; }
-
- private:
-  char* const base_;
-  Count used_ = 0;
-};
-
 int Clusterings(const CastShape& shape) { return shape.per_head ? shape.heads : 1; }
 
 // Sets the workspace's pointers; returns its size.
@@ -95,33 +74,36 @@ Count LayOut(const CastShape& shape, const Totals& totals, void* base, CastArgs*
   const Count tokens = totals.tokens;
   const int64_t element = IsWide(shape) ? 4 : ElementBytes(shape.element);
   args->row_pitch = (shape.value_dim + 7) / 8 * 8;
-  Pieces pieces(base);
+  Area area(base, /*alignment=*/256);
   // The affinities' softmaxes are no longer needed when the inner attention begins to write.
   const Count inside_bytes =
       Count(totals.slots) * shape.clusters * shape.heads * args->row_pitch * element;
   const Count stats_bytes =
       shape.laplace ? 0 : tokens * shape.heads * static_cast<int64_t>(sizeof(float4));
-  args->inside = pieces.TakeBytes(std::max(inside_bytes, stats_bytes));
-  args->affinity_stats = static_cast<float4*>(args->inside);
-  args->summaries =
-      pieces.TakeBytes(sequences * shape.heads * shape.clusters * args->row_pitch * element);
-  args->weight_stats = pieces.Take<float2>(shape.laplace ? 0 : tokens * shape.heads);
-  args->affinities = pieces.Take<float>(tokens * rows);
-  args->members = pieces.Take<int32_t>(totals.slots * rows);
-  args->counts = pieces.Take<int32_t>(sequences * rows);
-  args->membership = pieces.Take<Membership>(totals.tiles32 * rows);
+  std::byte* inside = nullptr;
+  std::byte* summaries = nullptr;
+  area.Take(inside, std::max(inside_bytes, stats_bytes));
+  area.Take(summaries, sequences * shape.heads * shape.clusters * args->row_pitch * element);
+  args->inside = inside;
+  args->affinity_stats = reinterpret_cast<float4*>(inside);
+  args->summaries = summaries;
+  area.Take(args->weight_stats, shape.laplace ? 0 : tokens * shape.heads);
+  area.Take(args->affinities, tokens * rows);
+  area.Take(args->members, totals.slots * rows);
+  area.Take(args->counts, sequences * rows);
+  area.Take(args->membership, totals.tiles32 * rows);
   if (shape.single_assignment) {
     const Count choices = tokens * Clusterings(shape);
-    args->choice = pieces.Take<int32_t>(choices);
-    args->free_tokens = pieces.Take<int32_t>(choices);
-    args->places = pieces.Take<int32_t>(choices);
-    args->arrivals = pieces.Take<int32_t>(choices);
-    args->arriving = pieces.Take<int32_t>(sequences * rows);
-    args->starts = pieces.Take<int32_t>(sequences * rows);
-    args->cutoff = pieces.Take<unsigned long long>(sequences * rows);
-    args->counters = pieces.Take<int32_t>(6 * sequences * Clusterings(shape));
+    area.Take(args->choice, choices);
+    area.Take(args->free_tokens, choices);
+    area.Take(args->places, choices);
+    area.Take(args->arrivals, choices);
+    area.Take(args->arriving, sequences * rows);
+    area.Take(args->starts, sequences * rows);
+    area.Take(args->cutoff, sequences * rows);
+    area.Take(args->counters, 6 * sequences * Clusterings(shape));
   }
-  return pieces.used();
+  return area.bytes();
 }
 
 bool GridsFit(const CastShape& shape, const Totals& totals) {

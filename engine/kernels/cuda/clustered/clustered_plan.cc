@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "engine/kernels/area.h"
 #include "engine/kernels/count.h"
 #include "engine/kernels/cuda/clustered/clustered.h"
 #include "engine/kernels/cuda/clustered/clustered_split.h"
@@ -10,57 +11,37 @@
 namespace castor::kernels::cuda {
 namespace {
 
-constexpr int64_t kAlignment = 256;
-
-// Hands out pieces of a workspace; from nullptr it only adds up their sizes (Count::kMost if they
-// overflow).
-class Pieces {
- public:
-  explicit Pieces(void* base) : base_(static_cast<unsigned char*>(base)) {}
-
-  template <typename T>
-  void Take(T*& pointer, Count count) {
-    if (base_ != nullptr && count > 0) pointer = reinterpret_cast<T*>(base_ + used_.value());
-    used_ += (count * static_cast<int64_t>(sizeof(T))).RoundedUp(kAlignment);
-  }
-  Count used() const { return used_; }
-
- private:
-  unsigned char* base_;
-  Count used_ = 0;
-};
-
 Count LayOut(const ClusteredShape& shape, const ClusteredPlan& plan, void* base,
              ClusteredWorkspace* w) {
   const Count heads = shape.heads;
   const Count tokens = heads * plan.total(ClusteredPlan::kQueries);
   const Count centroids = heads * plan.total(ClusteredPlan::kCentroids);
   const Count partials = heads * plan.total(ClusteredPlan::kPartials);
-  Pieces pieces(base);
-  pieces.Take(w->codes, tokens);
-  pieces.Take(w->labels, tokens);
-  pieces.Take(w->order, tokens);
-  pieces.Take(w->starts, centroids + heads * plan.sequences);
-  pieces.Take(w->centroids, centroids * shape.head_dim);
-  pieces.Take(w->partial_rows, partials * shape.value_dim);
-  pieces.Take(w->partial_stats, partials * 2);
-  pieces.Take(w->cluster_rows, centroids * shape.value_dim);
+  Area area(base, /*alignment=*/256);
+  area.Take(w->codes, tokens);
+  area.Take(w->labels, tokens);
+  area.Take(w->order, tokens);
+  area.Take(w->starts, centroids + heads * plan.sequences);
+  area.Take(w->centroids, centroids * shape.head_dim);
+  area.Take(w->partial_rows, partials * shape.value_dim);
+  area.Take(w->partial_stats, partials * 2);
+  area.Take(w->cluster_rows, centroids * shape.value_dim);
   if (shape.topk > 0) {
-    pieces.Take(w->thresholds, centroids);
-    pieces.Take(w->candidates, partials * CandidateCapacity(shape.topk));
-    pieces.Take(w->candidate_counts, partials);
-    pieces.Take(w->masses, centroids);
-    pieces.Take(w->top_keys, centroids * shape.topk);
-    pieces.Take(w->top_counts, centroids);
+    area.Take(w->thresholds, centroids);
+    area.Take(w->candidates, partials * CandidateCapacity(shape.topk));
+    area.Take(w->candidate_counts, partials);
+    area.Take(w->masses, centroids);
+    area.Take(w->top_keys, centroids * shape.topk);
+    area.Take(w->top_counts, centroids);
   }
-  if (shape.log_sum_exp) pieces.Take(w->log_sums, centroids);
+  if (shape.log_sum_exp) area.Take(w->log_sums, centroids);
   if (plan.lloyd_blocks == 0) {
-    pieces.Take(w->centroid_codes, centroids);
-    pieces.Take(w->bit_counts, centroids * 64);
-    pieces.Take(w->member_counts, centroids);
-    pieces.Take(w->changes, heads * plan.sequences * 2);
+    area.Take(w->centroid_codes, centroids);
+    area.Take(w->bit_counts, centroids * 64);
+    area.Take(w->member_counts, centroids);
+    area.Take(w->changes, heads * plan.sequences * 2);
   }
-  return pieces.used();
+  return area.bytes();
 }
 
 // Enough blocks to fill a device of some 130 multiprocessors, each with enough queries to be worth
