@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 
 #include "engine/kernels/element.h"
 
@@ -19,17 +18,18 @@ struct BFloat16 {
   using Bits = uint16_t;
 };
 
-// Calls f(E{}) with the type of the elements. V: for whose vectors f is.
+// f(E{}) with the type of the elements. V: for whose vectors f is.
 template <typename V, typename F>
-void ForElement(Element element, F f) {
+auto ForElement(Element element, F f) {
   switch (element) {
     case Element::kFloat32:
-      return f(Float32{});
+      break;
     case Element::kFloat16:
       return f(Float16{});
     case Element::kBFloat16:
       return f(BFloat16{});
   }
+  return f(Float32{});
 }
 
 template <typename V, typename E>
@@ -76,27 +76,12 @@ struct Elements<V, Float16> : ElementRows<V, Float16, Elements<V, Float16>> {
 template <typename V>
 struct Elements<V, BFloat16> : ElementRows<V, BFloat16, Elements<V, BFloat16>> {
   static typename V::Vec LoadVector(const uint16_t* p) { return V::LoadBrain(p); }
-  static void StoreVector(uint16_t* p, typename V::Vec x) {
-    if constexpr (requires { V::StoreBrain(p, x); }) {
-      V::StoreBrain(p, x);
-    } else {
-      float lanes[V::kLanes];
-      V::Store(lanes, x);
-      for (int i = 0; i < V::kLanes; ++i) p[i] = FromFloat(lanes[i]);
-    }
-  }
-
-  static float ToFloat(uint16_t bits) {
-    const uint32_t word = uint32_t{bits} << 16;
-    float x;
-    std::memcpy(&x, &word, sizeof(x));
-    return x;
-  }
+  static void StoreVector(uint16_t* p, typename V::Vec x) { V::StoreBrain(p, x); }
+  static float ToFloat(uint16_t bits) { return __builtin_bit_cast(float, uint32_t{bits} << 16); }
 
   // To nearest, ties to even.
   static uint16_t FromFloat(float x) {
-    uint32_t word;
-    std::memcpy(&word, &x, sizeof(word));
+    const auto word = __builtin_bit_cast(uint32_t, x);
     if ((word & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((word >> 16) | 0x40u);
     return static_cast<uint16_t>((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
   }

@@ -55,4 +55,15 @@ void AddRow(float factor, const typename E::Bits* row, int64_t dim, float* sum) 
   });
 }
 
+// The products of two rows' elements, each lane's in a sum of its own.
+template <typename V>
+typename V::Vec MultiplyRows(const float* a, const float* b, int64_t dim) {
+  auto sums = V::Zero();
+  ForColumns<V>(dim, [&](int64_t e, int64_t count) {
+    sums = V::MultiplyAdd(Elements<V, Float32>::Load(a + e, count),
+                          Elements<V, Float32>::Load(b + e, count), sums);
+  });
+  return sums;
+}
+
 }  // namespace castor::kernels

@@ -58,6 +58,21 @@ struct Vectors {
   // Bit i is set where lane i of a is greater than, or at least, that of b.
   static uint32_t Greater(Vec a, Vec b) { return Mask(a > b); }
   static uint32_t AtLeast(Vec a, Vec b) { return Mask(a >= b); }
+  // Of the first `count` lanes.
+  static float Sum(Vec x, int64_t count = lanes) {
+    float terms[lanes];
+    Store(terms, x);
+    float sum = 0;
+    for (int64_t i = 0; i < count; ++i) sum += terms[i];
+    return sum;
+  }
+  static float Greatest(Vec x) {
+    float each[lanes];
+    Store(each, x);
+    float most = each[0];
+    for (const float lane : each) most = lane > most ? lane : most;
+    return most;
+  }
   // The float whose exponent field is the low bits of x's representation.
   static Vec PowerOfTwo(Vec x) { return std::bit_cast<Vec>(std::bit_cast<Words>(x) << 23); }
   // rows[i][j] becomes rows[j][i].

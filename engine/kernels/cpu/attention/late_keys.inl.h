@@ -65,15 +65,17 @@ class LateKeys {
 
   // Completes the row of centroid c outside its top keys, divided by the sum of all weights. `row`
   // comes with the sum of weights times values over the keys that never were top keys, along with
-  // their maximum and the sum of their weights. Returns the top keys' share of all weights, these
-  // weights' sum and the maximum that it is relative to.
+  // their maximum and the sum of their weights; where members weigh the rest by themselves, `key`
+  // with the same of keys, and there are no top keys to count. Returns the top keys' share of all
+  // weights, these weights' sum, which is 0 if there are none, and the maximum that it is relative
+  // to.
   struct Joined {
     float top_share;
     float sum;
     float maximum;
   };
   Joined Join(int64_t c, const uint64_t* top, int64_t top_size, float maximum, float sum,
-              float* row) {
+              float* row, float* key) {
     const float late_maximum = memory_.maxima[c];
     const float greatest =
         TopScores(top, top_size, maximum > late_maximum ? maximum : late_maximum);
@@ -81,31 +83,7 @@ class LateKeys {
     const float factor = softmax_.Weight(maximum, greatest);
     const float late_factor = softmax_.Weight(late_maximum, greatest);
     const float total = sum * factor + memory_.sums[c] * late_factor + top_sum;
-    if (total == 0) return {0, 0, greatest};  // all keys are hidden, the row is zero
-    const float* const late = memory_.rows + c * shape_.value_dim;
-    ForColumns<V>(shape_.value_dim, [&](int64_t e, int64_t count) {
-      const Vec early_part = V::Broadcast(factor) * Elements<V, Float32>::Load(row + e, count);
-      const Vec part = V::MultiplyAdd(V::Broadcast(late_factor),
-                                      Elements<V, Float32>::Load(late + e, count), early_part);
-      Elements<V, Float32>::Store(row + e, part / V::Broadcast(total), count);
-    });
-    return {top_sum / total, total, greatest};
-  }
-
-  // The same where members weigh the rest by themselves: `row` and `key`, the sums over values and
-  // over keys, become means of all keys but the top ones. Returns the sum of these keys' weights
-  // and the maximum that it is relative to; 0 if all are top keys.
-  struct Rest {
-    float sum;
-    float maximum;
-  };
-  Rest JoinRest(int64_t c, float maximum, float sum, float* row, float* key) {
-    const float late_maximum = memory_.maxima[c];
-    const float greatest = maximum > late_maximum ? maximum : late_maximum;
-    const float factor = softmax_.Weight(maximum, greatest);
-    const float late_factor = softmax_.Weight(late_maximum, greatest);
-    const float total = sum * factor + memory_.sums[c] * late_factor;
-    if (total == 0) return {0, greatest};  // rows of zeros
+    if (total == 0) return {0, 0, greatest};  // all keys are hidden or top keys: rows of zeros
     const auto join = [&](int64_t dim, const float* late, float* early) {
       ForColumns<V>(dim, [&](int64_t e, int64_t count) {
         const Vec early_part = V::Broadcast(factor) * Elements<V, Float32>::Load(early + e, count);
@@ -115,8 +93,8 @@ class LateKeys {
       });
     };
     join(shape_.value_dim, memory_.rows + c * shape_.value_dim, row);
-    join(shape_.head_dim, memory_.keys + c * shape_.head_dim, key);
-    return {total, greatest};
+    if (shape_.own_mass) join(shape_.head_dim, memory_.keys + c * shape_.head_dim, key);
+    return {top_sum / total, total, greatest};
   }
 
  private:
@@ -180,11 +158,7 @@ class LateKeys {
       }
       greatest = V::Max(V::Load(scores + n), greatest);
     }
-    float lanes[kLanes];
-    V::Store(lanes, greatest);
-    float maximum = lanes[0];
-    for (float lane : lanes) maximum = lane > maximum ? lane : maximum;
-    return maximum;
+    return V::Greatest(greatest);
   }
 
   // The sum of the weights that belong to the scores.
@@ -195,11 +169,7 @@ class LateKeys {
       const Vec below = V::Load(memory_.weights + n) - V::Broadcast(maximum);
       sums += Exp2<V>(below * scale);
     }
-    float lanes[kLanes];
-    V::Store(lanes, sums);
-    float sum = 0;
-    for (float lane : lanes) sum += lane;
-    return sum;
+    return V::Sum(sums);
   }
 
   const CentroidShape& shape_;

@@ -255,14 +255,8 @@ class CastInside {
       const int64_t width = count - n < kLanes ? count - n : kLanes;
       Vec sums[kLanes];
       for (int64_t i = 0; i < kLanes; ++i) {
-        sums[i] = V::Zero();
-        if (i >= width) continue;
         const float* const key = scratch_.keys + (n + i) * shape_.head_dim;
-        for (int64_t e = 0; e < shape_.head_dim; e += kLanes) {
-          const int64_t left = shape_.head_dim - e < kLanes ? shape_.head_dim - e : kLanes;
-          sums[i] = V::MultiplyAdd(Elements<V, Float32>::Load(key + e, left),
-                                   Elements<V, Float32>::Load(surrogate + e, left), sums[i]);
-        }
+        sums[i] = i < width ? MultiplyRows<V>(key, surrogate, shape_.head_dim) : V::Zero();
       }
       V::Transpose(sums);
       Vec dots = sums[0];
@@ -280,18 +274,17 @@ class CastInside {
 
   // summary = decay * summary + the sum over the block of weights times values.
   void SummaryValues(int64_t count, float decay, float* summary) {
-    for (int64_t e = 0; e < shape_.value_dim; e += kLanes) {
-      const int64_t left = shape_.value_dim - e < kLanes ? shape_.value_dim - e : kLanes;
+    ForColumns<V>(shape_.value_dim, [&](int64_t e, int64_t columns) {
       Vec sum = V::Zero();
       for (int64_t n = 0; n < count; ++n) {
         sum = V::MultiplyAdd(
             V::Broadcast(scratch_.summary_weights[n]),
-            Elements<V, Float32>::Load(scratch_.values + n * shape_.value_dim + e, left), sum);
+            Elements<V, Float32>::Load(scratch_.values + n * shape_.value_dim + e, columns), sum);
       }
-      const Vec before = Elements<V, Float32>::Load(summary + e, left);
+      const Vec before = Elements<V, Float32>::Load(summary + e, columns);
       Elements<V, Float32>::Store(summary + e, V::MultiplyAdd(before, V::Broadcast(decay), sum),
-                                  left);
-    }
+                                  columns);
+    });
   }
 
   const CastShape& shape_;

@@ -35,15 +35,8 @@ class Centroids {
   static bool Run(const CentroidShape& shape, const CentroidTile& tile, double operations,
                   CentroidProgress* progress, float* scratch) {
     Centroids centroids(shape, tile, operations, progress, scratch);
-    switch (shape.element) {
-      case Element::kFloat32:
-        return centroids.template Run<Float32>();
-      case Element::kFloat16:
-        return centroids.template Run<Float16>();
-      case Element::kBFloat16:
-        return centroids.template Run<BFloat16>();
-    }
-    return false;
+    return ForElement<V>(shape.element,
+                         [&](auto element) { return centroids.template Run<decltype(element)>(); });
   }
 
  private:
@@ -379,7 +372,8 @@ class Centroids {
               JoinRest(c, row, key);
             } else {
               float& maximum = scratch_.maxima[c];
-              const auto joined = late_.Join(c, top_.entries(c), top_.size(c), maximum, mass, row);
+              const auto joined =
+                  late_.Join(c, top_.entries(c), top_.size(c), maximum, mass, row, nullptr);
               mass = joined.top_share;
               maximum = softmax_.LogSum(joined.maximum, joined.sum);
             }
@@ -400,22 +394,14 @@ class Centroids {
   // begins from, which is the maximum less the centroid's score with that key.
   void JoinRest(int64_t c, float* row, float* key) {
     float& maximum = scratch_.maxima[c];
-    const auto rest = late_.JoinRest(c, maximum, scratch_.sums[c], row, key);
+    const auto rest = late_.Join(c, nullptr, 0, maximum, scratch_.sums[c], row, key);
     scratch_.sums[c] = rest.sum;
     if (rest.sum == 0) {
       maximum = -__builtin_inff();  // and the mean key is zero
       return;
     }
-    Vec products = V::Zero();
     const float* const centroid = scratch_.queries + c * shape_.head_dim;
-    ForColumns<V>(shape_.head_dim, [&](int64_t e, int64_t count) {
-      products = V::MultiplyAdd(Elements<V, Float32>::Load(centroid + e, count),
-                                Elements<V, Float32>::Load(key + e, count), products);
-    });
-    float lanes[kLanes];
-    V::Store(lanes, products);
-    float product = 0;
-    for (const float lane : lanes) product += lane;
+    float product = V::Sum(MultiplyRows<V>(centroid, key, shape_.head_dim));
     if (!(__builtin_fabsf(product) <= kLargestFloat)) {
       // Keys whose sums no float holds: members then weigh the rest as their centroid does.
       std::memset(key, 0, shape_.head_dim * sizeof(float));

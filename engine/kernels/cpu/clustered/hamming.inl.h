@@ -49,15 +49,7 @@ class Hamming {
 
   static void Assign(const CodeClustering& c, int64_t begin, int64_t end, bool first) {
     for (int64_t at = begin; at < end; at += kBlock) {
-      if (c.bits <= 15) {
-        AssignBlock<1, false>(c, at, first);
-      } else if (c.bits <= 39) {
-        AssignBlock<3, false>(c, at, first);
-      } else if (c.bits <= 63) {
-        AssignBlock<5, false>(c, at, first);
-      } else {
-        AssignBlock<5, true>(c, at, first);
-      }
+      c.bits <= 63 ? AssignBlock<false>(c, at, first) : AssignBlock<true>(c, at, first);
     }
   }
 
@@ -134,9 +126,8 @@ class Hamming {
   }
 
   // The sums of planes 3 g .. 3 g + 2 for each pattern of a centroid's bits.
-  template <int kGroups>
   static void MakeTable(const uint64_t* planes, uint64_t* table) {
-    for (int g = 0; g < kGroups; ++g) {
+    for (int64_t g = 0; g < kCodeGroups; ++g) {
       const Bits a = V::LoadBits(planes + (3 * g) * kWords);
       const Bits b = V::LoadBits(planes + (3 * g + 1) * kWords);
       const Bits c = V::LoadBits(planes + (3 * g + 2) * kWords);
@@ -180,48 +171,36 @@ class Hamming {
     Add(twos, two[0], two[1], fours[2]);
   }
 
-  // The distances to one centroid: plane k of the result is bit k. kSteps: 3 + 12 kSteps bits
-  // count.
-  template <int kSteps>
+  // The distances to one centroid, of all bits that groups hold: plane k of the result is bit k.
   [[gnu::always_inline]] static void Distances(const uint64_t* table, const uint16_t* pick,
                                                Bits distance[6]) {
     Bits ones = V::LoadBits(table + pick[0]);
     Bits twos = V::LoadBits(table + pick[0] + kWords);
     Bits f[3];
     Bits e[4];
+    Bits x[2];
     AddGroups(table, pick + 1, ones, twos, f);
     Bits fours = f[0];
     Add(fours, f[1], f[2], e[0]);
     Bits eights = e[0];
     Bits sixteens = V::Repeat(0);
     Bits thirty_twos = V::Repeat(0);
-    if constexpr (kSteps >= 3) {
-      AddGroups(table, pick + 5, ones, twos, f);
-      const Bits left = f[2];
-      Add(fours, f[0], f[1], e[1]);
-      AddGroups(table, pick + 9, ones, twos, f);
-      Add(fours, left, f[0], e[2]);
-      Add(fours, f[1], f[2], e[3]);
-      Add(eights, e[1], e[2], sixteens);
-    }
-    if constexpr (kSteps == 3) {
-      const Bits carry = eights & e[3];
-      eights ^= e[3];
-      thirty_twos = sixteens & carry;
-      sixteens ^= carry;
-    }
-    if constexpr (kSteps == 5) {
-      Bits x[2];
-      AddGroups(table, pick + 13, ones, twos, f);
-      const Bits left = f[2];
-      Add(fours, f[0], f[1], e[0]);
-      Add(eights, e[3], e[0], x[0]);
-      AddGroups(table, pick + 17, ones, twos, f);
-      Add(fours, left, f[0], e[1]);
-      Add(fours, f[1], f[2], e[2]);
-      Add(eights, e[1], e[2], x[1]);
-      Add(sixteens, x[0], x[1], thirty_twos);
-    }
+    AddGroups(table, pick + 5, ones, twos, f);
+    Bits left = f[2];
+    Add(fours, f[0], f[1], e[1]);
+    AddGroups(table, pick + 9, ones, twos, f);
+    Add(fours, left, f[0], e[2]);
+    Add(fours, f[1], f[2], e[3]);
+    Add(eights, e[1], e[2], sixteens);
+    AddGroups(table, pick + 13, ones, twos, f);
+    left = f[2];
+    Add(fours, f[0], f[1], e[0]);
+    Add(eights, e[3], e[0], x[0]);
+    AddGroups(table, pick + 17, ones, twos, f);
+    Add(fours, left, f[0], e[1]);
+    Add(fours, f[1], f[2], e[2]);
+    Add(eights, e[1], e[2], x[1]);
+    Add(sixteens, x[0], x[1], thirty_twos);
     distance[0] = ones;
     distance[1] = twos;
     distance[2] = fours;
@@ -231,15 +210,15 @@ class Hamming {
   }
 
   // kBit63: codes have a bit that no group holds.
-  template <int kSteps, bool kBit63>
+  template <bool kBit63>
   static void AssignBlock(const CodeClustering& c, int64_t at, bool first) {
     constexpr int kDistanceBits = kBit63 ? 7 : 6;
     alignas(64) uint64_t table[kCodeGroups * 8 * kEntry];
     const uint64_t* const planes = c.planes + at;
-    MakeTable<1 + 4 * kSteps>(planes, table);
+    MakeTable(planes, table);
 
     const auto distances = [&](int64_t i, Bits out[kDistanceBits]) {
-      Distances<kSteps>(table, c.picks + i * kCodeGroups, out);
+      Distances(table, c.picks + i * kCodeGroups, out);
       if constexpr (kBit63) {
         Bits carry =
             V::LoadBits(planes + 63 * kWords) ^ V::Repeat(uint64_t{0} - (c.centroids[i] >> 63));

@@ -163,11 +163,7 @@ class QuerySpace {
         Elements<V, Float32>::Store(at, centred, columns);
       });
     }
-    float lanes[kLanes];
-    V::Store(lanes, greatest);
-    float most = lanes[0];
-    for (const float lane : lanes) most = lane > most ? lane : most;
-    const Vec scale = V::Broadcast(1 / most);
+    const Vec scale = V::Broadcast(1 / V::Greatest(greatest));
     for (int64_t i = 0; i < count * dim; i += kLanes) {
       const int64_t columns = count * dim - i < kLanes ? count * dim - i : kLanes;
       const Vec centred = Elements<V, Float32>::Load(area.keys + i, columns);
@@ -202,17 +198,8 @@ class QuerySpace {
     });
     for (int64_t c = 0; c < count; ++c) {
       if (head.members[first + c] == 0) continue;
-      Vec sums = V::Zero();
-      ForColumns<V>(dim, [&](int64_t e, int64_t columns) {
-        sums = V::MultiplyAdd(
-            Elements<V, Float32>::Load(means + c * dim + e, columns),
-            Elements<V, Float32>::Load(head.images + (first + c) * dim + e, columns), sums);
-      });
-      float lanes[kLanes];
-      V::Store(lanes, sums);
-      float sum = 0;
-      for (const float lane : lanes) sum += lane;
-      head.halves[first + c] = 0.5f * sum;
+      const float* const image = head.images + (first + c) * dim;
+      head.halves[first + c] = 0.5f * V::Sum(MultiplyRows<V>(means + c * dim, image, dim));
     }
   }
 

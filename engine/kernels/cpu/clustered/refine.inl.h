@@ -261,13 +261,9 @@ class Refine {
   // The scores of `rows` members from `at` on with the rest's mean key.
   Vec RestScores(const Rest& rest, int64_t at, int64_t rows) const {
     Vec partial[kLanes];
-    for (int64_t i = 0; i < kLanes; ++i) partial[i] = V::Zero();
-    for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t i = 0; i < kLanes; ++i) {
       const float* const member = scratch_.members + (at + i) * shape_.head_dim;
-      ForColumns<V>(shape_.head_dim, [&](int64_t e, int64_t count) {
-        partial[i] = V::MultiplyAdd(Elements<V, Float32>::Load(member + e, count),
-                                    Elements<V, Float32>::Load(rest.key + e, count), partial[i]);
-      });
+      partial[i] = i < rows ? MultiplyRows<V>(member, rest.key, shape_.head_dim) : V::Zero();
     }
     V::Transpose(partial);
     Vec product = partial[0];

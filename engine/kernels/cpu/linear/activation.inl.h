@@ -26,7 +26,7 @@ struct Activations {
       case Activation::kSilu:
         return x * Sigmoid(x);
       case Activation::kTanh:
-        return Tanh(x);
+        return Tanh<V>(x);
     }
     return x;
   }
@@ -46,11 +46,6 @@ struct Activations {
     const Vec lower = small / (one + small);  // of -|x|
     // 1 - lower where x >= 0.
     return lower + V::ZeroBelow(one - (lower + lower), x, V::Zero());
-  }
-
-  // 2 sigmoid(2 x) - 1.
-  static Vec Tanh(Vec x) {
-    return V::MultiplyAdd(V::Broadcast(2.0f), Sigmoid(x + x), V::Broadcast(-1.0f));
   }
 
   static Vec GeluTanh(Vec x) {

@@ -148,7 +148,7 @@ struct Int8Steps {
       most = V::Max(at, most);
       least = V::Max(V::Zero() - at, least);
     });
-    const float low = -Greatest(least), high = Greatest(most);
+    const float low = -V::Greatest(least), high = V::Greatest(most);
     const float range = high - low;
     if (!(range > 0)) {
       for (int64_t e = 0; e < in || e % kInputs != 0; ++e) quantized[e] = 0;
@@ -177,15 +177,6 @@ struct Int8Steps {
     }
     for (int64_t e = in; e % kInputs != 0; ++e) quantized[e] = 0;
     return {.scale = scale, .zero = zero};
-  }
-
- private:
-  static float Greatest(Vec x) {
-    float lanes[V::kLanes];
-    V::Store(lanes, x);
-    float most = lanes[0];
-    for (const float lane : lanes) most = lane > most ? lane : most;
-    return most;
   }
 };
 

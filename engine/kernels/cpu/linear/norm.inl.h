@@ -14,30 +14,20 @@ class Norm {
  public:
   static void Run(const NormShape& shape, const void* x, const void* residual, void* y,
                   int64_t rows) {
-    switch (shape.element) {
-      case Element::kFloat32:
-        return Run<Float32>(shape, x, residual, y, rows);
-      case Element::kFloat16:
-        return Run<Float16>(shape, x, residual, y, rows);
-      case Element::kBFloat16:
-        return Run<BFloat16>(shape, x, residual, y, rows);
-    }
+    ForElement<V>(shape.element, [&](auto element) {
+      using E = decltype(element);
+      using Bits = typename E::Bits;
+      for (int64_t r = 0; r < rows; ++r) {
+        const int64_t first = r * shape.hidden;
+        Row<E>(shape, static_cast<const Bits*>(x) + first,
+               residual == nullptr ? nullptr : static_cast<const Bits*>(residual) + first,
+               static_cast<Bits*>(y) + first);
+      }
+    });
   }
 
  private:
   using Vec = typename V::Vec;
-
-  template <typename E>
-  static void Run(const NormShape& shape, const void* x, const void* residual, void* y,
-                  int64_t rows) {
-    using Bits = typename E::Bits;
-    for (int64_t r = 0; r < rows; ++r) {
-      const int64_t first = r * shape.hidden;
-      Row<E>(shape, static_cast<const Bits*>(x) + first,
-             residual == nullptr ? nullptr : static_cast<const Bits*>(residual) + first,
-             static_cast<Bits*>(y) + first);
-    }
-  }
 
   // The row is read two or three times, which is cheaper than a place to keep it.
   template <typename E>
@@ -53,7 +43,7 @@ class Norm {
     if (shape.centered) {
       Vec sum = V::Zero();  // elements that do not exist are zeros
       ForColumns<V>(shape.hidden, [&](int64_t e, int64_t n) { sum = sum + load(e, n); });
-      mean = V::Broadcast(Across(sum, V::kLanes) / size);
+      mean = V::Broadcast(V::Sum(sum) / size);
     }
 
     Vec whole = V::Zero();
@@ -63,10 +53,10 @@ class Norm {
       if (n == V::kLanes) {
         whole = V::MultiplyAdd(from, from, whole);
       } else {
-        rest = Across(from * from, n);
+        rest = V::Sum(from * from, n);
       }
     });
-    const float variance = (Across(whole, V::kLanes) + rest) / size;
+    const float variance = (V::Sum(whole) + rest) / size;
     const Vec scale = V::Broadcast(1.0f / __builtin_sqrtf(variance + shape.epsilon));
 
     ForColumns<V>(shape.hidden, [&](int64_t e, int64_t n) {
@@ -76,15 +66,6 @@ class Norm {
           shape.bias == nullptr ? V::Zero() : Elements<V, Float32>::Load(shape.bias + e, n);
       Elements<V, E>::Store(y + e, V::MultiplyAdd(unit, weight, bias), n);
     });
-  }
-
-  // The sum of the first `count` lanes.
-  static float Across(Vec x, int64_t count) {
-    float lanes[V::kLanes];
-    V::Store(lanes, x);
-    float sum = 0;
-    for (int64_t i = 0; i < count; ++i) sum += lanes[i];
-    return sum;
   }
 };
 

@@ -14,25 +14,11 @@ class RowParts {
  public:
   static void Rotate(Element element, void* row, int64_t heads, int64_t half, const float* cos,
                      const float* sin) {
-    switch (element) {
-      case Element::kFloat32:
-        return Rotate<Float32>(row, heads, half, cos, sin);
-      case Element::kFloat16:
-        return Rotate<Float16>(row, heads, half, cos, sin);
-      case Element::kBFloat16:
-        return Rotate<BFloat16>(row, heads, half, cos, sin);
-    }
+    ForElement<V>(element, [&](auto of) { Rotate<decltype(of)>(row, heads, half, cos, sin); });
   }
 
   static void Multiply(Element element, void* y, const void* x, int64_t count) {
-    switch (element) {
-      case Element::kFloat32:
-        return Multiply<Float32>(y, x, count);
-      case Element::kFloat16:
-        return Multiply<Float16>(y, x, count);
-      case Element::kBFloat16:
-        return Multiply<BFloat16>(y, x, count);
-    }
+    ForElement<V>(element, [&](auto of) { Multiply<decltype(of)>(y, x, count); });
   }
 
  private:
