@@ -59,25 +59,6 @@ class VariantTest : public testing::TestWithParam<Variant>, protected Seeded {
     const absl::Status status = GetParam().run(spec, problems, RunToEnd());
     ASSERT_TRUE(status.ok()) << status;
   }
-
-  // Runs each problem alone, then all of them as one batch in random order. All have the same spec.
-  void ExpectTheSameAloneAndTogether(const std::vector<OwnedProblem*>& problems) {
-    std::vector<std::vector<std::byte>> alone;
-    std::vector<Problem> batch;
-    for (OwnedProblem* problem : problems) {
-      problem->output.Clear();
-      Run(*problem);
-      alone.push_back(problem->output.bytes());
-      problem->output.Clear();
-      batch.push_back(problem->view);
-    }
-    std::shuffle(batch.begin(), batch.end(), random_);
-    Run(problems.front()->spec, batch);
-    for (size_t i = 0; i < problems.size(); ++i) {
-      EXPECT_EQ(problems[i]->output.bytes(), alone[i])
-          << Describe(problems[i]->spec) << ", request " << i;
-    }
-  }
 };
 
 }  // namespace castor::attention

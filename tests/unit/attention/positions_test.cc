@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstring>
 #include <ctime>
-#include <memory>
 #include <vector>
 
 #include "engine/attention/parallel.h"
@@ -210,29 +209,6 @@ TEST_P(PositionsTest, KeysOutsideOfTheWindowChangeNoByte) {
   EXPECT_EQ(
       0, std::memcmp(before.data() + 290 * kRow, problem.output.data() + 290 * kRow, 310 * kRow));
   EXPECT_NE(0, std::memcmp(before.data(), problem.output.data(), 290 * kRow));
-}
-
-TEST_P(PositionsTest, AloneAndInAnyBatchGiveTheSameBytes) {
-  for (const DType dtype : kFloatTypes) {
-    Spec spec = MakeSpec(dtype, Vanilla{}, 3, 32, 40);
-    const std::vector<float> biases = RandomBiases(3 * 67 + 3);
-    spec.bias = {.table = biases.data(), .reach = 33, .slopes = biases.data() + 3 * 67};
-    spec.window = {.left = 77, .right = 20, .always_visible = 3};
-    spec.softcap = 5;
-    spec.placed = true;
-    spec.key_bias_heads = 3;
-    std::vector<std::unique_ptr<OwnedProblem>> owned;
-    std::vector<OwnedProblem*> problems;
-    constexpr int kLongest = kSanitized ? 200 : 500;
-    for (int i = 0; i < 12; ++i) {
-      const std::vector<int32_t> lengths = {UpTo(kLongest), 3};
-      const std::vector<int32_t> keys = {UpTo(kLongest), 5};
-      owned.push_back(std::make_unique<OwnedProblem>(spec, lengths, keys));
-      owned.back()->Randomize(random_);
-      problems.push_back(owned.back().get());
-    }
-    ExpectTheSameAloneAndTogether(problems);
-  }
 }
 
 // Of a table much longer than the sequences only what they read is looked at: the rest may be

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <memory>
 
 #include "engine/attention/parallel.h"
 #include "tests/support/attention/variant_test.h"
@@ -226,29 +225,6 @@ TEST_P(VanillaTest, SharedKeysChangeNoByte) {
   SetParallelWorkers(threads);
 }
 
-TEST_P(VanillaTest, NotANumberStaysInItsSequence) {
-  for (const double poison : {NAN, INFINITY}) {
-    OwnedProblem problem(MakeSpec(DType::kFloat32, Vanilla{}, 2, 16, 16), {20, 30, 10},
-                         {20, 30, 10});
-    OwnedProblem clean(problem.spec, {20, 30, 10}, {20, 30, 10});
-    std::mt19937 same = random_;
-    problem.Randomize(random_);
-    clean.Randomize(same);
-    for (Elements* elements : {&problem.query, &problem.key, &problem.value}) {
-      for (int64_t i = 20 * 32; i < 50 * 32; i += 7) elements->Set(i, poison);
-    }
-    Run(problem);
-    Run(clean);
-    for (int64_t token = 0; token < 60; ++token) {
-      if (token >= 20 && token < 50) continue;
-      for (int64_t i = 0; i < 32; ++i) {
-        ASSERT_EQ(problem.Output(token, i / 16, i % 16), clean.Output(token, i / 16, i % 16));
-      }
-    }
-    EXPECT_TRUE(std::isnan(problem.Output(20, 0, 0))) << "a poisoned row must show it";
-  }
-}
-
 TEST_P(VanillaTest, CausalIgnoresLaterTokens) {
   const Spec spec = MakeSpec(DType::kFloat32, Vanilla{.causal = true}, 2, 16, 16);
   OwnedProblem problem(spec, {150}, {150});
@@ -262,22 +238,6 @@ TEST_P(VanillaTest, CausalIgnoresLaterTokens) {
   Run(problem);
   EXPECT_EQ(0, std::memcmp(before.data(), problem.output.data(), 100 * 32 * sizeof(float)));
   EXPECT_NE(0, std::memcmp(before.data(), problem.output.data(), before.size()));
-}
-
-TEST_P(VanillaTest, AloneAndInAnyBatchGiveTheSameBytes) {
-  for (const DType dtype : kFloatTypes) {
-    const Spec spec = MakeSpec(dtype, Vanilla{}, 3, 32, 40);
-    std::vector<std::unique_ptr<OwnedProblem>> owned;
-    std::vector<OwnedProblem*> problems;
-    constexpr int kLongest = kSanitized ? 200 : 500;  // more than one tile
-    for (int i = 0; i < 12; ++i) {
-      const std::vector<int32_t> lengths = {UpTo(kLongest), 3};
-      owned.push_back(std::make_unique<OwnedProblem>(spec, lengths, lengths));
-      owned.back()->Randomize(random_);
-      problems.push_back(owned.back().get());
-    }
-    ExpectTheSameAloneAndTogether(problems);
-  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, VanillaTest, testing::ValuesIn(CpuRows({KernelName::kVanilla})),

@@ -1,4 +1,5 @@
 // Every row of the CPU's variant table that computes CAST, against the double-precision twin.
+// Also the size of its workspace.
 
 #include <gtest/gtest.h>
 
@@ -6,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "engine/attention/cast/cast_layout.h"
 #include "tests/support/attention/cast_problem.h"
 #include "tests/support/attention/variant_test.h"
 #include "tests/support/sanitizer.h"
@@ -106,18 +108,6 @@ TEST_P(CastCpuTest, EveryTokenInEveryClusterIsVanilla) {
   }
 }
 
-TEST_P(CastCpuTest, SoftmaxRowsOfOnesStayOnes) {
-  for (const auto clustering : {Clustering::kTopK, Clustering::kSingleAssignmentTopK}) {
-    CastProblem layer(MakeSpec(DType::kFloat32, CastOf(25, clustering), 2, 8, 3, 4), {100},
-                      random_);
-    for (int64_t i = 0; i < layer.problem.value.size(); ++i) layer.problem.value.Set(i, 1);
-    Run(layer.problem);
-    for (int64_t i = 0; i < layer.problem.output.size(); ++i) {
-      EXPECT_NEAR(layer.problem.output.Get(i), 1, 1e-5);
-    }
-  }
-}
-
 TEST_P(CastCpuTest, PermutingTokensPermutesRows) {
   for (const auto clustering : {Clustering::kTopK, Clustering::kSingleAssignmentTopK}) {
     CastProblem layer(MakeSpec(DType::kFloat32, CastOf(0, clustering), 2, 8, 8, 4), {240}, random_);
@@ -183,18 +173,6 @@ TEST_P(CastCpuTest, KeepsDenormals) {
   }
 }
 
-TEST_P(CastCpuTest, OneTokenAttendsToItself) {
-  for (int reading = 0; reading < kCastReadings; ++reading) {
-    for (const int64_t surrogates : {1, 2, 9}) {
-      const DType dtype = kFloatTypes[reading % 3];
-      const Spec spec = MakeSpec(dtype, CastReading(reading, 0), 2, 16, 8, surrogates);
-      CastProblem layer(spec, {1, 1, 1}, random_);
-      SCOPED_TRACE(testing::Message() << NameOf(dtype) << " reading " << reading);
-      ExpectRight(layer);
-    }
-  }
-}
-
 TEST_P(CastCpuTest, FewerTokensThanClusters) {
   for (int reading = 0; reading < kCastReadings; ++reading) {
     CastProblem layer(MakeSpec(DType::kFloat32, CastReading(reading, 0), 2, 16, 8, 40), {3, 39, 2},
@@ -229,32 +207,72 @@ TEST_P(CastCpuTest, RefusesClustersWithoutRoomForAllTokens) {
             absl::StatusCode::kInvalidArgument);
 }
 
-// Poison in any input must neither leave its sequence nor stop the assignment.
-TEST_P(CastCpuTest, NotANumberStaysInItsSequence) {
-  for (const double poison : {NAN, INFINITY, -INFINITY}) {
-    for (int reading = 0; reading < kCastReadings; ++reading) {
-      const Spec spec = MakeSpec(DType::kFloat32, CastReading(reading, 0), 2, 16, 16, 3);
-      std::mt19937 same = random_;
-      CastProblem layer(spec, {20, 30, 10}, random_);
-      CastProblem clean(spec, {20, 30, 10}, same);
-      for (Elements* elements : {&layer.problem.query, &layer.problem.key, &layer.problem.value}) {
-        for (int64_t i = 20 * 32; i < 50 * 32; i += 7) elements->Set(i, poison);
-      }
-      for (int64_t i = 20; i < 50; i += 3) layer.gate[i] = static_cast<float>(poison);
-      Run(layer.problem);
-      Run(clean.problem);
-      for (int64_t token = 0; token < 60; ++token) {
-        if (token >= 20 && token < 50) continue;
-        for (int64_t i = 0; i < 32; ++i) {
-          ASSERT_EQ(layer.problem.Output(token, i / 16, i % 16),
-                    clean.problem.Output(token, i / 16, i % 16));
-        }
-      }
-      if (std::isnan(poison)) {
-        EXPECT_TRUE(std::isnan(layer.problem.Output(20, 0, 0))) << "poison must show";
-      }
+// A sequence in a ragged problem gives the same rows as a problem of its own.
+TEST_P(CastCpuTest, NeighboursInAProblemDoNotMatter) {
+  const Spec spec = MakeSpec(DType::kFloat32, CastReading(1), 3, 32, 40, 5);
+  const std::vector<int32_t> lengths = {1, 200, 33, 96, 2, 500};
+  CastProblem all(spec, lengths, random_);
+  Run(all.problem);
+  for (size_t s = 0; s < lengths.size(); ++s) {
+    const int64_t begin = all.problem.cu_seqlens_q[s];
+    CastProblem one(spec, {lengths[s]}, random_);
+    one.surrogates = all.surrogates;
+    one.problem.view.cast.surrogates = one.surrogates.data();
+    std::copy_n(all.gate.begin() + begin, lengths[s], one.gate.begin());
+    CopySequence(all.problem, static_cast<int64_t>(s), one.problem, 0);
+    Run(one.problem);
+    EXPECT_EQ(OutputOf(one.problem, 0), OutputOf(all.problem, static_cast<int64_t>(s)))
+        << "sequence " << s;
+  }
+}
+
+// More members than the workspace has rows for, so tokens are combined in several parts. A column
+// of the values does not depend on the other columns, so it must not change.
+TEST_P(CastCpuTest, MembersMayBeTooManyForTheMemory) {
+  for (const int32_t size : {150, 1000}) {
+    // Or it takes a minute.
+    if (kSanitized && (size != 150 || GetParam().backend == "cpu-portable")) continue;
+    constexpr int32_t kTokens = 220;
+    const Spec wide = MakeSpec(DType::kFloat32, CastOf(size), 1, 32, 800, 40);
+    Spec narrow = wide;
+    narrow.value_dim = 16;
+    CastLayout layout(wide);
+    ASSERT_TRUE(layout.Add(kTokens));
+    ASSERT_LT(layout.rows(), CastLayout::Slots(wide, kTokens));
+
+    std::mt19937 same = random_;
+    CastProblem all(wide, {kTokens}, random_);
+    CastProblem some(narrow, {kTokens}, same);  // the same queries and keys
+    some.surrogates = all.surrogates;
+    some.problem.view.cast.surrogates = some.surrogates.data();
+    std::copy(all.gate.begin(), all.gate.end(), some.gate.begin());
+    for (int64_t i = 0; i < some.problem.value.size(); ++i) {
+      some.problem.value.Set(i, all.problem.value.Get(i / 16 * 800 + i % 16));
+    }
+    Run(all.problem);
+    Run(some.problem);
+    for (int64_t i = 0; i < some.problem.output.size(); ++i) {
+      ASSERT_EQ(some.problem.output.Get(i), all.problem.Output(i / 16, 0, i % 16)) << i;
+    }
+    if (size > kTokens) {
+      EXPECT_LE(RelativeError(all.problem, VanillaOfTheSame(all.problem)), 1e-5);
     }
   }
+}
+
+TEST_P(CastCpuTest, WorkspaceGrowsWithTheSequenceAndNotWithTheBatch) {
+  const auto bytes = [](const Spec& spec, const std::vector<int32_t>& offsets) {
+    return GetParam().workspace_bytes(spec, offsets, offsets);
+  };
+  const Spec spec = MakeSpec(DType::kFloat32, CastOf(256), 3, 32, 40, 64);
+  const int64_t lone = bytes(spec, {0, 16384});
+  EXPECT_GT(lone, 16384 * 64 * 4) << "the affinities alone";
+  EXPECT_LT(lone, 64 << 20);
+  std::vector<int32_t> many = {0};
+  for (int i = 0; i < 1000; ++i) many.push_back(many.back() + 512);
+  EXPECT_LT(bytes(spec, many), 64 << 20);
+  // All tokens in all clusters: the rows are bounded, the lists of members are not.
+  EXPECT_LT(bytes(MakeSpec(DType::kFloat32, CastOf(16384), 3, 32, 40, 64), {0, 16384}), 64 << 20);
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, CastCpuTest, testing::ValuesIn(CpuRows({KernelName::kCast})),

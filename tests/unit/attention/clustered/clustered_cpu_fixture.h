@@ -10,6 +10,9 @@ namespace castor::attention {
 
 class ClusteredCpuTest : public VariantTest {
  protected:
+  using Clustering = Clustered::Clustering;
+  using RestMass = ImprovedClustered::RestMass;
+
   static bool improved() { return GetParam().kernel == KernelName::kImprovedClustered; }
 
   // A spec with this row's kernel; `topk` is ignored by kernels without one.
@@ -20,6 +23,25 @@ class ClusteredCpuTest : public VariantTest {
                     improved() ? Kernel(ImprovedClusters(clusters, topk, seed))
                                : Kernel(PlainClusters(clusters, seed)),
                     heads, head_dim, value_dim);
+  }
+
+  // Calls f(spec) with each combination of options that the row's kernel has, its paper's first:
+  // clusters of codes or of the queries themselves, the centroid's mass of the rest or each
+  // query's.
+  template <typename F>
+  static void ForOptions(Spec spec, F f) {
+    for (const auto clustering : {Clustering::kHash, Clustering::kQuerySpace}) {
+      for (const auto mass : {RestMass::kCentroid, RestMass::kQuery}) {
+        ClusteringOf(spec).clustering = clustering;
+        if (auto* kernel = std::get_if<ImprovedClustered>(&spec.kernel)) {
+          kernel->rest_mass = mass;
+        } else if (mass == RestMass::kQuery) {
+          continue;
+        }
+        SCOPED_TRACE(Describe(spec));
+        f(spec);
+      }
+    }
   }
 
   static void ExpectRight(OwnedProblem& problem) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "tests/support/attention/rounding_bound.h"
@@ -123,32 +124,21 @@ TEST_P(ClusteredCpuTest, ManyTokensRoundLikeFew) {
   }
 }
 
-TEST_P(ClusteredCpuTest, NotANumberStaysInItsSequence) {
-  for (const double poison : {double{NAN}, double{INFINITY}, -double{INFINITY}}) {
-    for (int which = 0; which < 4; ++which) {
-      OwnedProblem problem(SpecOf(DType::kFloat32, 6, 16, 16, 2), {20, 300, 10}, {20, 1200, 10});
-      OwnedProblem clean(problem.spec, {20, 300, 10}, {20, 1200, 10});
-      std::mt19937 same = random_;
-      problem.Randomize(random_);
-      clean.Randomize(same);
-      const int stride = which == 3 ? 1 : 7;  // every element, or every seventh
-      if (which == 0 || which == 3) {
-        for (int64_t i = 20 * 32; i < 320 * 32; i += stride) problem.query.Set(i, poison);
-      }
-      for (Elements* elements : {&problem.key, &problem.value}) {
-        if ((which == 1) != (elements == &problem.key) && which != 3) continue;
-        for (int64_t i = 20 * 32; i < 1220 * 32; i += stride) elements->Set(i, poison);
-      }
+// Neither products of queries and keys far beyond what squares of float32 hold, nor keys whose sums
+// are beyond float32, while their scores are not, overflow.
+TEST_P(ClusteredCpuTest, HugeScoresAndKeysDoNotOverflow) {
+  ForOptions(SpecOf(DType::kFloat32, 6, 8, 8, 2, 4), [&](const Spec& spec) {
+    for (const auto& [queries, keys] :
+         {std::pair(1e3, 1e3), std::pair(1e9, 1e9), std::pair(1e17, 1e17), std::pair(0.0, 5e37),
+          std::pair(1e-38, 5e37)}) {
+      OwnedProblem problem(spec, {60}, {1200});
+      problem.Randomize(random_, queries, keys);
       Run(problem);
-      Run(clean);
-      for (int64_t token = 0; token < 330; ++token) {
-        if (token >= 20 && token < 320) continue;
-        for (int64_t i = 0; i < 32; ++i) {
-          ASSERT_EQ(problem.Output(token, i / 16, i % 16), clean.Output(token, i / 16, i % 16));
-        }
+      for (int64_t i = 0; i < problem.output.size(); ++i) {
+        ASSERT_LE(std::abs(problem.output.Get(i)), 10) << queries << " times " << keys;
       }
     }
-  }
+  });
 }
 
 }  // namespace
