@@ -1,5 +1,5 @@
-// Families of the registry, and those of their series that are looked up once: looking one up by its
-// labels locks and hashes. The registry owns all of them.
+// Families of the registry, and those of their series that are looked up once: looking one up by
+// its labels locks and hashes. The registry owns all of them.
 #pragma once
 
 #include <prometheus/counter.h>
