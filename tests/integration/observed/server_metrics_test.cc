@@ -79,15 +79,15 @@ TEST_F(ServerMetricsTest, TheServerSaysWhereItsMetricsAre) {
   EXPECT_EQ(info.metrics_address(), "127.0.0.1:" + std::to_string(server_->metrics_port()));
 }
 
-// Every series costs memory and time wherever the pages are collected. We allow 1,100 per server
-// and 215 for each pair of operation and kernel that it can run; of them, 700 that are no
+// Every series costs memory and time wherever the pages are collected. We allow 600 per server
+// and 250 for each pair of operation and kernel that it can run; of them, 700 that are no
 // histogram's.
 TEST_F(ServerMetricsTest, FewSeriesPerKernelAndNoneAppearsLater) {
   const size_t pairs = server_->engine().stats().work.size();
   ASSERT_GT(pairs, 1U);
   const std::set<std::string> before = SeriesOf(Scrape());
   EXPECT_GT(before.size(), 100U);
-  EXPECT_LT(before.size(), 1100 + 215 * pairs);
+  EXPECT_LT(before.size(), 600 + 250 * pairs);
   EXPECT_LT(std::count_if(before.begin(), before.end(),
                           [](const std::string& series) {
                             const std::string name = series.substr(0, series.find('{'));
