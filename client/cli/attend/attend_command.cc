@@ -106,8 +106,11 @@ std::string Table(const v1::AttendRequest& request, const v1::AttendResponse& re
   auto describe = [](const v1::Tensor& tensor) { return client::ShapeString(tensor); };
   rows.emplace_back("problem",
                     "query " + describe(request.query()) + ", key " + describe(request.key()) +
-                        ", value " + describe(request.value()) + ", " +
-                        v1::DataType_Name(request.query().dtype()) +
+                        ", value " +
+                        (request.value_is_key_prefix()
+                             ? "the first " + std::to_string(request.value_dim()) + " of key"
+                             : describe(request.value())) +
+                        ", " + v1::DataType_Name(request.query().dtype()) +
                         (request.query_lengths_size() > 0
                              ? ", " + std::to_string(request.query_lengths_size()) +
                                    (request.query_lengths_size() == 1 ? " sequence" : " sequences")
@@ -171,7 +174,17 @@ void CheckFlags(const CLI::App& command, const AttendFlags& flags) {
   const auto refuse = [&](const char* flag, bool useless, const char* why) {
     if (useless && command.count(flag) > 0) throw CLI::ValidationError(flag, why);
   };
+  const ProblemFlags& problem = flags.problem;
   const bool cast = IsKernel(flags.kernel, "cast");
+  refuse("--value", problem.value_is_key_prefix, "is not sent with --value-is-key-prefix");
+  refuse("--value-dim", !problem.random() && !problem.value_is_key_prefix,
+         "needs --value-is-key-prefix with --query");
+  if (!problem.random() && problem.value.empty() && !problem.value_is_key_prefix) {
+    throw CLI::ValidationError("--query", "needs --value or --value-is-key-prefix");
+  }
+  if (!problem.random() && problem.value_is_key_prefix && problem.value_dim == 0) {
+    throw CLI::ValidationError("--value-is-key-prefix", "needs --value-dim with --query");
+  }
   refuse("--surrogate-tokens", !cast, "needs --kernel cast");
   refuse("--log-sum-exp", cast, "CAST has none");
   refuse("--surrogate-tokens",

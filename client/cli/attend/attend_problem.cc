@@ -125,8 +125,14 @@ void AddProblemFlags(CLI::App* command, ProblemFlags* flags) {
   number("--kv-heads", &flags->kv_heads,
          "Heads of key and value, each for as many neighbouring heads (default: --heads)", "");
   number("--head-dim", &flags->head_dim, "Dimensions of query and key per head", "64");
-  number("--value-dim", &flags->value_dim, "Dimensions of value per head (default: --head-dim)",
-         "");
+  AddOption(command, random, "--value-dim", &flags->value_dim, "N",
+            "Dimensions of value per head (default: --head-dim)",
+            Number(int64_t{1}, int64_t{1} << 24))
+      ->default_str("");
+  command
+      ->add_flag("--value-is-key-prefix", flags->value_is_key_prefix,
+                 "Send no values: they are the first --value-dim elements of the keys")
+      ->group(random);
   number("--surrogate-tokens", &flags->surrogate_tokens,
          "For kernel cast: number of random surrogate tokens, without --surrogates and --layer",
          "16");
@@ -150,7 +156,7 @@ void AddProblemFlags(CLI::App* command, ProblemFlags* flags) {
       AddOption(command, files, "--key", &flags->key, "FILE.npy", "The keys, likewise", FileName());
   CLI::Option* value = AddOption(command, files, "--value", &flags->value, "FILE.npy",
                                  "The values, likewise", FileName());
-  query->needs(key)->needs(value);
+  query->needs(key);
   for (CLI::Option* option : drawn) option->excludes(query);
   key->needs(query);
   value->needs(query);
@@ -164,7 +170,9 @@ v1::AttendRequest MakeProblem(const ProblemFlags& flags, bool shared_memory) {
   if (!flags.random()) {
     *request.mutable_query() = ReadTensor(flags.query);
     *request.mutable_key() = ReadTensor(flags.key);
-    *request.mutable_value() = ReadTensor(flags.value);
+    if (!flags.value.empty()) *request.mutable_value() = ReadTensor(flags.value);
+    request.set_value_is_key_prefix(flags.value_is_key_prefix);
+    request.set_value_dim(flags.value_dim);
     return request;
   }
   Generator generator(flags.seed);
@@ -178,13 +186,19 @@ v1::AttendRequest MakeProblem(const ProblemFlags& flags, bool shared_memory) {
   };
   const double query = row(flags.heads) * tokens * flags.head_dim;
   const double output = row(flags.heads) * tokens * value_dim;
-  CheckSize(query + row(kv_heads) * keys * (flags.head_dim + value_dim), output, shared_memory);
+  const int64_t own_values = flags.value_is_key_prefix ? 0 : value_dim;
+  CheckSize(query + row(kv_heads) * keys * (flags.head_dim + own_values), output, shared_memory);
   const auto draw = [&](int64_t rows, int64_t heads, int64_t dim) {
     return Draw({rows, heads, dim}, dtype, generator, flags.structured);
   };
   *request.mutable_query() = draw(tokens, flags.heads, flags.head_dim);
   *request.mutable_key() = draw(keys, kv_heads, flags.head_dim);
-  *request.mutable_value() = draw(keys, kv_heads, value_dim);
+  if (flags.value_is_key_prefix) {
+    request.set_value_is_key_prefix(true);
+    request.set_value_dim(value_dim);
+  } else {
+    *request.mutable_value() = draw(keys, kv_heads, value_dim);
+  }
   return request;
 }
 
@@ -213,8 +227,8 @@ constexpr size_t kAlignment = 64;
 size_t AlignUp(size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
 
 std::vector<v1::Tensor*> TensorsOf(v1::AttendRequest& request) {
-  std::vector<v1::Tensor*> tensors = {request.mutable_query(), request.mutable_key(),
-                                      request.mutable_value()};
+  std::vector<v1::Tensor*> tensors = {request.mutable_query(), request.mutable_key()};
+  if (!request.value_is_key_prefix()) tensors.push_back(request.mutable_value());
   if (request.has_cast()) {
     v1::Cast& cast = *request.mutable_cast();
     if (cast.has_surrogate_tokens()) tensors.push_back(cast.mutable_surrogate_tokens());
@@ -228,8 +242,8 @@ std::vector<v1::Tensor*> TensorsOf(v1::AttendRequest& request) {
 size_t OutputBytes(const v1::AttendRequest& request) {
   std::vector<int64_t> shape = client::ShapeOf(request.query());
   const auto& value = request.value().shape();
-  if (shape.empty() || value.empty()) return 0;
-  shape.back() = *value.rbegin();
+  if (shape.empty() || (value.empty() && !request.value_is_key_prefix())) return 0;
+  shape.back() = request.value_is_key_prefix() ? request.value_dim() : *value.rbegin();
   return static_cast<size_t>(client::NumElements(shape).value_or(0)) *
          client::SizeOf(request.query().dtype());
 }

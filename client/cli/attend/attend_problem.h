@@ -25,6 +25,8 @@ struct ProblemFlags {
   uint64_t seed = 0;
   int64_t surrogate_tokens = 16;  // for kernel cast
 
+  bool value_is_key_prefix = false;  // no values: the first value_dim elements of keys
+
   // From files, with `lengths` if given on the command line; empty: random.
   std::string query{}, key{}, value{};
   bool lengths_given = false;

@@ -49,9 +49,19 @@ std::vector<Sequence> SequencesOf(const v1::AttendRequest& request) {
   return sequences;
 }
 
+// What holds the values: in each row of the keys the first few, or all of a tensor of their own.
+const v1::Tensor& ValuesOf(const v1::AttendRequest& request) {
+  return request.value_is_key_prefix() ? request.key() : request.value();
+}
+
+// The elements of a head's value. Requires a request whose shapes fit together.
+int64_t ValueDim(const v1::AttendRequest& request) {
+  return request.value_is_key_prefix() ? request.value_dim() : *request.value().shape().rbegin();
+}
+
 // Whether the sequences are in tensors that belong together.
 bool FitTogether(const v1::AttendRequest& request) {
-  const v1::Tensor &query = request.query(), &key = request.key(), &value = request.value();
+  const v1::Tensor &query = request.query(), &key = request.key(), &value = ValuesOf(request);
   const int rank = query.shape_size();
   if ((rank != 3 && rank != 4) || key.shape_size() != rank || value.shape_size() != rank) {
     return false;
@@ -62,6 +72,10 @@ bool FitTogether(const v1::AttendRequest& request) {
   const int64_t kv_heads = key.shape(rank - 2);
   if (kv_heads < 1 || query.shape(rank - 2) % kv_heads != 0 ||
       key.shape(rank - 1) != query.shape(rank - 1)) {
+    return false;
+  }
+  if (request.value_is_key_prefix() &&
+      (request.value_dim() < 1 || request.value_dim() > key.shape(rank - 1))) {
     return false;
   }
   return !SequencesOf(request).empty();
@@ -120,7 +134,7 @@ std::string FindMisfit(const v1::AttendRequest& request, const v1::AttendRespons
   if (!FitTogether(request)) return "the request's tensors and lengths do not fit together";
   const v1::Tensor& query = request.query();
   std::vector<int64_t> shape = client::ShapeOf(query);
-  shape.back() = *request.value().shape().rbegin();
+  shape.back() = ValueDim(request);
   std::string misfit = FindMisfit(answer.output(), "output", query.dtype(), shape, query);
   if (!misfit.empty() || !request.return_log_sum_exp()) return misfit;
   shape.pop_back();
@@ -134,7 +148,7 @@ std::optional<CheckResult> CheckExactly(const v1::AttendRequest& request,
   if (!problem->empty()) return std::nullopt;
   const auto query = client::ToFloats(request.query());
   const auto key = client::ToFloats(request.key());
-  const auto value = client::ToFloats(request.value());
+  const auto value = client::ToFloats(ValuesOf(request));
   const auto answer = client::ToFloats(response.output());
   const auto logs = client::ToFloats(response.log_sum_exp());
   if (!query || !key || !value || !answer) {
@@ -144,8 +158,9 @@ std::optional<CheckResult> CheckExactly(const v1::AttendRequest& request,
   const int rank = request.query().shape_size();
   const int64_t heads = request.query().shape(rank - 2);
   const int64_t head_dim = request.query().shape(rank - 1);
-  const int64_t value_dim = request.value().shape(rank - 1);
+  const int64_t value_dim = ValueDim(request);
   const int64_t kv_heads = request.key().shape(rank - 2);
+  const int64_t value_row = ValuesOf(request).shape(rank - 1);  // of a head
   const double scale = request.has_softmax_scale() ? request.softmax_scale()
                                                    : 1 / std::sqrt(static_cast<double>(head_dim));
 
@@ -182,8 +197,8 @@ std::optional<CheckResult> CheckExactly(const v1::AttendRequest& request,
         const double log_sum_exp = AttendRow(
             query->data() + (token * heads + h) * head_dim,
             key->data() + (sequence.key_begin * kv_heads + kv_head) * head_dim,
-            value->data() + (sequence.key_begin * kv_heads + kv_head) * value_dim, seen, head_dim,
-            value_dim, kv_heads * head_dim, kv_heads * value_dim, scale, weights, exact);
+            value->data() + (sequence.key_begin * kv_heads + kv_head) * value_row, seen, head_dim,
+            value_dim, kv_heads * head_dim, kv_heads * value_row, scale, weights, exact);
         ++result.rows_checked;
         if (result.log_sum_exp_error) {
           const float log = (*logs)[token * heads + h];

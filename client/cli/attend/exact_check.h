@@ -26,8 +26,8 @@ struct CheckResult {
 
 // Recomputes softmax(scale * Q K^T) V of the request's own tensors, and its log-sum-exp, whatever
 // kernel it names (only `vanilla.causal` counts), for rows spread evenly over the output: as many
-// as `max_operations` multiply-adds allow, at least one. REQUIRES: it has values of its own, and no
-// positions, softcap or biases. nullopt with `problem` set when request and answer do not fit.
+// as `max_operations` multiply-adds allow, at least one. REQUIRES: it has no positions, softcap or
+// biases. nullopt with `problem` set when request and answer do not fit.
 std::optional<CheckResult> CheckExactly(const v1::AttendRequest& request,
                                         const v1::AttendResponse& response, int64_t max_operations,
                                         std::string* problem);

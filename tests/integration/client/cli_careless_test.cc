@@ -64,11 +64,17 @@ TEST_F(CliCarelessTest, NumbersThatAreNoneAreUsageErrorsOfTheirFlag) {
   EXPECT_THAT(OutputOf({"attend", "--lengths", "9", "--scale", "-0.5"}), HasSubstr("passed"));
 }
 
-TEST_F(CliCarelessTest, MistypedNamesAreNamed) {
-  EXPECT_THAT(ErrorOf(2, {"encodee", "a text"}),
-              HasSubstr("'encodee' is not a subcommand; see castor --help"));
+TEST_F(CliCarelessTest, MistypedNamesSuggestTheNearest) {
+  EXPECT_THAT(ErrorOf(2, {"encodee", "a text"}), HasSubstr("did you mean encode?"));
+  EXPECT_THAT(ErrorOf(2, {"haelth"}), HasSubstr("did you mean health?"));
+  EXPECT_THAT(ErrorOf(2, {"frobnicate"}),
+              AllOf(HasSubstr("'frobnicate' is not a subcommand; see castor --help")));
   EXPECT_THAT(ErrorOf(2, {"encode", "a text", "--modle", "m"}),
-              HasSubstr("--modle is not a flag of castor encode; see"));
+              HasSubstr("--modle is not a flag of castor encode; did you mean --model?"));
+  EXPECT_THAT(ErrorOf(2, {"attend", "--fidelity-row=1"}),
+              HasSubstr("did you mean --fidelity-rows?"));
+  EXPECT_THAT(ErrorOf(2, {"health", "--frobnicate"}),
+              HasSubstr("--frobnicate is not a flag of castor health; see"));
   EXPECT_THAT(ErrorOf(2, {"--server", address_, "health"}),
               HasSubstr("--server belongs after castor health"));
   EXPECT_THAT(ErrorOf(2, {}), HasSubstr("subcommand is required"));
@@ -102,6 +108,9 @@ TEST_F(CliCarelessTest, OptionsWithoutEffectNameWhatTheyNeed) {
   for (const char* drawn : {"--heads", "--kv-heads", "--head-dim", "--value-dim", "--seed"}) {
     EXPECT_THAT(of_files({drawn, "2"}), AllOf(HasSubstr(drawn), HasSubstr("--query")));
   }
+  EXPECT_THAT(of_files({"--value-is-key-prefix"}), HasSubstr("--value: is not sent"));
+  EXPECT_THAT(attend({"--query", file, "--key", file, "--value-is-key-prefix"}),
+              HasSubstr("--value-is-key-prefix: needs --value-dim"));
   EXPECT_THAT(ErrorOf(2, {"encode", "--ids", "1 2", "--batch", "9"}), HasSubstr("--batch"));
   EXPECT_THAT(ErrorOf(2, {"encode", "--ids", "1 2", "--allow-special-tokens"}),
               HasSubstr("--allow-special-tokens"));

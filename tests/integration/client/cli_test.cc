@@ -156,11 +156,18 @@ TEST_F(CliTest, TheLogSumExpIsCheckedAndWritten) {
   EXPECT_THAT(OutputOf({"info"}), HasSubstr(", log-sum-exp"));
 }
 
-TEST_F(CliTest, HeadsMayShareKeys) {
+TEST_F(CliTest, HeadsMayShareKeysAndValuesLieInKeys) {
   for (const char* kernel : {"vanilla,causal=true", "improved-clustered,clusters=200"}) {
     EXPECT_THAT(OutputOf({"attend", "--lengths", "90,1", "--heads", "6", "--kv-heads", "2",
                           "--log-sum-exp", "--tolerance", "1e-4", "--kernel", kernel}),
                 AllOf(HasSubstr("key [91, 2, 64]"), HasSubstr("passed")));
+  }
+  for (const bool shared : {false, true}) {
+    std::vector<std::string> flags = {"attend", "--lengths",   "40,9", "--kv-heads",
+                                      "1",      "--value-dim", "40",   "--value-is-key-prefix"};
+    if (shared) flags.push_back("--shared-memory");
+    EXPECT_THAT(OutputOf(flags), AllOf(HasSubstr("the first 40 of key"), HasSubstr("passed"),
+                                       HasSubstr("[49, 8, 40]")));
   }
   EXPECT_THAT(ErrorOf(1, {"attend", "--lengths", "4", "--heads", "8", "--kv-heads", "3"}),
               HasSubstr("key.shape[1]"));

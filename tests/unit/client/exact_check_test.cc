@@ -66,26 +66,35 @@ TEST(CheckExactly, PassesTheRightAnswerAndCatchesAWrongOne) {
   EXPECT_LT(result->relative_error, 1e-6);
 }
 
-TEST(CheckExactly, ReadsSharedHeads) {
+// Two heads on one of keys, whose first element is their value.
+TEST(CheckExactly, ReadsSharedHeadsAndValuesInKeys) {
   std::string problem;
   v1::AttendRequest request;
   *request.mutable_query() = client::MakeTensor(std::vector<float>{1, 0, 0, 1}, {1, 2, 2});
   *request.mutable_key() = client::MakeTensor(std::vector<float>{1, 0, 0, 1}, {2, 1, 2});
-  *request.mutable_value() = client::MakeTensor(std::vector<float>{1, 0}, {2, 1, 1});
   request.add_query_lengths(1);
   request.add_key_lengths(2);
   request.set_softmax_scale(1);
-  const auto error = [&](double second) {
-    const v1::Tensor answer = client::MakeTensor(
+  request.set_value_is_key_prefix(true);
+  request.set_value_dim(1);
+  const auto answer = [](double second) {
+    return client::MakeTensor(
         std::vector<float>{static_cast<float>(kWeight), static_cast<float>(second)}, {1, 2, 1});
-    const auto result = CheckExactly(request, answer, kPlenty, &problem);
-    return result.has_value() ? result->relative_error : -1;
   };
-  EXPECT_NEAR(error(1 - kWeight), 0, 1e-6) << problem;
-  EXPECT_GT(error(kWeight), 0.1) << problem;
+  auto result = CheckExactly(request, answer(1 - kWeight), kPlenty, &problem);
+  ASSERT_TRUE(result.has_value()) << problem;
+  EXPECT_LT(result->relative_error, 1e-6);
+  result = CheckExactly(request, answer(kWeight), kPlenty, &problem);
+  ASSERT_TRUE(result.has_value()) << problem;
+  EXPECT_GT(result->relative_error, 0.1);
+  for (const int64_t value_dim : {0, 3}) {
+    request.set_value_dim(value_dim);
+    EXPECT_EQ(CheckExactly(request, answer(1 - kWeight), kPlenty, &problem), std::nullopt);
+  }
+  request.set_value_dim(1);
   request.mutable_key()->set_shape(0, 1);
   request.mutable_key()->set_shape(1, 0);
-  EXPECT_EQ(error(1 - kWeight), -1);
+  EXPECT_EQ(CheckExactly(request, answer(1 - kWeight), kPlenty, &problem), std::nullopt);
 }
 
 TEST(CheckExactly, NoticesNumbersThatAreNone) {
