@@ -33,12 +33,31 @@ struct AttendFlags {
   bool check_finite = false;
   bool log_sum_exp = false;
   std::string log_sum_exp_file;  // empty: not written
+  std::vector<int64_t> window;   // left and right
+  int64_t always_visible = 0;
+  std::vector<int64_t> query_position, key_position;
+  std::vector<double> alibi;
+  double softcap = 0;
+  std::string key_bias;  // a file; empty: none
   bool shared_memory = false;
   std::string request_id;
   bool check = false;
   bool no_check = false;
   double tolerance = 0;  // 0: by dtype for exact kernels, none for others
 };
+
+void SetPositions(const AttendFlags& flags, v1::AttendRequest* request) {
+  v1::Positions positions;
+  if (!flags.window.empty()) {
+    positions.mutable_window()->set_left(flags.window[0]);
+    positions.mutable_window()->set_right(flags.window[1]);
+  }
+  positions.set_always_visible(flags.always_visible);
+  positions.mutable_query()->Assign(flags.query_position.begin(), flags.query_position.end());
+  positions.mutable_key()->Assign(flags.key_position.begin(), flags.key_position.end());
+  for (const double slope : flags.alibi) positions.add_alibi_slopes(static_cast<float>(slope));
+  if (positions.ByteSizeLong() > 0) *request->mutable_positions() = std::move(positions);
+}
 
 v1::AttendRequest MakeRequest(const AttendFlags& flags) {
   v1::AttendRequest request = MakeProblem(flags.problem, flags.shared_memory);
@@ -48,6 +67,9 @@ v1::AttendRequest MakeRequest(const AttendFlags& flags) {
   request.set_fidelity_rows(flags.fidelity_rows);
   request.set_check_finite(flags.check_finite);
   request.set_return_log_sum_exp(flags.log_sum_exp);
+  SetPositions(flags, &request);
+  request.set_softcap(flags.softcap);
+  if (!flags.key_bias.empty()) *request.mutable_key_bias() = ReadTensor(flags.key_bias);
   ApplyKernel(flags.kernel, &request);
   DrawCastInputs(flags.problem, flags.shared_memory, &request);
   return request;
@@ -252,6 +274,42 @@ int Run(const AttendFlags& flags) {
   return kCheckFailed;
 }
 
+// The flags that change scores in addition to --scale. The server refuses those that the kernel
+// does not take.
+void AddScoreFlags(CLI::App* command, AttendFlags* flags) {
+  const std::string group = "Scores";
+  constexpr int64_t kFar = int64_t{1} << 40;
+  const auto list = [&](const char* flag, std::vector<int64_t>* values, const char* help,
+                        int64_t least, const char* type) {
+    return AddOption(command, group, flag, values, type, help, Number(least, kFar))
+        ->delimiter(',')
+        ->allow_extra_args(false);
+  };
+  list("--window", &flags->window,
+       "A query sees the keys from L positions before it to R after it; -1: without bound", -1,
+       "L,R")
+      ->expected(2);
+  AddOption(command, group, "--always-visible", &flags->always_visible, "N",
+            "Keys at positions below N are never too far to the left for --window",
+            Number(int64_t{0}, kFar));
+  list("--query-position", &flags->query_position,
+       "Position of each sequence's first query (default: its keys less its queries)", -kFar,
+       "N,N,...");
+  list("--key-position", &flags->key_position, "Position of each sequence's first key (default: 0)",
+       -kFar, "N,N,...");
+  AddOption(command, group, "--alibi", &flags->alibi, "X,X,...",
+            "Each head's slope: scores lose it times the distance of query and key",
+            Number(-1e30, 1e30))
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  AddOption(command, group, "--softcap", &flags->softcap, "X",
+            "Scores s become X tanh(s / X), before biases",
+            Number(std::numeric_limits<double>::min(), 1e30));
+  AddOption(command, group, "--key-bias", &flags->key_bias, "FILE.npy",
+            "Added to each key's scores, [tokens] or [tokens, kv_heads] of <f4; -inf hides it",
+            FileName());
+}
+
 }  // namespace
 
 Runner AddAttendCommand(CLI::App* command) {
@@ -276,6 +334,7 @@ Runner AddAttendCommand(CLI::App* command) {
       ->type_name("[FILE.npy]")
       ->expected(0, 1)
       ->group(group);
+  AddScoreFlags(command, flags.get());
   command
       ->add_flag("--shared-memory", flags->shared_memory,
                  "Exchange tensors through shared memory with a server on this machine that was "

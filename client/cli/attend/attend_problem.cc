@@ -234,6 +234,7 @@ std::vector<v1::Tensor*> TensorsOf(v1::AttendRequest& request) {
     if (cast.has_surrogate_tokens()) tensors.push_back(cast.mutable_surrogate_tokens());
     if (cast.has_gate()) tensors.push_back(cast.mutable_gate());
   }
+  if (request.has_key_bias()) tensors.push_back(request.mutable_key_bias());
   return tensors;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <numeric>
 #include <vector>
 
@@ -9,11 +10,6 @@
 
 namespace castor::cli {
 namespace {
-
-// One sequence's place in the packed tensors, in tokens.
-struct Sequence {
-  int64_t query_begin, queries, key_begin, keys;
-};
 
 // Empty if the lengths are none of these tensors, which have the same rank, 3 or 4: a server that
 // has taken such a request is not to be believed.
@@ -78,14 +74,16 @@ bool FitTogether(const v1::AttendRequest& request) {
       (request.value_dim() < 1 || request.value_dim() > key.shape(rank - 1))) {
     return false;
   }
-  return !SequencesOf(request).empty();
+  const std::vector<Sequence> sequences = SequencesOf(request);
+  return !sequences.empty() && ScoreRule::Fits(request, sequences, query.shape(rank - 2));
 }
 
-// out = softmax(scale * q . k_j) v_j over `keys` keys; k and v advance by their strides. Returns
-// the log-sum-exp of the scores; zeros and -Inf where there are no keys.
+// out = softmax(score_of(scale * q . k_j, j)) v_j over `keys` keys; k and v advance by their
+// strides. Returns the log-sum-exp of the scores. Zeros and -Inf where these are all -Inf.
+template <typename ScoreOf>
 double AttendRow(const float* q, const float* k, const float* v, int64_t keys, int64_t head_dim,
                  int64_t value_dim, int64_t key_stride, int64_t value_stride, double scale,
-                 std::vector<double>& weights, std::vector<double>& out) {
+                 ScoreOf score_of, std::vector<double>& weights, std::vector<double>& out) {
   weights.resize(keys);
   double greatest = -INFINITY;
   for (int64_t j = 0; j < keys; ++j) {
@@ -93,7 +91,7 @@ double AttendRow(const float* q, const float* k, const float* v, int64_t keys, i
     for (int64_t e = 0; e < head_dim; ++e) {
       score += static_cast<double>(q[e]) * k[j * key_stride + e];
     }
-    weights[j] = score * scale;
+    weights[j] = score_of(score * scale, j);
     greatest = std::max(greatest, weights[j]);
   }
   out.assign(value_dim, 0);
@@ -163,6 +161,7 @@ std::optional<CheckResult> CheckExactly(const v1::AttendRequest& request,
   const int64_t value_row = ValuesOf(request).shape(rank - 1);  // of a head
   const double scale = request.has_softmax_scale() ? request.softmax_scale()
                                                    : 1 / std::sqrt(static_cast<double>(head_dim));
+  const ScoreRule rule(request, heads);
 
   CheckResult result;
   const std::vector<Sequence> sequences = SequencesOf(request);
@@ -183,22 +182,21 @@ std::optional<CheckResult> CheckExactly(const v1::AttendRequest& request,
   double norm = 0;
   std::vector<double> weights, exact;
   int64_t row = 0;  // of all, counted over queries and heads
-  for (const Sequence& sequence : sequences) {
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    const Sequence& sequence = sequences[s];
+    const ScoreRule::Place place = rule.PlaceOf(sequence, static_cast<int64_t>(s));
     for (int64_t i = 0; i < sequence.queries; ++i) {
       for (int64_t h = 0; h < heads; ++h, ++row) {
         if (row % stride != 0) continue;
         const int64_t token = sequence.query_begin + i;
         const int64_t kv_head = h * kv_heads / heads;
-        // A causal query sees the keys up to its own place from the end.
-        const int64_t seen =
-            request.vanilla().causal()
-                ? std::clamp<int64_t>(sequence.keys - sequence.queries + i + 1, 0, sequence.keys)
-                : sequence.keys;
         const double log_sum_exp = AttendRow(
             query->data() + (token * heads + h) * head_dim,
             key->data() + (sequence.key_begin * kv_heads + kv_head) * head_dim,
-            value->data() + (sequence.key_begin * kv_heads + kv_head) * value_row, seen, head_dim,
-            value_dim, kv_heads * head_dim, kv_heads * value_row, scale, weights, exact);
+            value->data() + (sequence.key_begin * kv_heads + kv_head) * value_row, sequence.keys,
+            head_dim, value_dim, kv_heads * head_dim, kv_heads * value_row, scale,
+            [&](double score, int64_t j) { return rule.Of(score, sequence, place, i, j, h); },
+            weights, exact);
         ++result.rows_checked;
         if (result.log_sum_exp_error) {
           const float log = (*logs)[token * heads + h];
@@ -230,6 +228,89 @@ double ExactTolerance(v1::DataType dtype) {
     default:
       return 1e-5;
   }
+}
+
+namespace {
+
+std::vector<float> FloatsOf(const v1::Tensor& tensor) {
+  auto floats = client::ToFloats(tensor);
+  return floats.has_value() ? *std::move(floats) : std::vector<float>{};
+}
+
+bool IsWhole(const v1::Tensor& tensor, const std::vector<int64_t>& shape) {
+  return tensor.dtype() == v1::FLOAT32 && client::ShapeOf(tensor) == shape &&
+         static_cast<int64_t>(FloatsOf(tensor).size()) == client::NumElements(shape).value_or(-1);
+}
+
+}  // namespace
+
+bool ScoreRule::Fits(const v1::AttendRequest& request, const std::vector<Sequence>& sequences,
+                     int64_t heads) {
+  const v1::Positions& positions = request.positions();
+  const auto count = static_cast<int>(sequences.size());
+  for (const int given : {positions.query_size(), positions.key_size()}) {
+    if (given != 0 && given != count) return false;
+  }
+  const int slopes = positions.alibi_slopes_size();
+  if (slopes != 0 && slopes != heads) return false;
+  if (positions.has_relative_bias()) {
+    const std::vector<int64_t> shape = client::ShapeOf(positions.relative_bias());
+    if (shape.size() != 2 || shape[1] % 2 == 0) return false;
+    if (!IsWhole(positions.relative_bias(), {heads, shape[1]})) return false;
+  }
+  if (!request.has_key_bias()) return true;
+  std::vector<int64_t> shape = client::ShapeOf(request.key());
+  shape.pop_back();
+  if (IsWhole(request.key_bias(), shape)) return true;
+  shape.pop_back();
+  return IsWhole(request.key_bias(), shape);
+}
+
+ScoreRule::ScoreRule(const v1::AttendRequest& request, int64_t heads)
+    : request_(request),
+      positions_(request.positions()),
+      heads_(heads),
+      kv_heads_(request.key().shape(request.key().shape_size() - 2)),
+      left_(positions_.window().has_left() ? positions_.window().left() : -1),
+      right_(positions_.window().has_right() ? positions_.window().right() : -1),
+      table_(FloatsOf(positions_.relative_bias())),
+      key_bias_(FloatsOf(request.key_bias())),
+      bias_of_heads_(request.key_bias().shape_size() + 1 == request.key().shape_size()) {}
+
+ScoreRule::Place ScoreRule::PlaceOf(const Sequence& sequence, int64_t index) const {
+  const auto at = static_cast<int>(index);
+  const int64_t key = positions_.key_size() == 0 ? 0 : positions_.key(at);
+  const int64_t query =
+      positions_.query_size() == 0 ? sequence.keys - sequence.queries : positions_.query(at);
+  return {query - key, key};
+}
+
+bool ScoreRule::Hides(int64_t distance, int64_t key_position) const {
+  if (request_.vanilla().causal() && distance > 0) return true;
+  if (right_ >= 0 && distance > right_) return true;
+  if (left_ < 0 || distance >= -left_) return false;
+  return positions_.always_visible() == 0 || key_position >= positions_.always_visible();
+}
+
+double ScoreRule::Of(double score, const Sequence& sequence, const Place& place, int64_t i,
+                     int64_t j, int64_t head) const {
+  const int64_t distance = j - (i + place.shift);
+  if (Hides(distance, place.first_key + j)) return -INFINITY;
+  if (const double cap = request_.softcap(); cap > 0) score = cap * std::tanh(score / cap);
+  if (!table_.empty()) {
+    const int64_t entries = static_cast<int64_t>(table_.size()) / heads_;
+    const int64_t reach = entries / 2;
+    score += table_[head * entries + reach + std::clamp(distance, -reach, reach)];
+  }
+  if (positions_.alibi_slopes_size() > 0) {
+    score -= double{positions_.alibi_slopes(static_cast<int>(head))} *
+             static_cast<double>(std::abs(distance));
+  }
+  if (!key_bias_.empty()) {
+    const int64_t token = sequence.key_begin + j;
+    score += key_bias_[bias_of_heads_ ? token * kv_heads_ + head * kv_heads_ / heads_ : token];
+  }
+  return score;
 }
 
 }  // namespace castor::cli

@@ -131,6 +131,35 @@ TEST_F(CliTest, TheAutomaticChoiceIsShownWithItsFigures) {
               asked["check"]["relative_error"].get<double>(), 1e-4);
 }
 
+TEST_F(CliTest, PositionsSoftcapsAndKeyBiasesAreChecked) {
+  const auto passes = [](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"attend", "--lengths", "30,60", "--key-lengths", "50,40",
+                                 "--log-sum-exp", "--heads", "2", "-o", "json"});
+    return json::parse(OutputOf(flags))["check"]["passed"].get<bool>();
+  };
+  EXPECT_TRUE(passes({"--kernel", "vanilla,causal=true"}));
+  EXPECT_TRUE(passes({"--window", "5,-1", "--always-visible", "3"}));
+  EXPECT_TRUE(passes({"--window", "4,9", "--query-position", "20,-5", "--key-position", "7,0"}));
+  EXPECT_TRUE(passes({"--alibi", "0.5,-0.01", "--softcap", "2", "--scale", "-1.5"}));
+
+  std::vector<float> bias(90);
+  for (size_t j = 0; j < bias.size(); ++j) {
+    bias[j] = j % 3 == 0 || j >= 50 ? -INFINITY : static_cast<float>(j) / 40;
+  }
+  ASSERT_TRUE(client::WriteNpy(InFolder("bias.npy"), client::MakeTensor(bias, {90})).ok());
+  EXPECT_TRUE(passes({"--key-bias", InFolder("bias.npy")})) << "rows of the second see no key";
+  EXPECT_TRUE(
+      passes({"--key-bias", InFolder("bias.npy"), "--shared-memory", "--kernel",
+              "improved-clustered,clusters=100,topk=64,rest-mass=query", "--tolerance", "1e-5"}));
+
+  EXPECT_THAT(ErrorOf(1, {"attend", "--lengths", "30", "--softcap", "5", "--kernel", "clustered"}),
+              HasSubstr("softcap: the kernel clustered has none"));
+  EXPECT_THAT(ErrorOf(1, {"attend", "--lengths", "30", "--alibi", "1"}),
+              HasSubstr("positions.alibi_slopes: has 1 entries for 8 heads"));
+  EXPECT_THAT(ErrorOf(2, {"attend", "--lengths", "30", "--window", "5"}), HasSubstr("--window"));
+  EXPECT_THAT(OutputOf({"info"}), HasSubstr(", positions, softcap, key bias"));
+}
+
 TEST_F(CliTest, TheLogSumExpIsCheckedAndWritten) {
   std::vector<std::string> flags = {"attend", "--lengths", "90,1,200",
                                     "-o",     "json",      "--log-sum-exp"};

@@ -159,6 +159,38 @@ TEST(CheckExactly, RefusesRequestsWhoseLengthsAreNoneOfTheirTensors) {
   EXPECT_THAT(problem_of([](R& r) { r.add_key_lengths(3); }), misfit);
   EXPECT_THAT(problem_of([](R& r) { r.clear_key(); }), misfit);
   EXPECT_THAT(problem_of([](R& r) { r.mutable_value()->mutable_shape()->RemoveLast(); }), misfit);
+  const auto floats = [](std::vector<int64_t> shape, size_t count) {
+    return client::MakeTensor(std::vector<float>(count), shape);
+  };
+  EXPECT_THAT(problem_of([](R& r) { r.mutable_positions()->add_query(1); }), misfit);
+  EXPECT_THAT(problem_of([](R& r) { r.mutable_positions()->mutable_alibi_slopes()->Resize(2, 1); }),
+              misfit);
+  EXPECT_THAT(problem_of([&](R& r) {
+                *r.mutable_positions()->mutable_relative_bias() = floats({1, 2}, 2);
+              }),
+              misfit);
+  EXPECT_THAT(problem_of([&](R& r) { *r.mutable_key_bias() = floats({2}, 2); }), misfit);
+  EXPECT_THAT(problem_of([&](R& r) {
+                *r.mutable_key_bias() = floats({3, 1}, 3);
+                r.mutable_key_bias()->mutable_raw()->pop_back();
+              }),
+              misfit);
+}
+
+// The first key hidden from its own sequence, and a causal mask whose queries end elsewhere.
+TEST(CheckExactly, KnowsOfPositionsAndHiddenKeys) {
+  v1::AttendRequest request = SmallRequest();
+  request.mutable_vanilla()->set_causal(true);
+  request.mutable_positions()->mutable_query()->Add(1);
+  request.mutable_positions()->mutable_query()->Add(-1);
+  *request.mutable_key_bias() =
+      client::MakeTensor(std::vector<float>{-INFINITY, 0, 0}, std::vector<int64_t>{3});
+  std::string problem;
+  const v1::Tensor answer = client::MakeTensor(std::vector<float>{20, 20, 0}, {3, 1, 1});
+  const auto result = CheckExactly(request, answer, kPlenty, &problem);
+  ASSERT_TRUE(result.has_value()) << problem;
+  EXPECT_EQ(result->relative_error, 0);
+  EXPECT_TRUE(result->finite);
 }
 
 // [batch, tokens, ...] and its packed form give the same verdict on the same wrong answer.
