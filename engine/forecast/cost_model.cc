@@ -60,9 +60,9 @@ CostTerms FitCosts(std::span<const CostSample> samples) {
   return prices;
 }
 
-Costs CostModel::Of(const attention::Spec& spec, std::span<const int32_t> cu_seqlens_q,
-                    std::span<const int32_t> cu_seqlens_k,
-                    std::span<const attention::Place> places) const {
+PredictedTime CostModel::Of(const attention::Spec& spec, std::span<const int32_t> cu_seqlens_q,
+                            std::span<const int32_t> cu_seqlens_k,
+                            std::span<const attention::Place> places) const {
   constexpr auto kLaunch = static_cast<size_t>(CostTerm::kLaunch);
   const auto found = prices_.find({NameOf(spec.kernel), spec.dtype});
   const CostTerms prices = found == prices_.end() ? Filled(kAssumedPrice) : found->second;
@@ -75,7 +75,7 @@ std::optional<double> CostModel::Predict(const attention::Spec& spec,
                                          std::span<const int32_t> cu_seqlens_q,
                                          std::span<const int32_t> cu_seqlens_k) const {
   if (!Knows(NameOf(spec.kernel), spec.dtype)) return std::nullopt;
-  return Of(spec, cu_seqlens_q, cu_seqlens_k).total_us();
+  return Of(spec, cu_seqlens_q, cu_seqlens_k).alone_us();
 }
 
 namespace {

@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "engine/attention/problem.h"
 #include "engine/forecast/relative_fit.h"
+#include "engine/ledger/device_memory.h"
 
 namespace castor {
 
@@ -64,14 +65,6 @@ using CostSample = RelativeSample<kCostTerms>;
 // other as on the reference processor. Runs that others held up have less weight. Requires samples.
 CostTerms FitCosts(std::span<const CostSample> samples);
 
-// Time on the device: a batch's fixed part, and what its requests take themselves.
-struct Costs {
-  double batch_us = 0;
-  double own_us = 0;
-
-  double total_us() const { return batch_us + own_us; }
-};
-
 class CostModel {
  public:
   using Key = std::pair<KernelName, DType>;
@@ -89,9 +82,9 @@ class CostModel {
 
   // How long the kernel of `spec` computes. A kernel that was not measured has the reference's
   // prices, doubled: a processor with vectors of 256 bits.
-  Costs Of(const attention::Spec& spec, std::span<const int32_t> cu_seqlens_q,
-           std::span<const int32_t> cu_seqlens_k,
-           std::span<const attention::Place> places = {}) const;
+  PredictedTime Of(const attention::Spec& spec, std::span<const int32_t> cu_seqlens_q,
+                   std::span<const int32_t> cu_seqlens_k,
+                   std::span<const attention::Place> places = {}) const;
 
   // The same in microseconds; nullopt if the kernel was not measured.
   std::optional<double> Predict(const attention::Spec& spec, std::span<const int32_t> cu_seqlens_q,

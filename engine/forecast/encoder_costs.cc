@@ -94,7 +94,7 @@ EncoderTerms EncoderTermsOf(std::span<const int32_t> cu_seqlens,
   return terms;
 }
 
-Costs CostsOf(const EncoderTerms& terms, const EncoderCosts& prices, bool with_pairs) {
+PredictedTime TimeOf(const EncoderTerms& terms, const EncoderCosts& prices, bool with_pairs) {
   const double batch_us = PartOf(terms, prices, EncoderTerm::kLaunch);
   const double pairs_us = PartOf(terms, prices, EncoderTerm::kPairs);
   const double own_us = Dot(terms, prices) - batch_us - pairs_us;

@@ -15,6 +15,7 @@
 #include "engine/engine.h"
 #include "engine/forecast/cost_model.h"
 #include "engine/forecast/relative_fit.h"
+#include "engine/ledger/device_memory.h"
 #include "engine/request.h"
 
 namespace castor {
@@ -40,7 +41,7 @@ EncoderTerms EncoderTermsOf(std::span<const int32_t> cu_seqlens,
                             std::span<const encoder::AttentionLayers> layers);
 
 // The time of a batch. Without the pairs if another kernel computes them.
-Costs CostsOf(const EncoderTerms& terms, const EncoderCosts& prices, bool with_pairs);
+PredictedTime TimeOf(const EncoderTerms& terms, const EncoderCosts& prices, bool with_pairs);
 
 // What a head takes, at an assumed speed of `workers` (a device's DeviceInfo::threads), for what it
 // goes through in addition to the rows of tokens: the rows of spans, which may overlap, rows as

@@ -39,8 +39,7 @@ double BytesOf(const EncodeWork& work, size_t i) {
 PredictedTime Forecast::Base(const attention::Spec& spec, std::span<const int32_t> cu_seqlens_q,
                              std::span<const int32_t> cu_seqlens_k,
                              std::span<const attention::Place> places) const {
-  const Costs costs = costs_.Of(spec, cu_seqlens_q, cu_seqlens_k, places);
-  return {.batch_us = costs.batch_us, .own_us = costs.own_us};
+  return costs_.Of(spec, cu_seqlens_q, cu_seqlens_k, places);
 }
 
 PredictedTime Forecast::Base(const EncodeWork& work, std::span<const int32_t> cu_seqlens) const {
@@ -52,10 +51,8 @@ PredictedTime Forecast::Base(const EncodeWork& work, std::span<const int32_t> cu
       measured == encoders_.end() ? AssumedCosts(model.info, costs_.workers()) : measured->second;
   // What a model's own runs have measured includes its own kernel's pairs.
   const bool own_kernel = NameOf(kernel) == NameOf(model.info.kernel);
-  const Costs costs = CostsOf(EncoderTermsOf(cu_seqlens, layers), prices, own_kernel);
-  PredictedTime base = {
-      .batch_us = costs.batch_us,
-      .own_us = costs.own_us + ReadOutUs(work.request, model.info, cu_seqlens, costs_.workers())};
+  PredictedTime base = TimeOf(EncoderTermsOf(cu_seqlens, layers), prices, own_kernel);
+  base.own_us += ReadOutUs(work.request, model.info, cu_seqlens, costs_.workers());
   if (own_kernel) return base;
   for (const encoder::AttentionLayers& alike : layers) {
     base.own_us +=
