@@ -177,16 +177,6 @@ TEST(ForecastTest, AttentionIsPricedByTheKeysThatMasksLeave) {
       0.03);
 }
 
-TEST(ForecastTest, SaysWhatThePricesSayAtFirst) {
-  const Forecast forecast = Make(Priced());
-  const PredictedTime time = Predict(forecast, Vanilla{}, 1024);
-  EXPECT_DOUBLE_EQ(time.batch_us, 7);
-  // Six tiles of 170 or 171 queries, in eleven vectors each.
-  EXPECT_NEAR(time.own_us, ProductsUs(6 * 176, 1024), 1e-6);
-  EXPECT_EQ(time.correction, 1);
-  EXPECT_DOUBLE_EQ(time.alone_us(), time.batch_us + time.own_us);
-}
-
 TEST(ForecastTest, AProbeIsPartOfTheRequest) {
   const Forecast forecast = Make(Priced());
   const double without = Alone(forecast, Clustered{}, 4096);
