@@ -206,7 +206,7 @@ std::vector<grpc::Service*> Server::MakeServices() {
     for (const MessageService* service : services) {
       names.insert(names.end(), service->names().begin(), service->names().end());
     }
-    services.push_back(&reflection_.emplace(std::move(names), calls_, *authorizer_));
+    services.push_back(&reflection_.emplace(std::move(names), context_));
   }
   return {services.begin(), services.end()};
 }
@@ -343,7 +343,6 @@ bool Server::RunDrain(DrainTimes times) {
   // callers want.
   health_.Shutdown();
   streams_.End();
-  if (reflection_.has_value()) reflection_->Shutdown();
   const bool quiet =
       lifecycle_.WaitUntilQuiet(times.quiet, std::max(end, steady_clock::now() + kMaxUnrest));
   if (!quiet) all_answered &= lifecycle_.calls_in_flight() == 0;

@@ -18,7 +18,12 @@ template <typename Request, typename... Args>
 class EngineStream final : public MessageStream {
  public:
   EngineStream(const ServiceContext& services, Method method, Arrival arrival, const Args&... args)
-      : MessageStream(services, method, std::move(arrival), !kHasErrors), args_(args...) {}
+      : MessageStream(services, std::move(arrival), !kHasErrors,
+                      services.engine.options().max_queued_requests / kShareOfBudgets),
+        method_(method),
+        accepted_(services.lifecycle.EnterCall()),
+        args_(args...) {}
+  ~EngineStream() override { services().lifecycle.LeaveCall(); }
 
  private:
   static constexpr bool kHasErrors = requires(Request& request) { request.EncodeError({}); };
@@ -27,7 +32,7 @@ class EngineStream final : public MessageStream {
    public:
     explicit Item(EngineStream& stream, const Args&... args)
         : stream_(stream),
-          record_(stream.services(), stream.method(), stream.name(), stream.TraceOfMessage()),
+          record_(stream.services(), stream.method_, stream.name(), stream.TraceOfMessage()),
           request_({stream.services().engine, stream.services().shared_memory,
                     stream.services().metrics},
                    *this, args...) {}
@@ -75,6 +80,18 @@ class EngineStream final : public MessageStream {
         [this](const Args&... args) { return std::make_shared<Item>(*this, args...); }, args_);
   }
 
+  absl::Status Admit(const absl::Status& may) override {
+    return accepted_ ? may : CallRecord::Draining();
+  }
+
+  // Counts like one message.
+  grpc::Status Refusal(const absl::Status& error) override {
+    return CallRecord(services(), method_, name())
+        .Refused(error, std::nullopt, /*request_id=*/"", context());
+  }
+
+  const Method method_;
+  const bool accepted_;  // counted as a call in flight in any case
   const std::tuple<const Args&...> args_;
 };
 

@@ -11,41 +11,30 @@
 #include "server/errors.h"
 
 namespace castor::server {
-namespace {
 
-// One stream takes at most this part of the engine's budgets of requests and bytes. A message of
-// any size is read when the stream has nothing else in flight.
-constexpr int64_t kShareOfBudgets = 16;
-
-}  // namespace
-
-MessageStream::MessageStream(const ServiceContext& services, Method method, Arrival arrival,
-                             bool ordered)
+MessageStream::MessageStream(const ServiceContext& services, Arrival arrival, bool ordered,
+                             int64_t max_messages)
     : services_(services),
-      method_(method),
       name_(arrival.name),
       context_(arrival.context),
       caller_(std::move(arrival.caller)),
       ordered_(ordered),
-      max_messages_(static_cast<size_t>(
-          std::max<int64_t>(services.engine.options().max_queued_requests / kShareOfBudgets, 1))),
+      max_messages_(static_cast<size_t>(std::max<int64_t>(max_messages, 1))),
       max_bytes_(services.engine.options().max_queued_bytes / kShareOfBudgets),
-      accepted_(services.lifecycle.EnterCall()),
       entered_(services.calls.Enter(row_, CallTable::Kind::kWork, context_)) {}
 
 void MessageStream::Begin() {
   services_.streams.Add(shared_from_this());
-  absl::Status may = accepted_ ? entered_ : CallRecord::Draining();
+  absl::Status may = entered_;
   may.Update(caller_.status());
+  may = Admit(may);
   Step step;
   {
     MutexLock lock(mu_);
     if (!may.ok() && !finished_) step.finish = finished_ = true;
   }
   if (!step.finish) return ReadOn();
-  // Counts like one message.
-  step.status =
-      CallRecord(services_, method_, name_).Refused(may, std::nullopt, /*request_id=*/"", context_);
+  step.status = Refusal(may);
   Take(std::move(step));
 }
 
@@ -124,7 +113,6 @@ void MessageStream::OnCancel() {
 void MessageStream::OnDone() {
   { MutexLock lock(mu_); }
   services_.calls.Leave(row_);
-  services_.lifecycle.LeaveCall();
   services_.streams.Remove(this);
 }
 

@@ -1,4 +1,4 @@
-// A call with many requests and many answers, as gRPC runs it: the base of EngineStream.
+// A call with many requests and many answers, as gRPC runs it.
 //
 //   gRPC threads   Begin: the table's bounds, then whether the caller may -> StartRead
 //                  OnReadDone -> Message::Start; then the next read if there is room
@@ -63,8 +63,14 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
     Outgoing* place_ = nullptr;  // of the answer in an ordered stream
   };
 
+  // One stream takes at most this part of the engine's budgets of requests and bytes. A message of
+  // any size is read when the stream has nothing else in flight.
+  static constexpr int64_t kShareOfBudgets = 16;
+
   // `ordered`: answers come in the order of their messages, and not as they are ready.
-  MessageStream(const ServiceContext& services, Method method, Arrival arrival, bool ordered);
+  // `max_messages`: that are in flight; one at least.
+  MessageStream(const ServiceContext& services, Arrival arrival, bool ordered,
+                int64_t max_messages);
   ~MessageStream() override = default;
 
   // Reads the first message, or refuses the call. The last line of a handler.
@@ -82,6 +88,11 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   // Called under the stream's lock.
   virtual std::shared_ptr<Message> NewMessage() = 0;
 
+  // Called by Begin, with what the table of calls and the authorizer say: whether the stream may
+  // begin. Otherwise it ends with that Refusal.
+  virtual absl::Status Admit(const absl::Status& may) = 0;
+  virtual grpc::Status Refusal(const absl::Status& error) = 0;
+
   // The stream may be gone when it returns.
   void Answer(const Message& message, grpc::ByteBuffer bytes);
 
@@ -89,7 +100,6 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   void Fail(const Message& message, const google::rpc::Status& error);
 
   const ServiceContext& services() const { return services_; }
-  Method method() const { return method_; }
   std::string_view name() const { return name_; }
   grpc::CallbackServerContext* context() const { return context_; }
   const absl::StatusOr<Caller>& caller() const { return caller_; }
@@ -124,14 +134,12 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   void ReadOn() ABSL_LOCKS_EXCLUDED(mu_);
 
   const ServiceContext& services_;
-  const Method method_;
   const std::string_view name_;
   grpc::CallbackServerContext* const context_;
   const absl::StatusOr<Caller> caller_;
   const bool ordered_;
   const size_t max_messages_;
   const int64_t max_bytes_;
-  const bool accepted_;  // counted as a call in flight in any case
   CallTable::Row row_;
   const absl::Status entered_;
   grpc::ByteBuffer message_;  // that gRPC reads

@@ -95,8 +95,6 @@ absl::Status CallTable::CheckRoom(Row& row) {
 
 void CallTable::Received(Row& row) { Limit(row, TimePoint::max()); }
 
-void CallTable::Expecting(Row& row) { Limit(row, TransferEnd()); }
-
 void CallTable::Answering(Row& row, TimePoint deadline) {
   Limit(row, std::min(deadline, TransferEnd()));
 }

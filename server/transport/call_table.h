@@ -70,9 +70,6 @@ class CallTable {
   // The message has arrived. There is no limit until Answering.
   void Received(Row& row);
 
-  // Of a stream: the time for its next message starts.
-  void Expecting(Row& row);
-
   // Of a stream that reads and writes at the same time, which says itself what its time is: an
   // answer has been sent; when to end the stream, and when the transfer time ends that begins now.
   void Answered(Row& row);
