@@ -94,7 +94,8 @@ class Server:
             if found:
                 self.port = int(found[1])
                 self.listening.set()
-            self.answered += " call method=attend" in line and " code=OK" in line
+            attend = " call method=castor.v1.AttentionService/Attend " in line
+            self.answered += attend and " code=OK" in line
             self.says_all = self.says_all or "drained all_answered=true" in line
         self.listening.set()
 
