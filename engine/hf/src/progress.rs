@@ -3,6 +3,7 @@
 use crate::boundary::Error;
 use crate::cut::Cuts;
 use crate::growth::Growth;
+use crate::long_word::Shortened;
 use tokenizers::{Encoding, Offsets, Tokenizer};
 
 /// Called between the parts of a long text; true: the result is no longer needed.
@@ -13,6 +14,9 @@ pub type Stop<'a> = &'a dyn Fn() -> bool;
 const BYTES_PER_TOKEN: usize = 8;
 const MIN_PART: usize = 1 << 10;
 const MAX_PART: usize = 1 << 14;
+
+// A part that is longer for want of a place to cut.
+const LONG_PART: usize = 1 << 15;
 
 type Token = (u32, u32, Offsets); // id, type id, bytes of the text
 
@@ -84,22 +88,26 @@ impl<'a> Progress<'a> {
         };
         let before = self.text.len() - self.rest.len();
         let (part, rest) = self.rest.split_at(size);
-        if !how.growth.allows(how.tokenizer, part)? {
+        let short = match how.cuts {
+            Some(cuts) if size > LONG_PART => cuts.shorten(part),
+            _ => Shortened::whole(part),
+        };
+        if !how.growth.allows(how.tokenizer, &short.text)? {
             return Err(Failure::Grown);
         }
         // Post-processors that trim offsets count characters, so let them see characters.
-        let by_character = how.offsets && !part.is_ascii();
+        let by_character = how.offsets && !short.text.is_ascii();
         let encoding = match (how.offsets, by_character) {
-            (false, _) => how.tokenizer.encode_fast(part, false)?,
-            (true, false) => how.tokenizer.encode(part, false)?,
-            (true, true) => how.tokenizer.encode_char_offsets(part, false)?,
+            (false, _) => how.tokenizer.encode_fast(&*short.text, false)?,
+            (true, false) => how.tokenizer.encode(&*short.text, false)?,
+            (true, true) => how.tokenizer.encode_char_offsets(&*short.text, false)?,
         };
         let characters: Vec<usize> = match by_character {
-            true => part.char_indices().map(|(at, _)| at).collect(),
+            true => short.text.char_indices().map(|(at, _)| at).collect(),
             false => Vec::new(),
         };
         let byte = |at: usize| match by_character {
-            true => *characters.get(at).unwrap_or(&part.len()),
+            true => *characters.get(at).unwrap_or(&short.text.len()),
             false => at,
         };
         self.rest = match how.cuts {
@@ -121,7 +129,10 @@ impl<'a> Progress<'a> {
                 let mut bytes = (0, 0);
                 if how.offsets {
                     let (begin, end) = encoding.get_offsets()[token];
-                    bytes = (before + byte(begin), before + byte(end));
+                    bytes = (
+                        before + short.before(byte(begin)),
+                        before + short.before(byte(end)),
+                    );
                 }
                 let type_id = encoding.get_type_ids()[token];
                 self.kept.push((encoding.get_ids()[token], type_id, bytes));
