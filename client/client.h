@@ -69,7 +69,8 @@ struct Failure {
   std::optional<std::chrono::milliseconds> retry_after = std::nullopt;
 };
 
-// Of a call; null: it was not made. Refers to the context.
+// What the retry policy asks of a failed call. The result refers to `context`, which is null if no
+// call was made.
 Failure FailureOf(const Error& error, const grpc::ClientContext* context);
 
 // The wait before the next attempt, or nullopt to give up. `attempts` were made, the last of which

@@ -68,7 +68,7 @@ class OutputFile {
   std::string name_;
 };
 
-// A whole file, which must have at most so many bytes.
+// Reads a whole file. An error if it has more than `most` bytes.
 absl::StatusOr<std::string> ReadFile(const std::string& path, size_t most);
 
 // Creates or overwrites the file. After an error, what was written so far stays in it.

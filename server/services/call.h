@@ -60,8 +60,7 @@ struct CallTrace {
 };
 
 // For a call of the method `name`, a literal, or a message of its stream. The headers of a caller
-// who is not let in
-// (`known` is false) are not believed: such a call is the first of its trace.
+// who is not let in (`known` is false) are not believed: such a call is the first of its trace.
 CallTrace BeginTrace(const Tracer& tracer, const grpc::ServerContextBase& context,
                      std::string_view name, bool known);
 

@@ -38,7 +38,7 @@ struct Input {
 
 void AddInputFlags(CLI::App* command, InputFlags* flags);
 
-// Of these, texts as arguments, which the help calls `name`, and --text-file; returns both.
+// Adds two of the flags above: texts as arguments, named `name` in the help, and --text-file.
 struct TextOptions {
   CLI::Option *texts, *file;
 };

@@ -1,5 +1,5 @@
 // A run for readers: as text for a terminal, and as one HTML file that needs nothing else: no
-// network, no JavaScript, no fonts. Names and messages are cleaned, whoever chose them.
+// network, no JavaScript, no fonts. Names and messages are sanitized, whoever chose them.
 #pragma once
 
 #include <string>

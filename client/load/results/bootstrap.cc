@@ -117,7 +117,7 @@ namespace {
 
 constexpr size_t kLeastBlocks = 10, kMostBlocks = 20, kBlockSeconds = 5;
 
-// Of parts of the series that are as equal as whole seconds allow.
+// The mean of each block. Block lengths differ by at most one second.
 std::vector<double> BlockMeans(const std::vector<double>& values, size_t blocks) {
   std::vector<double> means;
   for (size_t i = 0; i < blocks; ++i) {

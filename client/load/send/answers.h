@@ -21,15 +21,14 @@ struct AnswerFacts {
   std::string elements{};  // of the output, which verification compares
 };
 
-// Of a v1::EncodeResponse or a v1::AttendResponse.
+// Reads a serialized v1::EncodeResponse if `encode`, else a v1::AttendResponse.
 AnswerFacts ReadAnswer(bool encode, std::string_view answer);
-
-// What each request is answered when it is sent alone: the measure of its answers under load.
 
 // How an answer compares with the reference.
 enum class Match { kNotAsked, kEqual, kDifferent };
 
-// Filled before the run, constant during it.
+// The answer to each request sent alone, against which its answers under load are compared. Filled
+// before the run, constant during it.
 class References {
  public:
   // Takes `answer` as the reference of a payload. Attention is also computed here, exactly and in

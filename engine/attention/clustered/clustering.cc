@@ -169,7 +169,7 @@ constexpr int64_t kQueryRange = 1024;
 
 int64_t TasksOfQueries(int64_t queries) { return Count(queries).Units(kQueryRange).value(); }
 
-// Of a task, to whole vectors.
+// Floats of scratch memory for one task, rounded up to whole vectors.
 Count TaskFloats(const ClusterKernel& kernel, int64_t head_dim) {
   return Count(kernel.query_scratch_floats(head_dim)).RoundedUp(16);
 }
@@ -187,7 +187,7 @@ Count QueryClusterer::Arrays::LayOut(const ClusterKernel& kernel, std::byte* bas
   area.Take(state.images, Count(state.clusters) * dim);
   area.Take(state.halves, state.clusters);
   area.Take(moved, tasks);
-  // Of all tasks. The one that measures keys runs alone, and may take all of it.
+  // Shared by all tasks. The task that measures keys runs alone, and may use all of it.
   area.Take(scratch,
             std::max(TaskFloats(kernel, dim) * tasks, Count(kernel.measure_scratch_floats(dim))));
   return area.bytes();

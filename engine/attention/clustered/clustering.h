@@ -19,7 +19,7 @@ namespace castor::attention {
 // has members begins in `order`, and the end.
 class Clusterer : public kernels::Passes {
  public:
-  // Of the last finished clustering: how many clusters have members.
+  // The number of clusters with members after the last finished clustering.
   int64_t clusters() const { return clusters_; }
 
  protected:
@@ -102,7 +102,7 @@ class CodeClusterer final : public Clusterer {
   void Do(int64_t task) override;
   void Next() override;
 
-  // Of the last finished clustering: how many updates it took.
+  // The number of updates that the last finished clustering took.
   int updates() const { return updates_; }
 
   // Of the last clustering: labels [codes], the others [min(clusters, codes)].
