@@ -167,6 +167,8 @@ Server::Server(ServerOptions options, Access access, std::unique_ptr<Engine> eng
       tracer_(metrics_.traces()),
       shared_memory_(options_.shared_memory ? options_.max_shared_memory_regions : 0,
                      options_.access.asks()),
+      // The other half has room for what else a message leads to.
+      decoding_(engine_->options(), options_.max_transport_bytes / 2),
       connections_({.total = options_.max_connections,
                     .per_host = options_.max_connections_per_host,
                     .new_ones = options_.max_new_connections,
@@ -183,6 +185,7 @@ Server::Server(ServerOptions options, Access access, std::unique_ptr<Engine> eng
                lifecycle_,
                metrics_,
                shared_memory_,
+               decoding_,
                calls_,
                streams_,
                *authorizer_,

@@ -127,6 +127,7 @@ class Server {
   const std::unique_ptr<Authorizer> authorizer_;
   Tracer tracer_;
   SharedMemory shared_memory_;
+  DecodeBudget decoding_;
   Connections connections_;
   CallTable calls_;
   OpenStreams streams_;

@@ -122,11 +122,11 @@ absl::Status ConvertAttendRequest(wire::AttendRequest from, DecodedAttend* decod
   return from.output.has_value() ? ConvertOutput(*from.output, decoded) : absl::OkStatus();
 }
 
-absl::Status DecodeAttendRequest(const grpc::ByteBuffer& bytes, TenantRegions shared_memory,
+absl::Status DecodeAttendRequest(const grpc::ByteBuffer& bytes, const DecodeScope& scope,
                                  DecodedAttend* out) {
   out->request = AttentionRequest();
-  out->slices = SliceView(bytes);
-  out->regions = RequestRegions(shared_memory);
+  out->slices = SliceView(bytes, scope.budget);
+  out->regions = RequestRegions(scope);
   out->output.reset();
   out->timeout.reset();
   wire::AttendRequest message;

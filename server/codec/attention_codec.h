@@ -27,12 +27,12 @@ struct DecodedAttend {
 };
 
 // Errors: MALFORMED_MESSAGE for bytes that protobuf's parser refuses, with the byte and the field;
-// INVALID_FIELD and NOT_SERVED for what only the wire can express (see convert.h); TOO_LARGE for
-// more repeated elements than WireReader::kMaxElements. References to shared memory give the errors
-// in regions.h, and INVALID_FIELD if the output range is not as large as the output. The engine
-// checks what the values mean for a kernel. On an error, request.call.request_id is set if it was
-// read.
-absl::Status DecodeAttendRequest(const grpc::ByteBuffer& bytes, TenantRegions shared_memory,
+// INVALID_FIELD and NOT_SERVED for what only the wire can express (see convert.h); TOO_LARGE at a
+// repeated field with more elements than it may have; QUEUE_FULL if the budget has no room for the
+// message. References to shared memory give the errors in regions.h, and INVALID_FIELD if the
+// output range is not as large as the output. The engine checks what the values mean for a kernel.
+// On an error, request.call.request_id is set if it was read.
+absl::Status DecodeAttendRequest(const grpc::ByteBuffer& bytes, const DecodeScope& scope,
                                  DecodedAttend* out);
 
 // The same of a message that another codec has read, but for its request_id. `out` holds what the

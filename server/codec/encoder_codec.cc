@@ -133,11 +133,11 @@ TensorField FieldOf(OutputRows rows) {
 
 }  // namespace
 
-absl::Status DecodeEncodeRequest(const grpc::ByteBuffer& bytes, TenantRegions shared_memory,
+absl::Status DecodeEncodeRequest(const grpc::ByteBuffer& bytes, const DecodeScope& scope,
                                  DecodedEncode* out) {
   out->request = EncodeRequest();
-  out->slices = SliceView(bytes);
-  out->regions = RequestRegions(shared_memory);
+  out->slices = SliceView(bytes, scope.budget);
+  out->regions = RequestRegions(scope);
   out->timeout.reset();
   wire::EncodeRequest message;
   absl::Status status = wire::Parse(&out->slices, &message);

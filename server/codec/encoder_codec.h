@@ -26,7 +26,7 @@ struct DecodedEncode {
 };
 
 // Errors are those of DecodeAttendRequest in attention_codec.h.
-absl::Status DecodeEncodeRequest(const grpc::ByteBuffer& bytes, TenantRegions shared_memory,
+absl::Status DecodeEncodeRequest(const grpc::ByteBuffer& bytes, const DecodeScope& scope,
                                  DecodedEncode* out);
 
 // The same of a message that another codec has read, but for its request_id. `out` holds what the

@@ -7,10 +7,12 @@
 //   std::string_view                  string: the last counts, every one must be UTF-8
 //   std::vector<ByteSpan>             bytes: the last counts
 //   a message, std::optional<...>     presence; a second message is merged into the first
-//   Repeated<T>                       all of them, in order; numbers packed or not
+//   Repeated<T>                       all of them, in order; numbers packed or not. Its Field says
+//                                     how many there may be, a number or a bound of DecodeBudget
 //   std::variant<std::monostate, ...> oneof: another case replaces the first, the same case merges
 //
-// Unknown fields are skipped, and so are known ones with another wire type.
+// Unknown fields are skipped, and so are known ones with another wire type. The memory of repeated
+// fields is counted before it is allocated. What a oneof held before its case changed still counts.
 #pragma once
 
 #include <algorithm>
@@ -101,10 +103,22 @@ bool ReadValue(WireReader& reader, std::optional<T>& value) {
   return ReadValue(reader, *value);
 }
 
+// An element in memory. HoldSlices counts what the arrays of Bytes take beyond two spans.
 template <typename T>
-bool AppendValue(WireReader& reader, Repeated<T>& values) {
+constexpr int64_t kElementBytes = sizeof(T) + (std::same_as<T, Bytes> ? 2 * sizeof(ByteSpan) : 0);
+
+template <typename T>
+bool AppendValue(WireReader& reader, Repeated<T>& values, int64_t most) {
+  const auto size = static_cast<int64_t>(values.size());
+  if (size >= most) return reader.TooMany(most);
+  if (values.size() == values.capacity()) {  // needs its old room until it has moved into the new
+    const int64_t grown = std::min(std::max<int64_t>(2 * size, 4), most);
+    if (!reader.Hold(grown * kElementBytes<T>)) return false;
+    values.reserve(static_cast<size_t>(grown));
+    reader.Release(size * kElementBytes<T>);
+  }
   T value{};
-  if (!reader.CountElement() || !ReadValue(reader, value)) return false;
+  if (!ReadValue(reader, value)) return false;
   values.push_back(std::move(value));
   return true;
 }
@@ -123,36 +137,40 @@ constexpr bool Accepts(WireType type) {
 }
 
 template <typename T>
-bool ReadField(WireReader& reader, WireType type, T& field) {
-  if constexpr (!kIsRepeated<T>) {
-    return ReadValue(reader, field);
-  } else if (type == kWireType<T>) {
-    return AppendValue(reader, field);
-  } else {  // packed
-    int64_t outer;
-    if (!reader.Narrow(&outer)) return false;
-    while (!reader.AtLimit()) {
-      if (!AppendValue(reader, field)) return false;
-    }
-    reader.Widen(outer);
-    return true;
+bool ReadRepeated(WireReader& reader, WireType type, Repeated<T>& field, int64_t most) {
+  if (type == kWireType<Repeated<T>>) return AppendValue(reader, field, most);
+  int64_t outer;  // packed
+  if (!reader.Narrow(&outer)) return false;
+  while (!reader.AtLimit()) {
+    if (!AppendValue(reader, field, most)) return false;
   }
+  reader.Widen(outer);
+  return true;
 }
 
-// Field<"shape", 2, &Tensor::shape>
-template <Name kName, uint32_t kNumber, auto kMember>
+inline int64_t MostOf(const DecodeBudget&, int64_t most) { return most; }
+inline int64_t MostOf(const DecodeBudget& budget, const int64_t DecodeBudget::*most) {
+  return budget.*most;
+}
+
+// Field<"dtype", 1, &Tensor::dtype>, and of a repeated field the most elements that it may have:
+// Field<"shape", 2, &Tensor::shape, 8>, Field<"ids", 1, &TokenBatch::ids, kTokens>.
+template <Name kName, uint32_t kNumber, auto kMember, auto kMost = nullptr>
 struct Field;
 
-template <Name kName, uint32_t kNumber, typename M, typename T, T M::*kMember>
-struct Field<kName, kNumber, kMember> {
+template <Name kName, uint32_t kNumber, typename M, typename T, T M::*kMember, auto kMost>
+struct Field<kName, kNumber, kMember, kMost> {
+  static_assert(kIsRepeated<T> != std::same_as<decltype(kMost), std::nullptr_t>);
+
   static bool Accepts(Tag tag) { return tag.number == kNumber && wire::Accepts<T>(tag.type); }
 
   static bool Read(WireReader& reader, Tag tag, M& message) {
     T& field = message.*kMember;
-    if (ReadField(reader, tag.type, field)) return true;
     if constexpr (kIsRepeated<T>) {
+      if (ReadRepeated(reader, tag.type, field, MostOf(reader.budget(), kMost))) return true;
       reader.FaultIn(kName.view(), field.size());
     } else {
+      if (ReadValue(reader, field)) return true;
       reader.FaultIn(kName.view());
     }
     return false;
@@ -248,7 +266,7 @@ absl::Status Parse(SliceView* slices, M* message) {
     return MakeError(Reason::kMalformedMessage, "a message of 2 GiB or more");
   }
   WireReader reader(slices);
-  return ReadMessage(reader, *message) ? absl::OkStatus() : reader.error();
+  return reader.HoldSlices() && ReadMessage(reader, *message) ? absl::OkStatus() : reader.error();
 }
 
 }  // namespace castor::server::wire

@@ -11,6 +11,12 @@
 
 namespace castor::server::wire {
 
+// The most elements that the engine could admit.
+inline constexpr auto kSequences = &DecodeBudget::max_sequences;
+inline constexpr auto kTokens = &DecodeBudget::max_tokens;
+inline constexpr auto kValues = &DecodeBudget::max_values;
+inline constexpr int kSpans = 1 << 16;
+
 // proto/castor/v1/tensor.proto
 
 struct SharedMemoryRef {
@@ -28,7 +34,7 @@ struct Tensor {
   Repeated<int64_t> shape;
   std::variant<std::monostate, Bytes, SharedMemoryRef> data;
 
-  using Fields = FieldList<Field<"dtype", 1, &Tensor::dtype>, Field<"shape", 2, &Tensor::shape>,
+  using Fields = FieldList<Field<"dtype", 1, &Tensor::dtype>, Field<"shape", 2, &Tensor::shape, 8>,
                            OneOf<&Tensor::data, Case<"raw", 3>, Case<"shared_memory", 4>>>;
 };
 
@@ -96,7 +102,7 @@ struct Automatic {
   Repeated<int32_t> allowed;
   double max_relative_error = 0;
 
-  using Fields = FieldList<Field<"allowed", 1, &Automatic::allowed>,
+  using Fields = FieldList<Field<"allowed", 1, &Automatic::allowed, 16>,
                            Field<"max_relative_error", 2, &Automatic::max_relative_error>>;
 };
 
@@ -120,10 +126,11 @@ struct Positions {
   Repeated<float> alibi_slopes;
   std::optional<Tensor> relative_bias;
 
-  using Fields = FieldList<Field<"query", 1, &Positions::query>, Field<"key", 2, &Positions::key>,
+  using Fields = FieldList<Field<"query", 1, &Positions::query, kSequences>,
+                           Field<"key", 2, &Positions::key, kSequences>,
                            Field<"window", 3, &Positions::window>,
                            Field<"always_visible", 4, &Positions::always_visible>,
-                           Field<"alibi_slopes", 5, &Positions::alibi_slopes>,
+                           Field<"alibi_slopes", 5, &Positions::alibi_slopes, kValues>,
                            Field<"relative_bias", 6, &Positions::relative_bias>>;
 };
 
@@ -152,8 +159,8 @@ struct AttendRequest {
       FieldList<Field<"request_id", 1, &AttendRequest::request_id>,
                 Field<"query", 2, &AttendRequest::query>, Field<"key", 3, &AttendRequest::key>,
                 Field<"value", 4, &AttendRequest::value>,
-                Field<"query_lengths", 5, &AttendRequest::query_lengths>,
-                Field<"key_lengths", 6, &AttendRequest::key_lengths>,
+                Field<"query_lengths", 5, &AttendRequest::query_lengths, kSequences>,
+                Field<"key_lengths", 6, &AttendRequest::key_lengths, kSequences>,
                 Field<"softmax_scale", 7, &AttendRequest::softmax_scale>,
                 Field<"priority", 8, &AttendRequest::priority>,
                 Field<"fidelity_rows", 9, &AttendRequest::fidelity_rows>,
@@ -177,9 +184,9 @@ struct TextBatch {
   Repeated<Text> pairs;
   bool allow_special_tokens = false;
 
-  using Fields =
-      FieldList<Field<"texts", 1, &TextBatch::texts>, Field<"pairs", 2, &TextBatch::pairs>,
-                Field<"allow_special_tokens", 3, &TextBatch::allow_special_tokens>>;
+  using Fields = FieldList<Field<"texts", 1, &TextBatch::texts, kSequences>,
+                           Field<"pairs", 2, &TextBatch::pairs, kSequences>,
+                           Field<"allow_special_tokens", 3, &TextBatch::allow_special_tokens>>;
 };
 
 struct TokenBatch {
@@ -187,9 +194,9 @@ struct TokenBatch {
   Repeated<int64_t> type_ids;
   Repeated<int64_t> lengths;
 
-  using Fields =
-      FieldList<Field<"ids", 1, &TokenBatch::ids>, Field<"type_ids", 2, &TokenBatch::type_ids>,
-                Field<"lengths", 3, &TokenBatch::lengths>>;
+  using Fields = FieldList<Field<"ids", 1, &TokenBatch::ids, kTokens>,
+                           Field<"type_ids", 2, &TokenBatch::type_ids, kTokens>,
+                           Field<"lengths", 3, &TokenBatch::lengths, kSequences>>;
 };
 
 struct EmbeddingBatch {
@@ -197,7 +204,7 @@ struct EmbeddingBatch {
   Repeated<int64_t> lengths;
 
   using Fields = FieldList<Field<"values", 1, &EmbeddingBatch::values>,
-                           Field<"lengths", 2, &EmbeddingBatch::lengths>>;
+                           Field<"lengths", 2, &EmbeddingBatch::lengths, kSequences>>;
 };
 
 struct SpanRange {
@@ -215,7 +222,8 @@ struct Spans {
   int32_t unit = 0;
   Repeated<SpanRange> ranges;
 
-  using Fields = FieldList<Field<"unit", 1, &Spans::unit>, Field<"ranges", 2, &Spans::ranges>>;
+  using Fields =
+      FieldList<Field<"unit", 1, &Spans::unit>, Field<"ranges", 2, &Spans::ranges, kSpans>>;
 };
 
 // What requests for texts have in common, under the same numbers.
@@ -254,18 +262,17 @@ struct EncodeRequest : TextOptions {
   int32_t output_type = 0;
   std::optional<Tensor> ranges;
 
-  using Fields =
-      With<OneOf<&EncodeRequest::input, Case<"texts", 3>, Case<"tokens", 4>, Case<"embeddings", 5>>,
-           OneOf<&EncodeRequest::kernel, Case<"vanilla", 6>, Case<"clustered", 7>,
-                 Case<"improved_clustered", 8>, Case<"cast", 9>, Case<"automatic", 10>>,
-           Field<"output", 11, &EncodeRequest::output>,
-           Field<"pooling", 12, &EncodeRequest::pooling>,
-           Field<"normalize", 13, &EncodeRequest::normalize>,
-           Field<"dimensions", 14, &EncodeRequest::dimensions>,
-           Field<"check_finite", 17, &EncodeRequest::check_finite>,
-           Field<"spans", 18, &EncodeRequest::spans>, Field<"outputs", 23, &EncodeRequest::outputs>,
-           Field<"output_type", 24, &EncodeRequest::output_type>,
-           Field<"ranges", 25, &EncodeRequest::ranges>>;
+  using Fields = With<
+      OneOf<&EncodeRequest::input, Case<"texts", 3>, Case<"tokens", 4>, Case<"embeddings", 5>>,
+      OneOf<&EncodeRequest::kernel, Case<"vanilla", 6>, Case<"clustered", 7>,
+            Case<"improved_clustered", 8>, Case<"cast", 9>, Case<"automatic", 10>>,
+      Field<"output", 11, &EncodeRequest::output>, Field<"pooling", 12, &EncodeRequest::pooling>,
+      Field<"normalize", 13, &EncodeRequest::normalize>,
+      Field<"dimensions", 14, &EncodeRequest::dimensions>,
+      Field<"check_finite", 17, &EncodeRequest::check_finite>,
+      Field<"spans", 18, &EncodeRequest::spans>, Field<"outputs", 23, &EncodeRequest::outputs, 16>,
+      Field<"output_type", 24, &EncodeRequest::output_type>,
+      Field<"ranges", 25, &EncodeRequest::ranges>>;
 };
 
 struct RerankRequest : TextOptions {
@@ -277,7 +284,7 @@ struct RerankRequest : TextOptions {
   bool allow_special_tokens = false;
 
   using Fields = With<Field<"query", 3, &RerankRequest::query>,
-                      Field<"documents", 4, &RerankRequest::documents>,
+                      Field<"documents", 4, &RerankRequest::documents, kSequences>,
                       Field<"top_n", 5, &RerankRequest::top_n>,
                       OneOf<&RerankRequest::kernel, Case<"vanilla", 6>, Case<"clustered", 7>,
                             Case<"improved_clustered", 8>, Case<"cast", 9>, Case<"automatic", 10>>,

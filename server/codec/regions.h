@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "engine/request.h"
+#include "server/codec/decode_budget.h"
 #include "server/codec/messages.h"
 #include "server/shared_memory.h"
 
@@ -18,6 +19,11 @@ struct OutputRange {
   std::shared_ptr<const SharedRegion> region;
   int64_t offset = 0;  // bytes from the region's start
   FileRange file;      // open as long as `region` is held
+};
+
+// What a request is decoded with. Both must outlive its decoding.
+struct DecodeScope : TenantRegions {
+  DecodeBudget& budget;
 };
 
 // Used by one thread.

@@ -91,10 +91,10 @@ absl::Status ConvertRerankRequest(wire::RerankRequest from, std::span<const Mode
   return ConvertEncodeRequest(std::move(pairs), out);
 }
 
-absl::Status DecodeRerankRequest(const grpc::ByteBuffer& bytes, TenantRegions shared_memory,
+absl::Status DecodeRerankRequest(const grpc::ByteBuffer& bytes, const DecodeScope& scope,
                                  std::span<const ModelInfo> models, DecodedRerank* out) {
-  out->slices = SliceView(bytes);
-  out->regions = RequestRegions(shared_memory);
+  out->slices = SliceView(bytes, scope.budget);
+  out->regions = RequestRegions(scope);
   wire::RerankRequest message;
   absl::Status status = wire::Parse(&out->slices, &message);
   status.Update(ConvertRequestId(message.request_id, &out->request.call));

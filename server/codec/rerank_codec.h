@@ -40,7 +40,7 @@ float MaxSim(std::span<const float> query, std::span<const float> document, size
 
 // Errors are those of DecodeEncodeRequest, and INVALID_FIELD at "model" of one that does not
 // rerank.
-absl::Status DecodeRerankRequest(const grpc::ByteBuffer& bytes, TenantRegions shared_memory,
+absl::Status DecodeRerankRequest(const grpc::ByteBuffer& bytes, const DecodeScope& scope,
                                  std::span<const ModelInfo> models, DecodedRerank* out);
 
 // The same of a message that another codec has read, but for its request_id. `out` holds what the

@@ -2,7 +2,8 @@
 //
 // The spans and string_views that a decoder returns point into these slices or, for a text that
 // straddles slices, into a joined copy kept here. They stay valid as long as the SliceView lives,
-// even when it is moved. Used by one thread at a time.
+// even when it is moved. It also counts what the decoded form takes in memory, and gives that back
+// to the budget when it is destroyed. Used by one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "grpcpp/support/byte_buffer.h"
+#include "server/codec/decode_budget.h"
 
 namespace castor::server {
 
@@ -22,8 +24,8 @@ class SliceView {
  public:
   SliceView() = default;
 
-  // Takes references to the slices; `bytes` may be cleared afterwards.
-  explicit SliceView(const grpc::ByteBuffer& bytes);
+  // Takes references to the slices; `bytes` may be cleared afterwards. The budget must outlive it.
+  SliceView(const grpc::ByteBuffer& bytes, DecodeBudget& budget);
 
   // Moving keeps the array of slices where it is, and with it the bytes of short slices, which lie
   // inside the array itself. A copy would not.
@@ -33,12 +35,26 @@ class SliceView {
   std::span<const grpc::Slice> slices() const { return slices_; }
   int64_t size() const { return size_; }  // bytes
 
-  // One copy of all of `pieces`, kept as long as the slices.
+  // One copy of all of `pieces`, kept as long as the slices. Its data is null if the budget has no
+  // room for it.
   std::string_view Join(std::span<const ByteSpan> pieces);
-  // Room for a text, kept likewise.
+  // Room for a text, kept likewise; null if there is none.
   char* Allocate(size_t bytes);
 
+  // Counts memory that the decoded form is about to take; false if the budget has no room for it. A
+  // message's first few KiB are not taken from the budget, so small ones always have room; no more
+  // messages are decoded at a time than there are threads.
+  bool Hold(int64_t bytes);
+  // Some of that is free, for more of the same message.
+  void Release(int64_t bytes) { held_ -= bytes; }
+  // The engine counts what is still kept of the message. Nothing more may be held.
+  void Settle() { budget_.reset(); }
+
+  DecodeBudget& budget() const { return *budget_; }
+
  private:
+  static constexpr int64_t kUncounted = 16 << 10;
+
   struct Block {
     std::unique_ptr<char[]> bytes;
     size_t size = 0;
@@ -48,6 +64,8 @@ class SliceView {
   std::vector<grpc::Slice> slices_;  // never changes once spans point into it
   std::vector<Block> blocks_;        // of joined copies
   int64_t size_ = 0;
+  std::unique_ptr<DecodeBudget, DecodeBudget::Return> budget_;  // with what is taken of it
+  int64_t held_ = 0;
 };
 
 }  // namespace castor::server

@@ -13,8 +13,9 @@ namespace castor::server {
 namespace {
 
 template <typename Message>
-absl::Status Read(const grpc::ByteBuffer& bytes, Message* message, DecodedEncode* out) {
-  out->slices = SliceView(bytes);
+absl::Status Read(const grpc::ByteBuffer& bytes, const DecodeScope& scope, Message* message,
+                  DecodedEncode* out) {
+  out->slices = SliceView(bytes, scope.budget);
   absl::Status status = wire::Parse(&out->slices, message);
   status.Update(ConvertRequestId(message->request_id, &out->request.call));
   return status;
@@ -30,9 +31,10 @@ Response Begin(std::string_view request_id, const EncodeResult& result) {
 
 }  // namespace
 
-absl::Status DecodeTokenizeRequest(const grpc::ByteBuffer& bytes, DecodedEncode* out) {
+absl::Status DecodeTokenizeRequest(const grpc::ByteBuffer& bytes, const DecodeScope& scope,
+                                   DecodedEncode* out) {
   wire::TokenizeRequest from;
-  if (absl::Status s = Read(bytes, &from, out); !s.ok()) return s;
+  if (absl::Status s = Read(bytes, scope, &from, out); !s.ok()) return s;
   if (from.max_tokens != 0 && !from.truncate.value_or(false)) {
     return InvalidField("max_tokens", "has no meaning without truncate");
   }
@@ -45,9 +47,10 @@ absl::Status DecodeTokenizeRequest(const grpc::ByteBuffer& bytes, DecodedEncode*
   return ConvertEncodeRequest(std::move(request), out);
 }
 
-absl::Status DecodeDetokenizeRequest(const grpc::ByteBuffer& bytes, DecodedEncode* out) {
+absl::Status DecodeDetokenizeRequest(const grpc::ByteBuffer& bytes, const DecodeScope& scope,
+                                     DecodedEncode* out) {
   wire::DetokenizeRequest from;
-  if (absl::Status s = Read(bytes, &from, out); !s.ok()) return s;
+  if (absl::Status s = Read(bytes, scope, &from, out); !s.ok()) return s;
   wire::EncodeRequest request;
   request.model = from.model;
   request.input = from.tokens.value_or(wire::TokenBatch());

@@ -14,8 +14,10 @@
 namespace castor::server {
 
 // Errors are those of DecodeEncodeRequest.
-absl::Status DecodeTokenizeRequest(const grpc::ByteBuffer& bytes, DecodedEncode* out);
-absl::Status DecodeDetokenizeRequest(const grpc::ByteBuffer& bytes, DecodedEncode* out);
+absl::Status DecodeTokenizeRequest(const grpc::ByteBuffer& bytes, const DecodeScope& scope,
+                                   DecodedEncode* out);
+absl::Status DecodeDetokenizeRequest(const grpc::ByteBuffer& bytes, const DecodeScope& scope,
+                                     DecodedEncode* out);
 
 // The results must have `tokenized`.
 grpc::ByteBuffer EncodeTokenizeResponse(std::string_view request_id, EncodeResult result);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iterator>
 
 #include "google/protobuf/stubs/common.h"
 
@@ -94,6 +95,7 @@ bool WireReader::ReadText(std::string_view* text) {
     joined = {reinterpret_cast<const char*>(scratch_[0].data()), scratch_[0].size()};
   } else if (!scratch_.empty()) {
     joined = slices_->Join(scratch_);
+    if (joined.data() == nullptr) return Fail("no room", Reason::kQueueFull);
   }
   // protobuf's own check, so that both accept the same texts.
   if (!google::protobuf::internal::IsStructurallyValidUTF8(joined.data(),
@@ -124,13 +126,15 @@ bool WireReader::Descend() {
   return true;
 }
 
-bool WireReader::CountElement() {
-  if (elements_ == kMaxElements) {
-    return Fail("more than " + std::to_string(kMaxElements) + " elements in repeated fields",
-                Reason::kTooLarge);
-  }
-  ++elements_;
-  return true;
+// All Bytes together have a span for each slice and some more. Their arrays have room for up to
+// twice as many, and are copied into the engine's request.
+bool WireReader::HoldSlices() {
+  constexpr int64_t kBytes = sizeof(grpc::Slice) + 4 * sizeof(ByteSpan);
+  return Hold(std::ssize(slices_->slices()) * kBytes);
+}
+
+bool WireReader::TooMany(int64_t most) {
+  return Fail("more than " + std::to_string(most) + " elements", Reason::kTooLarge);
 }
 
 bool WireReader::Skip(Tag tag) {
@@ -211,6 +215,7 @@ void WireReader::FaultIn(std::string_view field) {
 void WireReader::FaultIn(std::string_view field, size_t index) { FaultIn(FieldAt(field, index)); }
 
 absl::Status WireReader::error() const {
+  if (fault_reason_ == Reason::kQueueFull) return DecodeBudget::Full();
   if (fault_path_.empty()) return MakeError(fault_reason_, fault_);
   return InvalidField(fault_reason_, fault_path_, fault_);
 }

@@ -37,10 +37,6 @@ class WireReader {
   // How deep messages and groups may nest, as in protobuf.
   static constexpr int kMaxDepth = 100;
 
-  // Elements of all repeated fields of one message, together. An element can take one byte on the
-  // wire and 16 in memory, so a bound on bytes alone would let a client multiply them.
-  static constexpr int64_t kMaxElements = 1 << 22;
-
   // `slices` must outlive the reader, and keeps joined texts.
   explicit WireReader(SliceView* slices);
   WireReader(const WireReader&) = delete;
@@ -71,8 +67,14 @@ class WireReader {
   bool Descend();
   void Ascend() { ++depth_left_; }
 
-  // Counts one more element of a repeated field against kMaxElements.
-  bool CountElement();
+  // What bounds repeated fields, and counts their memory: Hold and Release are SliceView's.
+  const DecodeBudget& budget() const { return slices_->budget(); }
+  bool Hold(int64_t bytes) { return slices_->Hold(bytes) || Fail("no room", Reason::kQueueFull); }
+  void Release(int64_t bytes) { slices_->Release(bytes); }
+  // The slices themselves, and spans into them.
+  bool HoldSlices();
+  // An element more than `most` is refused.
+  bool TooMany(int64_t most);
 
   // Skips the field that the tag begins.
   bool Skip(Tag tag);
@@ -106,7 +108,6 @@ class WireReader {
   int64_t limit_;                 // the innermost bound, likewise
   int64_t tag_offset_ = 0;        // where the current field begins, likewise
   int depth_left_ = kMaxDepth;
-  int64_t elements_ = 0;
   std::vector<ByteSpan> scratch_;
 
   Reason fault_reason_ = Reason::kMalformedMessage;

@@ -42,9 +42,10 @@ absl::Status ReadOutputs(const wire::ModelInferRequest& message, const RequestRe
 
 // Reads a castor.v1 message of scalar fields back as the codec's.
 template <typename Wire>
-absl::Status Reread(const google::protobuf::Message& fields, SliceView* slices, Wire* out) {
+absl::Status Reread(const google::protobuf::Message& fields, DecodeBudget& budget,
+                    SliceView* slices, Wire* out) {
   const grpc::Slice bytes(fields.SerializeAsString());
-  *slices = SliceView(grpc::ByteBuffer(&bytes, 1));
+  *slices = SliceView(grpc::ByteBuffer(&bytes, 1), budget);
   return server::wire::Parse(slices, out);
 }
 
@@ -125,15 +126,18 @@ absl::Status DecodeAttend(wire::ModelInferRequest& message, DecodedAttend* out, 
   if (absl::Status s = SetFields(message.parameters, &fields); !s.ok()) return s;
   SliceView slices;
   server::wire::AttendRequest request;
-  if (absl::Status s = Reread(fields, &slices, &request); !s.ok()) return s;
+  DecodeBudget& budget = out->slices.budget();
+  if (absl::Status s = Reread(fields, budget, &slices, &request); !s.ok()) return s;
   for (const auto& [name, tensor] : {std::pair{"query", &request.query},
                                      {"key", &request.key},
                                      {"value", &request.value},
                                      {"key_bias", &request.key_bias}}) {
     if (absl::Status s = inputs.Tensor(name, tensor); !s.ok()) return s;
   }
-  if (absl::Status s = inputs.Integers("query_lengths", &request.query_lengths); !s.ok()) return s;
-  if (absl::Status s = inputs.Integers("key_lengths", &request.key_lengths); !s.ok()) return s;
+  for (const auto& [name, lengths] : {std::pair{"query_lengths", &request.query_lengths},
+                                      {"key_lengths", &request.key_lengths}}) {
+    if (absl::Status s = inputs.Integers(name, budget.max_sequences, lengths); !s.ok()) return s;
+  }
   request.return_log_sum_exp = request.return_log_sum_exp || wanted->Asks("log_sum_exp");
   return ConvertAttendRequest(std::move(request), out);
 }
@@ -156,7 +160,8 @@ absl::Status DecodeEncode(wire::ModelInferRequest& message, DecodedEncode* out, 
   if (!set.ok()) return set;
   SliceView slices;
   server::wire::EncodeRequest request;
-  if (absl::Status s = Reread(fields, &slices, &request); !s.ok()) return s;
+  DecodeBudget& budget = out->slices.budget();
+  if (absl::Status s = Reread(fields, budget, &slices, &request); !s.ok()) return s;
   request.model = wanted->model->name;
   wanted->rerank = inputs.Has("query");
   if (absl::Status s = ChooseOutputs(*wanted, &request.outputs); !s.ok()) return s;
@@ -166,8 +171,9 @@ absl::Status DecodeEncode(wire::ModelInferRequest& message, DecodedEncode* out, 
       if (inputs.Has(other)) return InvalidField(other, "cannot be beside input_ids");
     }
     auto& tokens = request.input.emplace<server::wire::TokenBatch>();
-    if (absl::Status s = inputs.Integers("input_ids", &tokens.ids); !s.ok()) return s;
-    if (absl::Status s = inputs.Integers("lengths", &tokens.lengths); !s.ok()) return s;
+    absl::Status read = inputs.Integers("input_ids", budget.max_tokens, &tokens.ids);
+    if (read.ok()) read = inputs.Integers("lengths", budget.max_sequences, &tokens.lengths);
+    if (!read.ok()) return read;
     return ConvertEncodeRequest(std::move(request), out);
   }
   auto& batch = request.input.emplace<server::wire::TextBatch>();

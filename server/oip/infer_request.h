@@ -47,12 +47,13 @@ struct EncodeProtocol : Protocol<server::EncodeProtocol> {
 class InferRequest : private RequestShell {
  public:
   InferRequest(const RequestParts& parts, RequestShell& shell, const Catalogue& catalogue)
-      : shared_memory_(parts.shared_memory),
+      : parts_(parts),
         shell_(shell),
         catalogue_(catalogue),
         attend_(parts, *this, wanted_, &parts.metrics),
         encode_(parts, *this, wanted_, &parts.metrics) {}
 
+  // Empties the message, as EngineRequest does.
   void Start(grpc::ByteBuffer* bytes, RequestOrigin origin);
 
   void Cancel() {
@@ -74,10 +75,10 @@ class InferRequest : private RequestShell {
   void Deliver(grpc::ByteBuffer answer) override { shell_.Deliver(Form(std::move(answer))); }
   void Refuse(const absl::Status& error) override;
 
-  // Refused before the engine had it.
-  void Reject(grpc::ByteBuffer* bytes, const absl::Status& error);
+  // An error refuses the request, which then has not been started.
+  absl::Status DecodeAndStart(const grpc::ByteBuffer& bytes, RequestOrigin origin);
 
-  const SharedMemory& shared_memory_;
+  const RequestParts parts_;
   RequestShell& shell_;
   const Catalogue& catalogue_;
   Wanted wanted_;

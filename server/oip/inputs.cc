@@ -14,6 +14,8 @@
 namespace castor::server::oip {
 namespace {
 
+using server::wire::Text;
+
 constexpr std::string_view kRegion = "shared_memory_region";
 constexpr std::string_view kRegionSize = "shared_memory_byte_size";
 constexpr std::string_view kRegionOffset = "shared_memory_offset";
@@ -21,21 +23,43 @@ constexpr std::string_view kRegionOffset = "shared_memory_offset";
 struct DatatypeRow {
   std::string_view name;
   v1::DataType dtype;
+  std::string_view contents;  // where else its elements may be
 };
-constexpr DatatypeRow kDatatypes[] = {{"FP32", v1::FLOAT32},
-                                      {"FP16", v1::FLOAT16},
-                                      {"BF16", v1::BFLOAT16},
-                                      {"INT32", v1::INT32},
-                                      {"INT64", v1::INT64}};
+constexpr DatatypeRow kDatatypes[] = {{"FP32", v1::FLOAT32, " or fp32_contents"},
+                                      {"FP16", v1::FLOAT16, ""},
+                                      {"BF16", v1::BFLOAT16, ""},
+                                      {"INT32", v1::INT32, " or int_contents"},
+                                      {"INT64", v1::INT64, " or int64_contents"}};
 
 template <typename T>
 ByteSpan BytesOf(const std::vector<T>& values) {
   return std::as_bytes(std::span(values));
 }
 
-// The most that texts or integers in shared memory may take: they are copied before the engine's
-// budgets count them. As much as integers on the wire can.
-constexpr int64_t kMostCopied = WireReader::kMaxElements * sizeof(int64_t);
+Text AsText(ByteSpan bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+
+// Takes bytes off the front of pieces, which must have as many: as they are, or, if they are in
+// several, a copy. Its data is null if there is no room for that.
+Text Take(size_t size, std::span<ByteSpan>& pieces, SliceView& slices) {
+  if (size == 0) return "";
+  std::vector<ByteSpan> taken;
+  while (size > pieces.front().size()) {
+    taken.push_back(pieces.front());
+    size -= pieces.front().size();
+    pieces = pieces.subspan(1);
+  }
+  const ByteSpan last = pieces.front().first(size);
+  pieces.front() = pieces.front().subspan(size);
+  if (taken.empty()) return AsText(last);
+  taken.push_back(last);
+  return slices.Join(taken);
+}
+
+absl::Status Differs(std::string_view name, int64_t count, std::string_view what,
+                     const std::vector<int64_t>& shape) {
+  return InvalidField(name, "has " + std::to_string(count) + " " + std::string(what) +
+                                ", but the shape " + ShapeString(shape));
+}
 
 }  // namespace
 
@@ -63,8 +87,8 @@ absl::Status Inputs::Read(const Model& model) {
   for (wire::InferInputTensor& input : message_.inputs) {
     const bool known = std::any_of(model.inputs.begin(), model.inputs.end(),
                                    [&](const TensorRow& row) { return row.name == input.name; }) ||
-                       input.name == "passages" || input.name == "truncate" ||
-                       input.name == "modality";
+                       (model.reranker && input.name == "passages") ||
+                       (!model.attention && (input.name == "truncate" || input.name == "modality"));
     if (!known) {
       return InvalidField(input.name, "is not an input of \"" + model.name + "\"");
     }
@@ -72,7 +96,8 @@ absl::Status Inputs::Read(const Model& model) {
     if (absl::Status s = ReadRegion(input.parameters, input.name, &region); !s.ok()) return s;
     const bool is_raw = !message_.raw_input_contents.empty();
     if (input.contents.has_value() && (is_raw || region.has_value())) {
-      return InvalidField(input.name, "has contents beside raw_input_contents or shared memory");
+      return InvalidField(input.name,
+                          "has contents as well as raw_input_contents or shared memory");
     }
     Entry entry{.input = &input, .data = server::wire::Bytes()};
     if (region.has_value()) {
@@ -114,49 +139,64 @@ absl::Status Inputs::Tensor(std::string_view name, std::optional<server::wire::T
                                                      : ByteSpan();
     entry.data = server::wire::Bytes{bytes};
   }
+  const auto* const pieces = std::get_if<server::wire::Bytes>(&entry.data);
+  if (pieces != nullptr && (pieces->empty() || pieces->front().empty()) &&
+      NumElements(input.shape) != 0) {
+    return InvalidField(
+        name, "has no elements in raw_input_contents, shared memory" + std::string(row->contents));
+  }
   tensor.data = std::move(entry.data);
   return absl::OkStatus();
 }
 
-absl::Status Inputs::Join(const Data& data, std::string_view name, std::string_view* out) {
-  if (const auto* pieces = std::get_if<server::wire::Bytes>(&data)) {
-    *out = slices_.Join(*pieces);
-    return absl::OkStatus();
-  }
-  TensorInput input;
-  FileRange& range = input.file.emplace();
-  const auto& ref = std::get<server::wire::SharedMemoryRef>(data);
-  if (absl::Status s = regions_.Resolve(ref, name, &range); !s.ok()) return s;
-  if (range.size > kMostCopied) {
-    return InvalidField(name, "takes more than " + std::to_string(kMostCopied) + " bytes");
-  }
-  const auto size = static_cast<size_t>(range.size);
-  char* const bytes = slices_.Allocate(size);
-  *out = {bytes, size};
-  return TensorReader(input, name).Read(size, reinterpret_cast<std::byte*>(bytes));
+std::vector<int64_t> Inputs::ShapeOf(std::string_view name) const {
+  const auto found = entries_.find(name);
+  return found == entries_.end() ? std::vector<int64_t>() : found->second.input->shape;
 }
 
-absl::Status Inputs::Integers(std::string_view name, std::vector<int64_t>* out) {
+absl::StatusOr<int64_t> Inputs::Count(const Entry& entry, int64_t most) const {
+  const wire::InferInputTensor& input = *entry.input;
+  const std::optional<int64_t> count = NumElements(input.shape);
+  if (!count.has_value()) return InvalidField(input.name, "has a shape that makes no sense");
+  if (*count <= most) return *count;
+  return InvalidField(Reason::kTooLarge, input.name,
+                      "has " + std::to_string(*count) + " elements; at most " +
+                          std::to_string(most) + " are allowed");
+}
+
+absl::StatusOr<int64_t> Inputs::Find(const Data& data, std::string_view name, TensorInput* out) {
+  if (const auto* pieces = std::get_if<server::wire::Bytes>(&data)) {
+    out->pieces = *pieces;
+    return out->size_bytes();
+  }
+  const auto& ref = std::get<server::wire::SharedMemoryRef>(data);
+  if (absl::Status s = regions_.Resolve(ref, name, &out->file.emplace()); !s.ok()) return s;
+  return out->file->size;
+}
+
+absl::Status Inputs::Integers(std::string_view name, int64_t most, std::vector<int64_t>* out) {
   std::optional<server::wire::Tensor> tensor;
   if (absl::Status s = Tensor(name, &tensor); !s.ok() || !tensor.has_value()) return s;
   const bool wide = tensor->dtype == v1::INT64;
   if (!wide && tensor->dtype != v1::INT32) return InvalidField(name, "must be INT64 or INT32");
-  std::string_view joined;
-  if (absl::Status s = Join(tensor->data, name, &joined); !s.ok()) return s;
-  const size_t size = wide ? 8 : 4;
-  const std::optional<int64_t> needed =
-      NumBytes(wide ? DType::kInt64 : DType::kInt32, tensor->shape);
-  if (!needed.has_value() || static_cast<size_t>(*needed) != joined.size()) {
-    return InvalidField(name, "has " + std::to_string(joined.size()) + " bytes, but the shape " +
-                                  ShapeString(tensor->shape));
-  }
-  out->resize(joined.size() / size);
-  for (size_t i = 0; i < out->size(); ++i) {
+  const absl::StatusOr<int64_t> count = Count(entries_.at(name), most);
+  if (!count.ok()) return count.status();
+  TensorInput input;
+  const absl::StatusOr<int64_t> size = Find(tensor->data, name, &input);
+  if (!size.ok()) return size.status();
+  const int64_t needed = *count * (wide ? 8 : 4);
+  if (*size != needed) return Differs(name, *size, "bytes", tensor->shape);
+  if (!slices_.Hold(*count * 8)) return DecodeBudget::Full();
+  out->resize(static_cast<size_t>(*count));
+  // Narrow ones come into the upper half, then are widened from the front.
+  auto* const bytes = reinterpret_cast<std::byte*>(out->data()) + (wide ? 0 : needed);
+  absl::Status read = TensorReader(input, name).Read(static_cast<size_t>(needed), bytes);
+  for (size_t i = 0; !wide && i < out->size(); ++i) {
     int32_t narrow = 0;
-    if (wide) std::memcpy(&(*out)[i], joined.data() + i * size, size);
-    if (!wide) std::memcpy(&narrow, joined.data() + i * size, size), (*out)[i] = narrow;
+    std::memcpy(&narrow, bytes + i * sizeof(narrow), sizeof(narrow));
+    (*out)[i] = narrow;
   }
-  return absl::OkStatus();
+  return read;
 }
 
 absl::Status Inputs::Texts(std::string_view name, std::vector<std::string_view>* out) {
@@ -165,32 +205,50 @@ absl::Status Inputs::Texts(std::string_view name, std::vector<std::string_view>*
   const Entry& entry = found->second;
   const wire::InferInputTensor& input = *entry.input;
   if (input.datatype != "BYTES") return InvalidField(name, "must be BYTES");
+  const absl::StatusOr<int64_t> count = Count(entry, slices_.budget().max_sequences);
+  if (!count.ok()) return count.status();
+  if (!slices_.Hold(*count * static_cast<int64_t>(sizeof(Text)))) return DecodeBudget::Full();
+  out->reserve(static_cast<size_t>(*count));
   if (input.contents.has_value()) {
-    for (const wire::Bytes& element : input.contents->bytes_contents) {
-      out->push_back(slices_.Join(element));
+    const auto& elements = input.contents->bytes_contents;
+    if (std::ssize(elements) != *count) {
+      return Differs(name, std::ssize(elements), "elements in bytes_contents", input.shape);
+    }
+    for (const server::wire::Bytes& pieces : elements) {
+      out->push_back(pieces.size() == 1 ? AsText(pieces[0]) : slices_.Join(pieces));
     }
   } else {
-    std::string_view rest;
-    if (absl::Status s = Join(entry.data, name, &rest); !s.ok()) return s;
-    while (!rest.empty()) {
-      uint32_t size = 0;
-      if (rest.size() < sizeof(size)) return InvalidField(name, "ends within a length");
-      std::memcpy(&size, rest.data(), sizeof(size));
-      rest.remove_prefix(sizeof(size));
-      if (size > rest.size()) return InvalidField(name, "ends within an element");
-      if (out->size() == WireReader::kMaxElements) {
-        return MakeError(Reason::kTooLarge, "too many elements");
+    TensorInput bytes;
+    const absl::StatusOr<int64_t> size = Find(entry.data, name, &bytes);
+    if (!size.ok()) return size.status();
+    if (bytes.file.has_value()) {
+      if (*size / (slices_.budget().max_text_bytes + 4) > *count) {
+        return Differs(name, *size, "bytes", input.shape);
       }
-      out->push_back(rest.substr(0, size));
-      rest.remove_prefix(size);
+      auto* const copy = reinterpret_cast<std::byte*>(slices_.Allocate(static_cast<size_t>(*size)));
+      if (copy == nullptr) return DecodeBudget::Full();
+      absl::Status read = TensorReader(bytes, name).Read(static_cast<size_t>(*size), copy);
+      if (!read.ok()) return read;
+      bytes.pieces = {ByteSpan(copy, static_cast<size_t>(*size))};
     }
+    std::span<ByteSpan> pieces(bytes.pieces);
+    auto left = static_cast<size_t>(*size);
+    for (int64_t i = 0; i < *count && left > 0; ++i) {
+      uint32_t length = 0;
+      if (left < sizeof(length)) return InvalidField(name, "ends within a length");
+      const Text prefix = Take(sizeof(length), pieces, slices_);
+      if (prefix.data() == nullptr) return DecodeBudget::Full();
+      std::memcpy(&length, prefix.data(), sizeof(length));
+      left -= sizeof(length);
+      if (length > left) return InvalidField(name, "ends within an element");
+      out->push_back(Take(length, pieces, slices_));
+      left -= length;
+    }
+    if (left > 0) return InvalidField(name, "has more bytes than its shape has elements");
+    if (std::ssize(*out) != *count) return Differs(name, std::ssize(*out), "elements", input.shape);
   }
-  const std::optional<int64_t> needed = NumElements(input.shape);
-  if (!needed.has_value() || static_cast<size_t>(*needed) != out->size()) {
-    return InvalidField(name, "has " + std::to_string(out->size()) + " elements, but the shape " +
-                                  ShapeString(input.shape));
-  }
-  for (const std::string_view text : *out) {
+  for (const Text text : *out) {
+    if (text.data() == nullptr) return DecodeBudget::Full();
     if (!google::protobuf::internal::IsStructurallyValidUTF8(text.data(),
                                                              static_cast<int>(text.size()))) {
       return InvalidField(name, "has an element that is not valid UTF-8");

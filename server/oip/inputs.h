@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "server/codec/messages.h"
 #include "server/codec/regions.h"
 #include "server/codec/slice_view.h"
@@ -36,10 +37,15 @@ class Inputs {
   // The bytes stay where they are. Leaves *out unset if there is no such input.
   absl::Status Tensor(std::string_view name, std::optional<server::wire::Tensor>* out);
 
-  // INT32 or INT64, in any shape; leaves *out empty if there is no such input.
-  absl::Status Integers(std::string_view name, std::vector<int64_t>* out);
+  // Its dimensions; none if there is no such input.
+  std::vector<int64_t> ShapeOf(std::string_view name) const;
 
-  // BYTES in UTF-8, in any shape. There must be such an input.
+  // INT32 or INT64, in any shape; leaves *out empty if there is no such input. TOO_LARGE for more
+  // than `most`, before they are read.
+  absl::Status Integers(std::string_view name, int64_t most, std::vector<int64_t>* out);
+
+  // BYTES in UTF-8, in any shape. There must be such an input. Likewise, of max_sequences. Copies
+  // only what is in shared memory or straddles slices.
   absl::Status Texts(std::string_view name, std::vector<std::string_view>* out);
 
  private:
@@ -49,8 +55,10 @@ class Inputs {
     Data data;  // empty: in contents
   };
 
-  // A copy in one piece.
-  absl::Status Join(const Data& data, std::string_view name, std::string_view* out);
+  // How many elements the input has by its shape. TOO_LARGE for more than `most`.
+  absl::StatusOr<int64_t> Count(const Entry& entry, int64_t most) const;
+  // Finds its bytes; returns how many.
+  absl::StatusOr<int64_t> Find(const Data& data, std::string_view name, TensorInput* out);
 
   wire::ModelInferRequest& message_;
   SliceView& slices_;

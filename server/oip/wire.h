@@ -6,7 +6,7 @@
 #include <optional>
 #include <variant>
 
-#include "server/codec/message.h"
+#include "server/codec/messages.h"
 
 namespace castor::server::oip::wire {
 
@@ -14,9 +14,15 @@ using server::wire::Bytes;
 using server::wire::Case;
 using server::wire::Field;
 using server::wire::FieldList;
+using server::wire::kSequences;
+using server::wire::kTokens;
+using server::wire::kValues;
 using server::wire::OneOf;
 using server::wire::Repeated;
 using server::wire::Text;
+
+inline constexpr int kTensors = 32;  // more than any model has
+inline constexpr int kParameters = 256;
 
 struct InferParameter {
   std::variant<std::monostate, bool, int64_t, Text, double, uint64_t> choice;
@@ -42,10 +48,11 @@ struct InferTensorContents {
   Repeated<float> fp32_contents;
   Repeated<Bytes> bytes_contents;
 
-  using Fields = FieldList<Field<"int_contents", 2, &InferTensorContents::int_contents>,
-                           Field<"int64_contents", 3, &InferTensorContents::int64_contents>,
-                           Field<"fp32_contents", 6, &InferTensorContents::fp32_contents>,
-                           Field<"bytes_contents", 8, &InferTensorContents::bytes_contents>>;
+  using Fields =
+      FieldList<Field<"int_contents", 2, &InferTensorContents::int_contents, kTokens>,
+                Field<"int64_contents", 3, &InferTensorContents::int64_contents, kTokens>,
+                Field<"fp32_contents", 6, &InferTensorContents::fp32_contents, kValues>,
+                Field<"bytes_contents", 8, &InferTensorContents::bytes_contents, kSequences>>;
 };
 
 struct InferInputTensor {
@@ -57,8 +64,8 @@ struct InferInputTensor {
 
   using Fields = FieldList<Field<"name", 1, &InferInputTensor::name>,
                            Field<"datatype", 2, &InferInputTensor::datatype>,
-                           Field<"shape", 3, &InferInputTensor::shape>,
-                           Field<"parameters", 4, &InferInputTensor::parameters>,
+                           Field<"shape", 3, &InferInputTensor::shape, 8>,
+                           Field<"parameters", 4, &InferInputTensor::parameters, kParameters>,
                            Field<"contents", 5, &InferInputTensor::contents>>;
 };
 
@@ -66,8 +73,9 @@ struct InferRequestedOutputTensor {
   Text name;
   Repeated<ParameterEntry> parameters;
 
-  using Fields = FieldList<Field<"name", 1, &InferRequestedOutputTensor::name>,
-                           Field<"parameters", 2, &InferRequestedOutputTensor::parameters>>;
+  using Fields =
+      FieldList<Field<"name", 1, &InferRequestedOutputTensor::name>,
+                Field<"parameters", 2, &InferRequestedOutputTensor::parameters, kParameters>>;
 };
 
 struct ModelInferRequest {
@@ -79,13 +87,14 @@ struct ModelInferRequest {
   Repeated<InferRequestedOutputTensor> outputs;
   Repeated<Bytes> raw_input_contents;
 
-  using Fields = FieldList<Field<"model_name", 1, &ModelInferRequest::model_name>,
-                           Field<"model_version", 2, &ModelInferRequest::model_version>,
-                           Field<"id", 3, &ModelInferRequest::id>,
-                           Field<"parameters", 4, &ModelInferRequest::parameters>,
-                           Field<"inputs", 5, &ModelInferRequest::inputs>,
-                           Field<"outputs", 6, &ModelInferRequest::outputs>,
-                           Field<"raw_input_contents", 7, &ModelInferRequest::raw_input_contents>>;
+  using Fields =
+      FieldList<Field<"model_name", 1, &ModelInferRequest::model_name>,
+                Field<"model_version", 2, &ModelInferRequest::model_version>,
+                Field<"id", 3, &ModelInferRequest::id>,
+                Field<"parameters", 4, &ModelInferRequest::parameters, kParameters>,
+                Field<"inputs", 5, &ModelInferRequest::inputs, kTensors>,
+                Field<"outputs", 6, &ModelInferRequest::outputs, kTensors>,
+                Field<"raw_input_contents", 7, &ModelInferRequest::raw_input_contents, kTensors>>;
 };
 
 }  // namespace castor::server::oip::wire

@@ -67,10 +67,10 @@ void DeclareNetwork(Declarer& declare, ServerOptions& options) {
                  "Concurrent connections, two file descriptors each; 0: as many as ulimit -n "
                  "allows, at most 4096. One address may have three quarters of them, and a quarter "
                  "may have made no call yet");
-  declare.Bytes(kNetwork, "--max-transport-bytes", &options.max_transport_bytes,
-                {0, int64_t{1} << 40},
-                "Memory for unfinished messages on all connections; 0: a quarter of the memory "
-                "limit, but room for two messages");
+  declare.Bytes(
+      kNetwork, "--max-transport-bytes", &options.max_transport_bytes, {0, int64_t{1} << 40},
+      "Memory for unfinished messages on all connections, and half as much for those that "
+      "are being decoded; 0: a quarter of the memory limit, but room for two messages");
   declare.Time(kNetwork, "--transfer-timeout", &options.transfer_timeout, seconds(1), hours(1),
                "Time to receive a request's message, and to deliver its answer");
   declare.Time(

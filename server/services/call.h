@@ -14,6 +14,7 @@
 
 #include "engine/engine.h"
 #include "server/auth/caller_authorizer.h"
+#include "server/codec/decode_budget.h"
 #include "server/errors.h"
 #include "server/lifecycle/lifecycle.h"
 #include "server/metrics/load_report.h"
@@ -33,6 +34,7 @@ struct ServiceContext {
   Lifecycle& lifecycle;
   Metrics& metrics;
   SharedMemory& shared_memory;
+  DecodeBudget& decoding;
   CallTable& calls;
   OpenStreams& streams;
   const Authorizer& authorizer;

@@ -25,7 +25,8 @@ class EngineCall final : public MessageCall, private RequestShell {
   EngineCall(const ServiceContext& services, Method method, Arrival arrival, const Args&... args)
       : MessageCall(services.calls, CallTable::Kind::kWork, std::move(arrival)),
         record_(services, method, name(), TraceOf(services)),
-        request_({services.engine, services.shared_memory, services.metrics}, *this, args...),
+        request_({services.engine, services.shared_memory, services.metrics, services.decoding},
+                 *this, args...),
         load_reports_(services.load_reports) {}
 
  private:

@@ -36,9 +36,9 @@ struct AttendProtocol {
   using Decoded = DecodedAttend;
   using Result = AttentionResult;
 
-  static absl::Status Decode(const grpc::ByteBuffer& bytes, TenantRegions shared_memory,
+  static absl::Status Decode(const grpc::ByteBuffer& bytes, const DecodeScope& scope,
                              DecodedAttend* decoded) {
-    return DecodeAttendRequest(bytes, shared_memory, decoded);
+    return DecodeAttendRequest(bytes, scope, decoded);
   }
   static std::optional<KernelName> RequestedKernel(const DecodedAttend& decoded) {
     return NamedKernel(decoded.request.kernel);
@@ -62,9 +62,9 @@ struct EncodeProtocol {
   using Decoded = DecodedEncode;
   using Result = EncodeResult;
 
-  static absl::Status Decode(const grpc::ByteBuffer& bytes, TenantRegions shared_memory,
+  static absl::Status Decode(const grpc::ByteBuffer& bytes, const DecodeScope& scope,
                              DecodedEncode* decoded) {
-    return DecodeEncodeRequest(bytes, shared_memory, decoded);
+    return DecodeEncodeRequest(bytes, scope, decoded);
   }
   // The model's own kernel is known only from the answer.
   static std::optional<KernelName> RequestedKernel(const DecodedEncode& decoded) {
@@ -88,8 +88,9 @@ struct TokenProtocol {
   using Decoded = DecodedEncode;
   using Result = EncodeResult;
 
-  static absl::Status Decode(const grpc::ByteBuffer& bytes, TenantRegions, DecodedEncode* decoded) {
-    return kDecode(bytes, decoded);
+  static absl::Status Decode(const grpc::ByteBuffer& bytes, const DecodeScope& scope,
+                             DecodedEncode* decoded) {
+    return kDecode(bytes, scope, decoded);
   }
   static std::optional<KernelName> RequestedKernel(const DecodedEncode&) { return std::nullopt; }
   static std::optional<OutputRange> TakeOutput(DecodedEncode&) { return std::nullopt; }
@@ -108,16 +109,20 @@ class RerankProtocol {
 
   explicit RerankProtocol(const std::vector<ModelInfo>& models) : models_(&models) {}
 
-  absl::Status Decode(const grpc::ByteBuffer& bytes, TenantRegions shared_memory,
+  absl::Status Decode(const grpc::ByteBuffer& bytes, const DecodeScope& scope,
                       DecodedRerank* decoded) const {
-    return DecodeRerankRequest(bytes, shared_memory, *models_, decoded);
+    return DecodeRerankRequest(bytes, scope, *models_, decoded);
   }
   static std::optional<KernelName> RequestedKernel(const DecodedRerank& decoded) {
     return EncodeProtocol::RequestedKernel(decoded);
   }
   std::optional<OutputRange> TakeOutput(DecodedRerank& decoded) {
     ranking_ = std::move(decoded.ranking);
-    if (!ranking_.documents.empty()) ranking_.slices = std::move(decoded.slices);
+    if (!ranking_.documents.empty()) {
+      // The engine counts these texts for as long as they are kept.
+      decoded.slices.Settle();
+      ranking_.slices = std::move(decoded.slices);
+    }
     return std::nullopt;
   }
   grpc::ByteBuffer Encode(std::string_view request_id, EncodeResult result,

@@ -36,6 +36,7 @@ struct RequestParts {
   Engine& engine;
   const SharedMemory& shared_memory;
   Metrics& metrics;
+  DecodeBudget& decoding;
 };
 
 // What is known of a request besides its message.
@@ -63,7 +64,7 @@ class RequestShell {
 //
 // Protocol:
 //   using Decoded, Result
-//   absl::Status Decode(const grpc::ByteBuffer&, TenantRegions, Decoded*)
+//   absl::Status Decode(const grpc::ByteBuffer&, const DecodeScope&, Decoded*)
 //   std::optional<KernelName> RequestedKernel(const Decoded&)
 //   std::optional<OutputRange> TakeOutput(Decoded&)   may keep what else Encode needs
 //   grpc::ByteBuffer Encode(std::string_view request_id, Result,
@@ -137,7 +138,8 @@ class EngineRequest {
   absl::Status DecodeAndSubmit(const grpc::ByteBuffer& bytes, RequestOrigin origin) {
     if (origin.trace != nullptr) origin.trace->stage = Stage::kDecode;
     Decoded decoded;
-    absl::Status status = protocol_.Decode(bytes, {parts_.shared_memory, origin.tenant}, &decoded);
+    const DecodeScope scope{{parts_.shared_memory, origin.tenant}, parts_.decoding};
+    absl::Status status = protocol_.Decode(bytes, scope, &decoded);
     if (status.ok()) return Submit(std::move(decoded), std::move(origin));
     request_id_ = std::move(decoded.request.call.request_id);
     return status;

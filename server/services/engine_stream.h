@@ -34,7 +34,7 @@ class EngineStream final : public MessageStream {
         : stream_(stream),
           record_(stream.services(), stream.method_, stream.name(), stream.TraceOfMessage()),
           request_({stream.services().engine, stream.services().shared_memory,
-                    stream.services().metrics},
+                    stream.services().metrics, stream.services().decoding},
                    *this, args...) {}
 
     // While the server drains, the engine refuses it, once it is decoded: the answer needs its id.

@@ -20,7 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   DecodedRerank rerank;
   (void)DecodeRerankRequest(bytes, twin::Regions(), {}, &rerank);
   DecodedEncode tokenize, detokenize;
-  (void)DecodeTokenizeRequest(bytes, &tokenize);
-  (void)DecodeDetokenizeRequest(bytes, &detokenize);
+  (void)DecodeTokenizeRequest(bytes, twin::Regions(), &tokenize);
+  (void)DecodeDetokenizeRequest(bytes, twin::Regions(), &detokenize);
   return 0;
 }

@@ -85,7 +85,7 @@ twin::Comparison Decode(std::string_view bytes, std::span<const size_t> slice_si
   google::protobuf::LogSilencer quiet;  // about strings that are not UTF-8
   inference::ModelInferRequest theirs;
   const bool accepted = theirs.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
-  SliceView slices(twin::InSlices(bytes, slice_sizes));
+  SliceView slices(twin::InSlices(bytes, slice_sizes), twin::Regions().budget);
   wire::ModelInferRequest ours;
   const absl::Status parsed = server::wire::Parse(&slices, &ours);
   if (!parsed.ok()) {

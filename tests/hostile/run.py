@@ -27,6 +27,7 @@ import urllib.request
 
 from attacks import ATTACKS, HEADER_FLOODS, HEAVY, Harm, answered
 from authority import Authority, caller_entry, callers_file, client_context
+from bombs import BOMBS
 from client import Client
 from honest import HONEST, keepalive
 from oip_attacks import OIP_ATTACKS
@@ -273,10 +274,10 @@ def main() -> int:
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         security = Security(folder)
-        plain = (ATTACKS + OIP_ATTACKS + TEI_ATTACKS + TOKEN_ATTACKS +
+        plain = (ATTACKS + BOMBS + OIP_ATTACKS + TEI_ATTACKS + TOKEN_ATTACKS +
                  (HEAVY if arguments.heavy else []))
         for attack, how in ([(attack, None) for attack in plain] +
-                            [(attack, security) for attack in TLS_ATTACKS] +
+                            [(attack, security) for attack in TLS_ATTACKS + BOMBS] +
                             [(scene, how) for scene in HONEST for how in (None, security)
                              if arguments.seconds >= 10 or how is None or scene is not keepalive]):
             if arguments.only and attack.__name__ != arguments.only:

@@ -14,6 +14,8 @@
 #include <utility>
 
 #include "castor/v1/attention.pb.h"
+#include "inference/grpc_service.pb.h"
+#include "server/oip/infer_request.h"
 #include "server/services/engine_protocols.h"
 #include "tests/support/sanitizer.h"
 
@@ -119,17 +121,43 @@ Message Parse(const grpc::ByteBuffer& bytes) {
 
 class EngineRequestTest : public ::testing::Test {
  protected:
-  RequestParts Parts() { return {engine_, regions_, metrics_}; }
+  RequestParts Parts() { return {engine_, regions_, metrics_, decoding_}; }
   RequestOrigin Origin() const { return {received_, received_ + std::chrono::hours(1), "tenant"}; }
 
   ScriptedEngine engine_;
   Metrics metrics_{engine_};
   SharedMemory regions_{1};
+  DecodeBudget decoding_{engine_.options(), 1 << 20};
   const TimePoint received_ = std::chrono::steady_clock::now();
   Mailbox mailbox_;
   EngineRequest<AttendProtocol> request_{Parts(), mailbox_};
   grpc::ByteBuffer message_ = Bytes(Attend());
 };
+
+// gRPC counts a message's bytes until they are let go.
+TEST_F(EngineRequestTest, EmptiesTheMessageOnceTheEngineHasIt) {
+  request_.Start(&message_, Origin());
+  EXPECT_EQ(message_.Length(), 0u);
+
+  inference::ModelInferRequest infer;
+  infer.set_model_name("castor_attention");
+  for (const char* name : {"query", "key", "value"}) {
+    auto* const input = infer.add_inputs();
+    input->set_name(name);
+    input->set_datatype("FP16");
+    for (const int64_t size : {kValueBytes / 2, int64_t{1}, int64_t{1}}) input->add_shape(size);
+    infer.add_raw_input_contents(kValue, sizeof(kValue));
+  }
+  const oip::Catalogue catalogue(engine_.info());
+  oip::InferRequest request(Parts(), mailbox_, catalogue);
+  grpc::ByteBuffer message = Bytes(infer);
+  request.Start(&message, Origin());
+  EXPECT_EQ(mailbox_.told, 0) << mailbox_.error;
+  EXPECT_EQ(message.Length(), 0u);
+  engine_.Answer();
+  EXPECT_EQ(mailbox_.told, 1);
+  EXPECT_TRUE(mailbox_.error.ok()) << mailbox_.error;
+}
 
 TEST_F(EngineRequestTest, DeliversTheAnswerOnce) {
   request_.Start(&message_, Origin());

@@ -13,7 +13,6 @@
 #include "gtest/gtest.h"
 #include "server/codec/attention_codec.h"
 #include "server/codec/encoder_codec.h"
-#include "server/codec/wire_reader.h"
 #include "tests/unit/server/codec/random_wire.h"
 #include "tests/unit/server/codec/twin.h"
 
@@ -370,7 +369,7 @@ TEST(SharedMemoryTest, ReferencesAreRefusedWhereItIsOff) {
   const SharedMemory off(0);
   DecodedAttend out;
   const auto bytes = InSlices(message.SerializeAsString(), {});
-  absl::Status status = DecodeAttendRequest(bytes, {off, kTenant}, &out);
+  absl::Status status = DecodeAttendRequest(bytes, {{off, kTenant}, twin::Regions().budget}, &out);
   EXPECT_EQ(Refusal(status), "SHARED_MEMORY_OFF output");
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("--shared-memory"));
 }
@@ -385,7 +384,8 @@ TEST(SharedMemoryTest, ARegionOutlivesItsRegistrationWithTheRequest) {
   {
     DecodedAttend out;
     const auto bytes = InSlices(message.SerializeAsString(), {});
-    ASSERT_TRUE(DecodeAttendRequest(bytes, {regions, kTenant}, &out).ok());
+    ASSERT_TRUE(
+        DecodeAttendRequest(bytes, {{regions, kTenant}, twin::Regions().budget}, &out).ok());
     ASSERT_TRUE(regions.Remove(kTenant, "mine").ok());
     EXPECT_FALSE(alive.expired());
   }
@@ -417,16 +417,6 @@ TEST(MalformedTest, KeepsTheRequestIdForTheLog) {
   EXPECT_FALSE(
       DecodeAttendRequest(InSlices(LengthField(1, "id") + "\x0f", {}), twin::Regions(), &out).ok());
   EXPECT_EQ(out.request.call.request_id, "id");
-}
-
-TEST(LimitTest, RepeatedElementsAreBounded) {
-  const std::string ids(WireReader::kMaxElements - 1, '\1');
-  const std::string most = LengthField(4, LengthField(1, ids) + LengthField(3, "\1"));
-  DecodedEncode out;
-  EXPECT_TRUE(DecodeEncodeRequest(InSlices(most, {}), twin::Regions(), &out).ok());
-  const std::string more = LengthField(4, LengthField(1, ids) + LengthField(3, "\1\1"));
-  EXPECT_EQ(Refusal(DecodeEncodeRequest(InSlices(more, {}), twin::Regions(), &out)),
-            "TOO_LARGE tokens.lengths[1]");
 }
 
 // ---- memory ------------------------------------------------------------------------------------

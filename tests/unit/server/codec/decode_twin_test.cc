@@ -52,7 +52,7 @@ struct Tokenize {
   using Theirs = v1::TokenizeRequest;
   static absl::Status Decode(const grpc::ByteBuffer& bytes) {
     DecodedEncode out;
-    return DecodeTokenizeRequest(bytes, &out);
+    return DecodeTokenizeRequest(bytes, Regions(), &out);
   }
 };
 

@@ -16,7 +16,7 @@ bool Rewriter::Holds(const SliceView& slices, ByteSpan piece) {
   });
 }
 
-TenantRegions Regions() {
+DecodeScope Regions() {
   static constexpr char kTenant[] = "twin";
   static const SharedMemory* const regions = [] {
     auto* made = new SharedMemory(2);
@@ -26,7 +26,8 @@ TenantRegions Regions() {
     }
     return made;
   }();
-  return {*regions, kTenant};
+  static DecodeBudget budget(EngineOptions(), INT64_MAX);
+  return {{*regions, kTenant}, budget};
 }
 
 grpc::ByteBuffer InSlices(std::string_view bytes, std::span<const size_t> sizes) {

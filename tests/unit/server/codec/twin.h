@@ -15,7 +15,7 @@
 #include "google/protobuf/stubs/logging.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "server/codec/message.h"
-#include "server/shared_memory.h"
+#include "server/codec/regions.h"
 #include "tests/unit/server/codec/random_wire.h"
 
 namespace castor::server::twin {
@@ -24,8 +24,8 @@ namespace castor::server::twin {
 grpc::ByteBuffer InSlices(std::string_view bytes, std::span<const size_t> sizes);
 
 // The regions "r", of 4,096 bytes at 100 in its file, and "huge", of all that a file can have from
-// byte 7 on. Their contents cannot be read.
-TenantRegions Regions();
+// byte 7 on. Their contents cannot be read. The budget is that of an engine with default options.
+DecodeScope Regions();
 
 struct Comparison {
   bool accepted = false;   // by the decoder
@@ -57,8 +57,8 @@ class Rewriter {
 
   template <typename T>
   struct Member;
-  template <wire::Name kName, uint32_t kNumber, auto kMember>
-  struct Member<wire::Field<kName, kNumber, kMember>> {
+  template <wire::Name kName, uint32_t kNumber, auto kMember, auto kMost>
+  struct Member<wire::Field<kName, kNumber, kMember, kMost>> {
     template <typename M>
     static std::string Write(Rewriter& writer, const M& message) {
       return writer.WriteField(kNumber, message.*kMember);
@@ -123,23 +123,23 @@ class Rewriter {
 };
 
 // Reads `bytes` both ways. `decode` is all of the way to the engine's request: it must refuse as
-// malformed what protobuf refuses, and nothing else. It may have other objections.
+// malformed what protobuf refuses, and nothing else. It may have other objections, and read no
+// further than where a message has too many elements.
 template <wire::Message Ours, typename Theirs, typename Decode>
 Comparison Compare(std::string_view bytes, std::span<const size_t> slice_sizes, Decode decode) {
   const google::protobuf::LogSilencer quiet;  // about strings that are not UTF-8
   Theirs theirs;
   const bool parsed = theirs.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
 
-  const auto malformed = [](const absl::Status& status) {
-    return !status.ok() && ReasonOf(status) == Reason::kMalformedMessage;
-  };
-  if (malformed(decode(InSlices(bytes, slice_sizes))) == parsed) {
+  const absl::Status decoded = decode(InSlices(bytes, slice_sizes));
+  if (!decoded.ok() && ReasonOf(decoded) == Reason::kTooLarge) return {};
+  if ((!decoded.ok() && ReasonOf(decoded) == Reason::kMalformedMessage) == parsed) {
     return {.accepted = !parsed, .difference = parsed ? "protobuf accepts it" : "protobuf refuses"};
   }
   if (!parsed) return {};
 
   // The buffer is gone before the result is read: the result must hold what it needs of it.
-  SliceView slices(InSlices(bytes, slice_sizes));
+  SliceView slices(InSlices(bytes, slice_sizes), Regions().budget);
   Ours ours;
   if (absl::Status status = wire::Parse(&slices, &ours); !status.ok()) {
     return {.accepted = false, .difference = std::string(status.message())};
