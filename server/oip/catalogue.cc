@@ -61,7 +61,8 @@ void AddEncoder(const ModelInfo& info, std::vector<std::unique_ptr<Model>>* mode
   } else {
     model->inputs = {{"text", "BYTES", {-1, 1}, true}};
   }
-  model->inputs.push_back({"input_ids", "INT64", {-1}, true});
+  model->inputs.push_back({"input_ids", "INT64", {-1, -1}, true});
+  model->inputs.push_back({"attention_mask", "INT64", {-1, -1}, true});
   model->inputs.push_back({"lengths", "INT64", {-1}, true});
   model->inputs.push_back({"ranges", "FP32", {2, -1}, true});
   model->properties = {{"attention", Names(info.kernels, [](KernelName name) { return name; })},

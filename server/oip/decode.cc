@@ -17,6 +17,8 @@
 namespace castor::server::oip {
 namespace {
 
+constexpr std::string_view kIds = "input_ids", kMask = "attention_mask";
+
 absl::Status ReadOutputs(const wire::ModelInferRequest& message, const RequestRegions& regions,
                          Wanted* wanted) {
   for (const wire::InferRequestedOutputTensor& output : message.outputs) {
@@ -84,6 +86,55 @@ absl::Status SetNimFields(Parameters* parameters, const Model& model, v1::Encode
   return absl::OkStatus();
 }
 
+// Takes out the ids where the mask is 0, which it may be at the end of a row alone: ids after it
+// would get other positions than the model's own code gives them.
+absl::Status TakeOut(const std::vector<int64_t>& mask, server::wire::TokenBatch* tokens) {
+  size_t kept = 0, row_end = 0;
+  for (int64_t& length : tokens->lengths) {
+    const size_t begin = row_end, kept_before = kept;
+    row_end += static_cast<size_t>(length);
+    for (size_t i = begin; i < row_end; ++i) {
+      const bool follows_padding = kept - kept_before < i - begin;
+      if ((mask[i] != 0 && mask[i] != 1) || (mask[i] == 1 && follows_padding)) {
+        return InvalidField(FieldAt(kMask, i),
+                            "must be 1, and 0 from where a row's padding begins");
+      }
+      if (mask[i] == 1) tokens->ids[kept++] = tokens->ids[i];
+    }
+    length = static_cast<int64_t>(kept - kept_before);
+    if (length == 0) return InvalidField(FieldAt(kMask, begin), "begins a row without tokens");
+  }
+  tokens->ids.resize(kept);
+  return absl::OkStatus();
+}
+
+// The ids of one sequence, of several one after another with `lengths`, or of one in each row.
+absl::Status ReadTokens(Inputs& inputs, const DecodeBudget& budget, Wanted* wanted,
+                        server::wire::TokenBatch* tokens) {
+  const bool ragged = inputs.Has("lengths");
+  wanted->inputs = {{"tokens.ids", kIds}, {"tokens.lengths", ragged ? "lengths" : kIds}};
+  wanted->masked = inputs.Has(kMask);
+  const std::vector<int64_t> shape = inputs.ShapeOf(kIds);
+  if (shape.size() != 1 && (ragged || shape.size() != 2)) {
+    return InvalidField(kIds, "must have the shape [tokens], or, without lengths, [rows, tokens]");
+  }
+  if (wanted->masked && (ragged || inputs.ShapeOf(kMask) != shape)) {
+    return InvalidField(kMask,
+                        ragged ? "cannot be given with lengths" : "is not shaped as input_ids");
+  }
+  const int64_t rows = shape.size() == 1 ? 1 : shape.front();
+  if (rows > budget.max_sequences) {
+    return InvalidField(Reason::kTooLarge, kIds, "has more rows than one request may have");
+  }
+  std::vector<int64_t> mask;
+  absl::Status status = inputs.Integers(kIds, budget.max_tokens, &tokens->ids);
+  if (status.ok()) status = inputs.Integers("lengths", budget.max_sequences, &tokens->lengths);
+  if (status.ok()) status = inputs.Integers(kMask, budget.max_tokens, &mask);
+  if (!status.ok() || ragged) return status;
+  tokens->lengths.assign(static_cast<size_t>(rows), shape.back());
+  return wanted->masked ? TakeOut(mask, tokens) : absl::OkStatus();
+}
+
 struct OutputRow {
   std::string_view name;
   v1::EncodeOutput output;
@@ -126,17 +177,17 @@ absl::Status DecodeAttend(wire::ModelInferRequest& message, DecodedAttend* out, 
   if (absl::Status s = SetFields(message.parameters, &fields); !s.ok()) return s;
   SliceView slices;
   server::wire::AttendRequest request;
-  DecodeBudget& budget = out->slices.budget();
-  if (absl::Status s = Reread(fields, budget, &slices, &request); !s.ok()) return s;
+  if (absl::Status s = Reread(fields, out->slices.budget(), &slices, &request); !s.ok()) return s;
   for (const auto& [name, tensor] : {std::pair{"query", &request.query},
                                      {"key", &request.key},
                                      {"value", &request.value},
                                      {"key_bias", &request.key_bias}}) {
     if (absl::Status s = inputs.Tensor(name, tensor); !s.ok()) return s;
   }
+  const int64_t most = out->slices.budget().max_sequences;
   for (const auto& [name, lengths] : {std::pair{"query_lengths", &request.query_lengths},
                                       {"key_lengths", &request.key_lengths}}) {
-    if (absl::Status s = inputs.Integers(name, budget.max_sequences, lengths); !s.ok()) return s;
+    if (absl::Status s = inputs.Integers(name, most, lengths); !s.ok()) return s;
   }
   request.return_log_sum_exp = request.return_log_sum_exp || wanted->Asks("log_sum_exp");
   return ConvertAttendRequest(std::move(request), out);
@@ -160,29 +211,32 @@ absl::Status DecodeEncode(wire::ModelInferRequest& message, DecodedEncode* out, 
   if (!set.ok()) return set;
   SliceView slices;
   server::wire::EncodeRequest request;
-  DecodeBudget& budget = out->slices.budget();
-  if (absl::Status s = Reread(fields, budget, &slices, &request); !s.ok()) return s;
+  if (absl::Status s = Reread(fields, out->slices.budget(), &slices, &request); !s.ok()) return s;
   request.model = wanted->model->name;
-  wanted->rerank = inputs.Has("query");
+  const std::string_view passages = inputs.Has("passages") ? "passages" : "passage";
+  wanted->rerank = inputs.Has("query") || inputs.Has(passages);
   if (absl::Status s = ChooseOutputs(*wanted, &request.outputs); !s.ok()) return s;
   if (absl::Status s = inputs.Tensor("ranges", &request.ranges); !s.ok()) return s;
-  if (inputs.Has("input_ids")) {
+  if (inputs.Has(kIds)) {
     for (const std::string_view other : {"text", "query", "passage", "passages"}) {
-      if (inputs.Has(other)) return InvalidField(other, "cannot be beside input_ids");
+      if (inputs.Has(other)) return InvalidField(other, "cannot be given with input_ids");
     }
     auto& tokens = request.input.emplace<server::wire::TokenBatch>();
-    absl::Status read = inputs.Integers("input_ids", budget.max_tokens, &tokens.ids);
-    if (read.ok()) read = inputs.Integers("lengths", budget.max_sequences, &tokens.lengths);
-    if (!read.ok()) return read;
+    if (absl::Status s = ReadTokens(inputs, out->slices.budget(), wanted, &tokens); !s.ok()) {
+      return s;
+    }
     return ConvertEncodeRequest(std::move(request), out);
   }
+  for (const std::string_view other : {std::string_view("lengths"), kMask}) {
+    if (inputs.Has(other)) return InvalidField(other, "goes with input_ids, which is missing");
+  }
   auto& batch = request.input.emplace<server::wire::TextBatch>();
-  if (!wanted->rerank) {
+  wanted->inputs = {{"documents", passages}, {"texts.texts", "text"}};
+  if (!wanted->rerank && !wanted->model->reranker) {
     if (absl::Status s = inputs.Texts("text", &batch.texts); !s.ok()) return s;
     return ConvertEncodeRequest(std::move(request), out);
   }
   if (absl::Status s = inputs.Texts("query", &batch.texts); !s.ok()) return s;
-  const std::string_view passages = inputs.Has("passages") ? "passages" : "passage";
   if (absl::Status s = inputs.Texts(passages, &batch.pairs); !s.ok()) return s;
   if (batch.texts.size() == 1) batch.texts.resize(batch.pairs.size(), batch.texts.front());
   return ConvertEncodeRequest(std::move(request), out);
@@ -190,14 +244,11 @@ absl::Status DecodeEncode(wire::ModelInferRequest& message, DecodedEncode* out, 
 
 absl::Status NameInputs(const absl::Status& error, bool submitted, const Wanted& wanted) {
   const absl::Status named = wanted.rerank ? RerankError(error, false, submitted) : error;
-  for (const auto& [theirs, ours] : {std::pair{"documents", "passage"},
-                                     {"texts.texts", "text"},
-                                     {"tokens.ids", "input_ids"},
-                                     {"tokens.lengths", "lengths"}}) {
-    const std::optional<std::string> field = castor::FieldOf(named);
-    if (field.has_value() && field->starts_with(theirs)) {
-      return RenameField(named, ours + field->substr(std::string_view(theirs).size()));
-    }
+  const std::optional<std::string> field = castor::FieldOf(named);
+  for (const auto& [theirs, ours] : wanted.inputs) {
+    if (!field.has_value() || !field->starts_with(theirs)) continue;
+    const std::string place = wanted.masked ? "" : field->substr(theirs.size());
+    return RenameField(named, std::string(ours) + place);
   }
   return named;
 }

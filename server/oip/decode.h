@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -25,6 +26,9 @@ struct Wanted {
   const Model* model = nullptr;
   std::vector<Output> outputs;  // in this order; empty: all there are
   bool rerank = false;
+  // castor.v1's fields, and the inputs that they were made of.
+  std::vector<std::pair<std::string_view, std::string_view>> inputs;
+  bool masked = false;  // ids are fewer than in the input
 
   bool Asks(std::string_view output) const;
 };
