@@ -97,10 +97,12 @@ class StreamedRequest : public InferRequest {
   grpc::ByteBuffer Form(grpc::ByteBuffer answer) const final { return StreamAnswer(answer); }
 };
 
-// The same with its error in its answer.
+// The same with its error in its answer, which has its place, since not all clients give ids.
 class ToldRequest final : public StreamedRequest {
  public:
   using StreamedRequest::StreamedRequest;
+
+  static constexpr bool kInOrder = true;
 
   grpc::ByteBuffer EncodeError(const google::rpc::Status& error) const {
     return StreamError(wanted(), request_id(), error);

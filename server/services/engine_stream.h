@@ -1,7 +1,7 @@
 // A stream whose messages are requests to the engine, such as AttendStream: each is counted, logged
 // and traced like a call. Its error goes into its answer, and the stream goes on. Where answers
 // have no place for errors, and so for ids, they come in order, and the first error ends the
-// stream.
+// stream. A Request with `kInOrder` has errors in its answers, and these come in order, too.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ template <typename Request, typename... Args>
 class EngineStream final : public MessageStream {
  public:
   EngineStream(const ServiceContext& services, Method method, Arrival arrival, const Args&... args)
-      : MessageStream(services, std::move(arrival), !kHasErrors,
+      : MessageStream(services, std::move(arrival), kOrdered,
                       services.engine.options().max_queued_requests / kShareOfBudgets),
         method_(method),
         accepted_(services.lifecycle.EnterCall()),
@@ -27,6 +27,7 @@ class EngineStream final : public MessageStream {
 
  private:
   static constexpr bool kHasErrors = requires(Request& request) { request.EncodeError({}); };
+  static constexpr bool kOrdered = !kHasErrors || requires { Request::kInOrder; };
 
   class Item final : public Message, private RequestShell {
    public:

@@ -56,6 +56,25 @@ TEST_F(OipStreamTest, AnErrorIsToldInPlaceAndTheStreamGoesOn) {
   EXPECT_EQ(good, 2);
 }
 
+// As Triton answers the requests to a model that has one answer for each.
+TEST_F(OipStreamTest, AnswersAndErrorsComeInTheOrderOfTheirRequests) {
+  std::vector<ModelInferRequest> requests;
+  for (const int tokens : {3000, 3, 2000, 5}) {
+    requests.push_back(Attention(tokens));
+    requests.push_back(Bad());
+    requests.push_back(Texts({"cat"}));
+  }
+  for (size_t i = 0; i < requests.size(); ++i) requests[i].set_id(std::to_string(i));
+  std::vector<ModelStreamInferResponse> answers;
+  const grpc::Status ended = Stream(requests, false, &answers);
+  EXPECT_TRUE(ended.ok()) << ended.error_message();
+  ASSERT_EQ(answers.size(), requests.size());
+  for (size_t i = 0; i < answers.size(); ++i) {
+    EXPECT_EQ(answers[i].infer_response().id(), std::to_string(i));
+    EXPECT_EQ(answers[i].error_message().empty(), i % 3 != 1);
+  }
+}
+
 TEST_F(OipStreamTest, TheFirstErrorEndsAStreamThatAsksForCodes) {
   std::vector<ModelStreamInferResponse> answers;
   std::vector<ModelInferRequest> requests(20, Attention(3));
