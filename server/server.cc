@@ -134,6 +134,13 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options,
         ", but the server needs " + std::to_string(kMinDescriptors) +
         " plus one for each connection");
   }
+  for (const ModelSource& model : options.engine.models) {
+    if (!options.protocols.oip || model.name != oip::kAttentionModel) continue;
+    return absl::InvalidArgumentError("--model " + model.name +
+                                      ": the Open Inference Protocol has attention itself under "
+                                      "that name; give the model another, or leave oip out of "
+                                      "--protocols");
+  }
   absl::StatusOr<Access> access = Access::Open(options.access);
   if (!access.ok()) return access.status();
   if (engine == nullptr) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <string>
@@ -195,20 +196,26 @@ Catalogue::Catalogue(const EngineInfo& info) {
 
 absl::StatusOr<const Model*> Catalogue::Find(std::string_view name,
                                              std::string_view version) const {
-  const auto find = [&](auto member) {
-    return std::find_if(models_.begin(), models_.end(),
-                        [&](const auto& model) { return (*model).*member == name; });
-  };
-  auto found = find(&Model::name);
-  if (found == models_.end()) found = find(&Model::alias);
+  const auto is_named = [&](const auto& model) { return model->name == name; };
+  const auto has_alias = [&](const auto& model) { return model->alias == name; };
+  auto found = std::ranges::find_if(models_, is_named);
+  if (found == models_.end() && std::ranges::count_if(models_, has_alias) == 1) {
+    found = std::ranges::find_if(models_, has_alias);
+  }
   if (found == models_.end()) {
     return MakeError(Reason::kModelNotFound, "no model is named \"" + std::string(name) +
                                                  "\"; RepositoryIndex lists all models");
   }
-  if (!version.empty() && version != kVersion) {
-    return InvalidField("model_version", "the only one is \"1\"");
+  if (version.empty() || version == kVersion) return found->get();
+  int64_t number = 0;
+  const char* const end = version.data() + version.size();
+  const auto [rest, error] = std::from_chars(version.data(), end, number);
+  if (error != std::errc() || rest != end || number < 0) {
+    return InvalidField("model_version", "must be empty or a whole number from 0 on");
   }
-  return found->get();
+  return MakeError(Reason::kModelNotFound, "\"" + std::string(name) + "\" has no version " +
+                                               std::to_string(number) + "; its only one is " +
+                                               std::string(kVersion));
 }
 
 }  // namespace castor::server::oip

@@ -80,7 +80,8 @@ class Catalogue {
  public:
   explicit Catalogue(const EngineInfo& info);
 
-  // By name or alias; `version` is empty or "1". NOT_FOUND; INVALID_FIELD at "model_version".
+  // By name, or by an alias that no two models share. NOT_FOUND, also for a `version` that is
+  // neither empty nor 1; INVALID_FIELD at "model_version" if it is no whole number.
   absl::StatusOr<const Model*> Find(std::string_view name, std::string_view version) const;
 
   const std::vector<std::unique_ptr<Model>>& models() const { return models_; }

@@ -20,9 +20,9 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// What clients send of themselves, and what means nothing here.
-constexpr std::string_view kIgnored[] = {"triton_enable_empty_final_response", "binary_data_output",
-                                         "headers", "nvcf_asset_dir"};
+// The names that the protocol keeps for itself, of which this one may be sent.
+constexpr std::string_view kReserved = "triton_";
+constexpr std::string_view kFinalResponse = "triton_enable_empty_final_response";
 // Fields of castor.v1 that the protocol says otherwise.
 constexpr std::string_view kNotParameters[] = {"request_id", "model", "output", "timeout_ms"};
 
@@ -115,13 +115,16 @@ bool Store(const wire::InferParameter& parameter, const FieldDescriptor* field, 
   }
 }
 
-const FieldDescriptor* FieldOf(std::string_view name, const Message& message) {
-  const FieldDescriptor* const field = message.GetDescriptor()->FindFieldByName(std::string(name));
+const FieldDescriptor* FieldOf(std::string_view name, const Descriptor& message) {
+  const FieldDescriptor* const field = message.FindFieldByName(std::string(name));
   if (field == nullptr || field->is_repeated() ||
       field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
     return nullptr;
   }
   return field;
+}
+const FieldDescriptor* FieldOf(std::string_view name, const Message& message) {
+  return FieldOf(name, *message.GetDescriptor());
 }
 
 // The kernel's own message within `message`.
@@ -139,6 +142,16 @@ absl::Status ChooseKernel(const wire::InferParameter& parameter, Message* messag
     names += (names.empty() ? "" : ", ") + field->name();
   }
   return Bad("attention", "must be one of " + names);
+}
+
+// The kernel that has such a parameter, or nullptr.
+const FieldDescriptor* KernelWith(std::string_view key, const Message& message) {
+  const auto* const kernels = message.GetDescriptor()->FindOneofByName("kernel");
+  for (int i = 0; i < kernels->field_count(); ++i) {
+    const FieldDescriptor* const kernel = kernels->field(i);
+    if (FieldOf(key, *kernel->message_type()) != nullptr) return kernel;
+  }
+  return nullptr;
 }
 
 // 1 is the highest, 0 the default.
@@ -193,18 +206,20 @@ absl::Status SetFields(const Parameters& parameters, Message* message) {
   for (const wire::ParameterEntry& parameter : parameters) {
     const std::string_view key = parameter.key;
     absl::Status status;
-    if (key == "attention" || IsIn(key, kIgnored)) continue;
-    if (key == "priority") {
+    if (key == "attention" || key == kFinalResponse) continue;
+    if (key.starts_with(kReserved)) {
+      status = Bad(key, "is one of the names that the protocol keeps for itself");
+    } else if (key == "priority") {
       status = SetPriority(parameter, message);
     } else if (key == "timeout") {
       status = SetTimeout(parameter.value, message);
-    } else if (IsIn(key, kNotParameters)) {
-      status = Bad(key, "is not a parameter of this model");
     } else if (kernel != nullptr && FieldOf(key, *kernel) != nullptr) {
       status = SetField(parameter, key, kernel);
-    } else {
+    } else if (FieldOf(key, *message) != nullptr && !IsIn(key, kNotParameters)) {
       status = SetField(parameter, key, message);
-    }
+    } else if (const FieldDescriptor* const other = KernelWith(key, *message)) {
+      status = Bad(key, "goes with another `attention`, such as " + other->name());
+    }  // else others', which mean nothing here
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

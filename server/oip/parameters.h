@@ -20,7 +20,8 @@ absl::Status SetField(const wire::ParameterEntry& parameter, std::string_view fi
                       google::protobuf::Message* message);
 
 // Sets fields of `message`, a castor.v1.AttendRequest or EncodeRequest without tensors, from all
-// parameters: `attention` names the kernel, whose fields come before the message's own.
+// parameters: `attention` names the kernel, whose fields come before the message's own. Parameters
+// that neither the message nor any kernel has are ignored, but for names that begin with triton_.
 absl::Status SetFields(const Parameters& parameters, google::protobuf::Message* message);
 
 }  // namespace castor::server::oip

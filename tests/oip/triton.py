@@ -84,7 +84,8 @@ def metadata(client, _):
         for ours, theirs in zip(described.inputs, config.input):
             assert list(ours.shape) == list(theirs.dims)
     refused(lambda: client.get_model_metadata("strange"), "NOT_FOUND", "strange")
-    refused(lambda: client.get_model_config(ATTENTION, "2"), "INVALID_ARGUMENT", "model_version")
+    refused(lambda: client.get_model_config(ATTENTION, "2"), "NOT_FOUND", "version 2")
+    refused(lambda: client.get_model_config(ATTENTION, "-1"), "INVALID_ARGUMENT", "model_version")
 
 
 def infer(client, _):
@@ -114,8 +115,9 @@ def parameters(client, _):
         parameters={"attention": "clustered", "clusters": 3, "seed": "7", "softmax_scale": 0.5,
                     "check_finite": True})
     assert answer.get_response().parameters["attention"].string_param == "clustered"
-    refused(lambda: client.infer(ATTENTION, tensors(draw()), parameters={"strange": 1}),
-            "INVALID_ARGUMENT", "strange")
+    client.infer(ATTENTION, tensors(draw()), parameters={"strange": 1, "content_type": "json"})
+    refused(lambda: client.infer(ATTENTION, tensors(draw()), parameters={"softmax_scale": "one"}),
+            "INVALID_ARGUMENT", "softmax_scale")
 
 
 def errors(client, _):

@@ -75,10 +75,10 @@ TEST_F(OipTest, WhatDoesNotFitIsRefusedByName) {
       {"raw_input_contents", [](auto* r) { r->add_raw_input_contents("more"); }},
       {"strange", [](auto* r) { r->mutable_inputs(2)->set_name("strange"); }},
       {"strange", [](auto* r) { r->add_outputs()->set_name("strange"); }},
-      {"strange", [](auto* r) { (*r->mutable_parameters())["strange"].set_bool_param(true); }},
+      {"clusters", [](auto* r) { (*r->mutable_parameters())["clusters"].set_int64_param(3); }},
       {"attention", [](auto* r) { (*r->mutable_parameters())["attention"].set_int64_param(1); }},
       {"timeout", [](auto* r) { (*r->mutable_parameters())["timeout"].set_int64_param(-1); }},
-      {"model_version", [](auto* r) { r->set_model_version("2"); }},
+      {"model_version", [](auto* r) { r->set_model_version("-1"); }},
   };
   for (const Case& bad : cases) {
     ModelInferRequest request = Attention(5);
@@ -92,6 +92,22 @@ TEST_F(OipTest, WhatDoesNotFitIsRefusedByName) {
   request.set_model_name("strange");
   ModelInferResponse response;
   EXPECT_EQ(Infer(request, &response).error_code(), grpc::NOT_FOUND);
+  request = Attention(5);
+  request.set_model_version("2");
+  EXPECT_EQ(Infer(request, &response).error_code(), grpc::NOT_FOUND);
+}
+
+TEST_F(OipTest, NoModelStandsInAttentionsPlace) {
+  server::ServerOptions options = TestOptions();
+  options.engine.device = "cpu";
+  options.engine.models = {{"castor_attention", CASTOR_TINY_MODEL}};
+  const auto refused = server::Server::Create(options);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.status().message().find("castor_attention"), absl::string_view::npos);
+  EXPECT_NE(refused.status().message().find("--protocols"), absl::string_view::npos);
+  options.protocols.oip = false;
+  options.engine.cost_model_budget = std::chrono::milliseconds(0);
+  EXPECT_TRUE(server::Server::Create(options).ok());
 }
 
 TEST_F(OipTest, ConfigurationAndMetadataAgreeForEveryModel) {

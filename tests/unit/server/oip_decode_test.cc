@@ -252,5 +252,41 @@ TEST_F(OipDecodeTest, ErrorsNameWhatTheCallerSent) {
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("int64_contents"));
 }
 
+TEST_F(OipDecodeTest, OthersParametersMeanNothingAndOursAreChecked) {
+  ModelInferRequest request = RequestTo("embed");
+  AddTexts("text", {"a"}, &request);
+  auto& parameters = *request.mutable_parameters();
+  parameters["content_type"].set_string_param("json");
+  parameters["headers"].set_string_param("{}");
+  parameters["softmax_scale"].set_string_param("attention's");
+  parameters["sequence_id"].set_uint64_param(3);
+  parameters["texts"].set_bool_param(true);
+  parameters["triton_enable_empty_final_response"].set_bool_param(true);
+  EXPECT_EQ(Refusal(request), "none");
+  for (const char* ours : {"dimensions", "timeout", "attention", "truncate", "input_type",
+                           "embedding_type", "triton_strange", "topk"}) {
+    ModelInferRequest bad = request;
+    (*bad.mutable_parameters())[ours].set_string_param("?");
+    EXPECT_EQ(Refusal(bad), std::string("INVALID_FIELD parameters.") + ours);
+  }
+}
+
+TEST_F(OipDecodeTest, VersionsAreNumbersAndAliasesUnique) {
+  EXPECT_TRUE(catalogue_.Find("embed", "").ok());
+  EXPECT_TRUE(catalogue_.Find("embed", "1").ok());
+  for (const char* version : {"2", "0", "9223372036854775807"}) {
+    EXPECT_EQ(ReasonOf(catalogue_.Find("embed", version).status()), Reason::kModelNotFound);
+  }
+  for (const char* version : {"-1", "latest", "1.0", " 1", "9223372036854775808"}) {
+    EXPECT_EQ(FieldOf(catalogue_.Find("embed", version).status()), "model_version") << version;
+  }
+  EngineInfo info = Info();
+  info.models[0].name = "my-model";
+  info.models[1].name = "My.Model";
+  const Catalogue catalogue(info);
+  EXPECT_EQ((*catalogue.Find("my-model", ""))->name, "my-model");
+  EXPECT_EQ(ReasonOf(catalogue.Find("my_model", "").status()), Reason::kModelNotFound);
+}
+
 }  // namespace
 }  // namespace castor::server::oip
