@@ -123,9 +123,13 @@ Client::Time Client::DeadlineOf(CallOptions call) const {
   return steady_clock::now() + Allowed(call.deadline);
 }
 
-std::optional<milliseconds> Client::DelayBefore(int attempts, const Failure& failure,
-                                                milliseconds remaining) const {
-  return DelayBeforeRetry(options_.retry, attempts, failure, remaining, Random());
+std::optional<milliseconds> Client::DelayBefore(const Error& error,
+                                                const grpc::ClientContext* context,
+                                                Time deadline) const {
+  const auto delay = DelayBeforeRetry(options_.retry, error.attempts, FailureOf(error, context),
+                                      Remaining(deadline), Random());
+  if (delay && options_.on_retry) options_.on_retry(error);
+  return delay;
 }
 
 absl::Status Client::CheckSecurity() {
@@ -202,8 +206,7 @@ Result<Response> Client::Call(Stub& stub,
     const bool maybe_taken = sent && error.reason != "DRAINING";
     if (maybe_taken && repeat == Repeat::kUnlessSent) return error;
 
-    const auto delay =
-        DelayBefore(attempts, FailureOf(error, sent ? &context : nullptr), Remaining(deadline));
+    const auto delay = DelayBefore(error, sent ? &context : nullptr, deadline);
     if (!delay) {
       // What went wrong, not what came of it: a server that broke refuses connections afterwards.
       const bool said_no_more = error.code == grpc::StatusCode::UNAVAILABLE ||
@@ -344,16 +347,17 @@ Failure FailureOf(const Error& error, const grpc::ClientContext* context) {
 std::optional<milliseconds> DelayBeforeRetry(const RetryPolicy& policy, int attempts,
                                              const Failure& failure, milliseconds remaining,
                                              double random) {
-  if (failure.code != grpc::StatusCode::UNAVAILABLE || attempts >= policy.max_attempts) {
-    return std::nullopt;
-  }
+  const bool last = policy.max_attempts > 0 && attempts >= policy.max_attempts;
+  if (failure.code != grpc::StatusCode::UNAVAILABLE || last) return std::nullopt;
   milliseconds delay;
   if (failure.pushback.has_value()) {
     int32_t wished = 0;
     const char* end = failure.pushback->data() + failure.pushback->size();
     const auto [rest, error] = std::from_chars(failure.pushback->data(), end, wished);
     if (error != std::errc() || rest != end || wished < 0) return std::nullopt;
+    // Without a bound on attempts, a server that says 0 each time would keep the client spinning.
     delay = milliseconds(wished);
+    if (attempts > 1) delay = std::max(delay, policy.initial_backoff);
   } else {
     const double backoff = std::min(static_cast<double>(policy.max_backoff.count()),
                                     static_cast<double>(policy.initial_backoff.count()) *

@@ -7,12 +7,12 @@
 //   auto response = client.Attend(request);
 //   if (!response.ok()) std::cerr << response.error().ToString();
 //
-// Calls block until the answer, an error or the deadline. Only UNAVAILABLE is retried, within the
-// deadline (Backoff); if that is of no use, the error is the first one. An Attend with an
-// `output` in shared memory is retried only if the server cannot have taken it in: before there is
-// a connection, and when the server says that it drains. After any other error without a `reason`
-// the answer may still be written into that range: do not use it again, but unregister the region
-// and take a fresh object.
+// Calls block until the answer, an error or the deadline. Only UNAVAILABLE is retried, until the
+// deadline: a call outlives a server's restart. If that is of no use, the error is the first one.
+// An Attend with an `output` in shared memory is retried only if the server cannot have taken it
+// in: before there is a connection, and when the server says that it drains. After any other error
+// without a `reason` the answer may still be written into that range: do not use it again, but
+// unregister the region and take a fresh object.
 //
 // Over TLS, a token and the files of certificates may change while the client lives: new calls
 // bring the new token, and new connections use the new files, a second or so later. What is wrong
@@ -27,6 +27,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -53,7 +54,7 @@ namespace castor::client {
 // would add to it: RESOURCE_EXHAUSTED carries a hint for the caller, who knows whether the work is
 // still worth doing.
 struct RetryPolicy {
-  int max_attempts = 5;  // the first one included; 1 turns retries off
+  int max_attempts = 0;  // the first one included; 1 turns retries off; 0: until the deadline
   std::chrono::milliseconds initial_backoff{100};
   std::chrono::milliseconds max_backoff{2000};
   double multiplier = 2;
@@ -86,6 +87,8 @@ struct ClientOptions {
   std::string target = "127.0.0.1:50051";
   std::chrono::milliseconds deadline{60'000};  // of a call, its retries included
   RetryPolicy retry{};
+  // Called before each retry with what failed, by the call's thread.
+  std::function<void(const Error&)> on_retry{};
   // gRPC's service config in JSON; a resolver's own takes precedence. Empty: gRPC's defaults, which
   // send all calls to the first address that connects. Do not put a retryPolicy in it: gRPC would
   // repeat calls without this client's rules, with outputs in shared memory too. Use `retry`.
@@ -163,9 +166,10 @@ class Client {
 
   std::chrono::milliseconds Allowed(std::chrono::milliseconds deadline) const;
   Time DeadlineOf(CallOptions call) const;
-  // By the policy of retries: see DelayBeforeRetry.
-  std::optional<std::chrono::milliseconds> DelayBefore(int attempts, const Failure& failure,
-                                                       std::chrono::milliseconds remaining) const;
+  // By the options: see DelayBeforeRetry and FailureOf.
+  std::optional<std::chrono::milliseconds> DelayBefore(const Error& error,
+                                                       const grpc::ClientContext* context,
+                                                       Time deadline) const;
 
   // Whether the files and the token allow calls.
   absl::Status CheckSecurity();

@@ -44,7 +44,7 @@ Stream<Request, Response>::~Stream() {
 
 template <typename Request, typename Response>
 std::optional<Result<Response>> Stream<Request, Response>::Next() {
-  const Time until = steady_clock::now() + options_.deadline + kGrace;
+  const Time deadline = steady_clock::now() + options_.deadline;
   while (true) {
     Fill();
     if (slots_.empty()) {
@@ -61,8 +61,8 @@ std::optional<Result<Response>> Stream<Request, Response>::Next() {
       continue;
     }
     Write();
-    Await(until);
-    if (call_->events == 0) Settle();
+    Await(deadline + kGrace);
+    if (call_->events == 0) Settle(deadline);
   }
 }
 
@@ -195,7 +195,7 @@ bool Stream<Request, Response>::InFlight() const {
 }
 
 template <typename Request, typename Response>
-void Stream<Request, Response>::Settle() {
+void Stream<Request, Response>::Settle(Time deadline) {
   const std::unique_ptr<Call> call = std::move(call_);
   if (slots_.empty()) return;
   Error error = ParseError(call->status);
@@ -207,8 +207,7 @@ void Stream<Request, Response>::Settle() {
     error.code = grpc::StatusCode::INTERNAL;
     error.message = "the server ended the stream without an answer to each request";
   }
-  const auto delay =
-      client_.DelayBefore(error.attempts, FailureOf(error, &call->context), options_.deadline);
+  const auto delay = client_.DelayBefore(error, &call->context, deadline);
   if (!delay) return FailAll(error);
   for (Slot& slot : slots_) {
     if (slot.state == State::kAnswered) continue;

@@ -12,9 +12,9 @@
 //
 // The error of one request is its answer, and the rest go on. The error of the call is that of all
 // requests in flight, and the next ones go over a new call. As in a unary call, UNAVAILABLE is
-// tried again by the client's policy if the server cannot have taken the request in, or if that
-// does no harm. A request refused for load (with `retry_after`) is sent again when another one of
-// the window has been answered; if there is none, that is its answer.
+// tried again until the deadline of Next() if the server cannot have taken the request in, or if
+// that does no harm. A request refused for load (with `retry_after`) is sent again when another one
+// of the window has been answered; if there is none, that is its answer.
 //
 // For one thread, which does the work inside Next().
 #pragma once
@@ -92,8 +92,8 @@ class Stream {
   void Await(Time until);
   void Take(Response response);
   void Finish();
-  // The call is over.
-  void Settle();
+  // The call is over; another one may begin before `deadline`.
+  void Settle(Time deadline);
   void FailAll(const Error& error);
   bool InFlight() const;
 

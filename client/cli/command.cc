@@ -59,6 +59,42 @@ std::optional<int> KeepStandardDescriptors(char** argv) {
     // A descriptor that closes on exec was not there at the start: one of our libraries opened it.
     const int flags = fcntl(descriptor, F_GETFD);
     if (flags >= 0 && (flags & FD_CLOEXEC) == 0) continue;
+// The error, with a hint where one helps.
+std::string TextOf(const client::Error& error, const CommonFlags& flags) {
+  std::string hint;
+  switch (error.code) {
+    case grpc::StatusCode::UNAVAILABLE:
+      if (error.reason.empty()) hint = HandshakeHint(error.message, flags.options());
+      if (!hint.empty()) break;
+      hint = error.reason.empty()
+                 ? "is castor-server running at " + flags.server + "? Set --server or CASTOR_SERVER"
+                 : "try again later, or try another server";
+      break;
+    case grpc::StatusCode::UNAUTHENTICATED:
+    case grpc::StatusCode::PERMISSION_DENIED:
+      hint = AccessHint(error.code, flags.options());
+      break;
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      hint = "raise --timeout, up to the server's --max-deadline";
+      break;
+    case grpc::StatusCode::NOT_FOUND:
+      if (error.reason != "REGION_NOT_FOUND") hint = "'castor models' lists the models";
+      break;
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      hint = error.retry_after
+                 ? "try again in " + std::to_string(error.retry_after->count()) + " ms"
+                 : "'castor info' shows the limits";
+      break;
+    case grpc::StatusCode::UNIMPLEMENTED:
+    case grpc::StatusCode::FAILED_PRECONDITION:
+      hint = "'castor info' shows what this server can run";
+      break;
+    default:
+      break;
+  }
+  return error.ToString() + (hint.empty() ? "" : "; " + hint);
+}
+
     missing = true;
     const int mode = descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY;
     const int useless = open("/dev/null", mode | O_CLOEXEC);
@@ -112,6 +148,16 @@ void AddCommonFlags(CLI::App* command, CommonFlags* flags, bool npy) {
                                                : std::vector<std::string>{"table", "json"};
   CLI::Option* output =
       AddOption(command, "Output", "-o,--output", &flags->output, "FORMAT",
+client::Client CommonFlags::Connect() const {
+  constexpr int kQuietAttempts = 5;  // within 1.5 s
+  client::ClientOptions with_notice = options();
+  with_notice.on_retry = [flags = *this](const client::Error& error) {
+    if (error.attempts != kQuietAttempts) return;
+    Complain(TextOf(error, flags) + "; trying again until --timeout has passed");
+  };
+  return client::Client(with_notice);
+}
+
                 npy ? "table, json or npy (npy needs --file; default: by the extension of "
                       "--file, else table)"
                     : "table or json (default: by the extension of --file, else table)",
@@ -130,38 +176,7 @@ int ReportError(const client::Error& error, const CommonFlags& flags) {
     Complain(error.message);
     return kUsageError;
   }
-  std::string hint;
-  switch (error.code) {
-    case grpc::StatusCode::UNAVAILABLE:
-      if (error.reason.empty()) hint = HandshakeHint(error.message, flags.options());
-      if (!hint.empty()) break;
-      hint = error.reason.empty()
-                 ? "is castor-server running at " + flags.server + "? Set --server or CASTOR_SERVER"
-                 : "try again later, or try another server";
-      break;
-    case grpc::StatusCode::UNAUTHENTICATED:
-    case grpc::StatusCode::PERMISSION_DENIED:
-      hint = AccessHint(error.code, flags.options());
-      break;
-    case grpc::StatusCode::DEADLINE_EXCEEDED:
-      hint = "raise --timeout, up to the server's --max-deadline";
-      break;
-    case grpc::StatusCode::NOT_FOUND:
-      if (error.reason != "REGION_NOT_FOUND") hint = "'castor models' lists the models";
-      break;
-    case grpc::StatusCode::RESOURCE_EXHAUSTED:
-      hint = error.retry_after
-                 ? "try again in " + std::to_string(error.retry_after->count()) + " ms"
-                 : "'castor info' shows the limits";
-      break;
-    case grpc::StatusCode::UNIMPLEMENTED:
-    case grpc::StatusCode::FAILED_PRECONDITION:
-      hint = "'castor info' shows what this server can run";
-      break;
-    default:
-      break;
-  }
-  Complain(error.ToString() + (hint.empty() ? "" : "; " + hint));
+  Complain(TextOf(error, flags));
   return kServerError;
 }
 

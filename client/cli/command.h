@@ -35,7 +35,7 @@ struct CommonFlags {
 
   OutputFormat format() const;
   client::ClientOptions options() const;  // of the client
-  client::Client Connect() const { return client::Client(options()); }
+  client::Client Connect() const;
 };
 
 // An error on this side that CLI11 cannot see, such as a file's content.

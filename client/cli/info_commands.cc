@@ -143,7 +143,7 @@ client::Result<client::HealthStatus> AskHealth(const CommonFlags& flags, const s
   using std::chrono::milliseconds;
   constexpr milliseconds kPause{100};
   client::ClientOptions options = flags.options();
-  if (wait.count() > 0) options.retry.max_attempts = 1;
+  options.retry.max_attempts = wait.count() > 0 ? 1 : 5;  // how it is now
   client::Client client(options);
   const auto end = std::chrono::steady_clock::now() + wait;
   while (true) {

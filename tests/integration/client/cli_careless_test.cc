@@ -256,8 +256,10 @@ TEST_F(CliCarelessTest, TextsThatAreNoUtf8AreRefusedWithTheirPlace) {
 }
 
 TEST_F(CliCarelessTest, NoServerIsToldInTime) {
-  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
-           {"encode", "x"}, {"attend", "--lengths", "5"}, {"attend", "--shared-memory"}}) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"encode", "x", "--timeout", "2"},
+                                             {"attend", "--lengths", "5", "--timeout", "2"},
+                                             {"attend", "--shared-memory", "--timeout", "2"}}) {
     const Outcome outcome = Run(arguments, "", "127.0.0.1:1");
     EXPECT_EQ(outcome.exit_code, 1);
     EXPECT_THAT(outcome.err, AllOf(HasSubstr("UNAVAILABLE"), HasSubstr("Connection refused"),

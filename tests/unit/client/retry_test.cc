@@ -34,6 +34,13 @@ TEST(DelayBeforeRetry, GrowsToABoundAndEndsAfterTheLastAttempt) {
   EXPECT_EQ(DelayBeforeRetry(policy, 1, failure, kLong, 0), milliseconds(50)) << "jitter";
 }
 
+TEST(DelayBeforeRetry, GoesOnUntilTheDeadlineUnlessToldOtherwise) {
+  const RetryPolicy policy;
+  const Failure failure{.code = grpc::StatusCode::UNAVAILABLE, .pushback = std::nullopt};
+  EXPECT_EQ(DelayBeforeRetry(policy, 1000, failure, kLong, 1), policy.max_backoff);
+  EXPECT_EQ(DelayBeforeRetry({.max_attempts = 1}, 1, failure, kLong, 1), std::nullopt);
+}
+
 TEST(DelayBeforeRetry, NeverWaitsPastTheDeadline) {
   const RetryPolicy policy;
   const Failure failure{.code = grpc::StatusCode::UNAVAILABLE, .pushback = std::nullopt};
@@ -49,6 +56,9 @@ TEST(DelayBeforeRetry, ThePushbackReplacesTheBackoff) {
     return DelayBeforeRetry(policy, 1, failure, kLong, 0.5);
   };
   EXPECT_EQ(delay("0"), milliseconds(0));
+  const Failure again{.code = grpc::StatusCode::UNAVAILABLE, .pushback = "0"};
+  EXPECT_EQ(DelayBeforeRetry(policy, 2, again, kLong, 0.5), policy.initial_backoff)
+      << "a server that always says 0 keeps nobody spinning";
   EXPECT_EQ(delay("777"), milliseconds(777));
   for (const char* never : {"-1", "", "soon", "5ms", "99999999999"}) {
     EXPECT_EQ(delay(never), std::nullopt) << never;
