@@ -1,4 +1,5 @@
 // The subcommands that send: run, find-rate and sweep.
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
@@ -15,6 +16,7 @@
 #include "client/load/commands/command.h"
 #include "client/load/commands/flags.h"
 #include "client/load/report/report.h"
+#include "client/load/results/bootstrap.h"
 #include "client/load/search/find_rate.h"
 #include "client/load/search/sweep.h"
 #include "client/load/send/driver.h"
@@ -116,8 +118,16 @@ std::chrono::nanoseconds Seconds(double seconds) {
   return std::chrono::nanoseconds(std::llround(seconds * 1e9));
 }
 
+double InSeconds(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
+
 void SayProbe(const Probe& probe) {
-  Say(cli::FormatReal(probe.rate, "%9.4g") + "/s  " + NameOf(probe.result) + "  p50 " +
+  std::string result = NameOf(probe.result);
+  if (probe.again.count() > 0) {
+    result += ", again for " + cli::FormatReal(InSeconds(probe.again), "%.4g s");
+  }
+  Say(cli::FormatReal(probe.rate, "%9.4g") + "/s  " + result + "  p50 " +
       cli::TimeText(static_cast<double>(probe.p50_ns)) + ", p99 " +
       cli::TimeText(static_cast<double>(probe.p99_ns)) + ", goodput " +
       cli::FormatReal(probe.goodput, "%.4g") + "/s" + (probe.confirms ? "  (confirmation)" : ""));
@@ -134,9 +144,22 @@ int RunSearch(const TrafficFlags& flags, const OutputFlags& output, const Search
   bool goals = false;
   for (const ClassSpec& spec : workload.classes) goals = goals || !spec.objective.empty();
   if (!goals) throw cli::UsageError("no class has an objective: give --objective 'p99 <= 50ms'");
+  const Rules& rules = flags.rules;
+  double weights = 0, requests = 0;
+  for (const ClassSpec& spec : workload.classes) weights += spec.weight;
+  for (const ClassSpec& spec : workload.classes) {
+    for (const LatencyGoal& goal : spec.objective.latencies) {
+      const auto needed = static_cast<double>(RequestsNeeded(goal.quantile, rules.confidence));
+      const double share = spec.weight / weights * std::max(1 - spec.cancel_share, 1e-3);
+      requests = std::max(requests, needed / share);
+    }
+  }
+  if (requests == 0) requests = static_cast<double>(RequestsNeeded(0.99, rules.confidence));
   const SearchOptions options = {.start_rate = search.start_rate,
                                  .greatest_rate = search.greatest_rate,
                                  .tolerance = search.tolerance,
+                                 .requests = requests,
+                                 .warm_up = workload.warm_up,
                                  .probe = Seconds(search.probe),
                                  .confirmation = Seconds(search.confirmation),
                                  .max_time = Seconds(search.max_time)};
@@ -147,7 +170,9 @@ int RunSearch(const TrafficFlags& flags, const OutputFlags& output, const Search
     load.rate = rate;
     return session.Run(load, duration, workload.warm_up, seed++);
   };
-  const Rules& rules = flags.rules;
+  Say("expected to take about " + cli::ClockText(InSeconds(ExpectedTime(options, 0, 0))) +
+      "; more where the rate is far from --start-rate, " +
+      cli::ClockText(InSeconds(options.max_time)) + " at most, warm-ups aside");
   const FoundRate found = FindRate(
       run_at, [&](const RunData& run) { return Judge(run, rules); }, options, SayProbe,
       StopRequested());

@@ -17,6 +17,13 @@ constexpr char kClientWasTheLimit[] =
     ": the client was the limit, and the server may be capable of more. Use more --threads, or "
     "another machine to send from";
 
+// Of a run at `rate`, `least` if that is long enough. Arrivals may be random: three deviations
+// more.
+nanoseconds LengthOf(double rate, nanoseconds least, const SearchOptions& options) {
+  const double seconds = std::ceil((options.requests + 3 * std::sqrt(options.requests)) / rate);
+  return std::max(least, nanoseconds(std::llround(std::min(seconds, 1e9) * 1e9)));
+}
+
 struct EndOfSearch {
   int exit_code;
   std::string text;
@@ -35,7 +42,7 @@ class Search {
       FindRange();
       Bisect();
       Confirm();
-      if (upper_is_client_) End(kInvalid, kClientWasTheLimit);
+      if (upper_ == ProbeResult::kClientLimit) End(kInvalid, kClientWasTheLimit);
       End(kMet,
           found_.missed > 0 ? "" : ": raise --greatest-rate, " + PerSecond(options_.greatest_rate));
     } catch (const EndOfSearch& end) {
@@ -55,8 +62,9 @@ class Search {
     }
     while (found_.met == 0) {
       if (rate <= options_.least_rate) {
-        if (upper_is_client_) End(kInvalid, kClientWasTheLimit);
-        End(kMissed, ", down to " + PerSecond(options_.least_rate));
+        if (upper_ == ProbeResult::kClientLimit) End(kInvalid, kClientWasTheLimit);
+        End(upper_ == ProbeResult::kUnclear ? kInvalid : kMissed,
+            ", down to " + PerSecond(options_.least_rate));
       }
       rate = std::max(rate / 2, options_.least_rate);
       (void)Meets(rate);
@@ -107,31 +115,38 @@ class Search {
       return true;
     }
     found_.missed = rate;
-    upper_is_client_ = result == ProbeResult::kClientLimit;
+    upper_ = result;
     return false;
   }
 
   // Runs at a rate until it is known whether it meets, with longer runs where that is in doubt.
   ProbeResult Look(double rate, bool confirms) {
-    nanoseconds duration = confirms ? options_.confirmation : options_.probe;
+    nanoseconds duration =
+        LengthOf(rate, confirms ? options_.confirmation : options_.probe, options_);
     bool repeated = false;
     for (int longer = 0;; ++longer) {
-      bool unsure = false;
-      const ProbeResult result = RunOnce(rate, duration, confirms, &unsure);
+      const bool last = longer >= options_.longer_probes;
+      const ProbeResult result =
+          RunOnce(rate, duration, confirms, last ? nanoseconds(0) : 2 * duration);
       if (result == ProbeResult::kClientLimit || result == ProbeResult::kInvalid) {
         if (std::exchange(repeated, true)) return result;
         --longer;  // once may be this machine's bad moment
         continue;
       }
-      if (!unsure || longer >= options_.longer_probes) return result;
+      if (result != ProbeResult::kUnclear || last) return result;
       duration *= 2;
     }
   }
 
-  ProbeResult RunOnce(double rate, nanoseconds duration, bool confirms, bool* unsure) {
+  // `again`: the length of the next run if this one leaves it unclear.
+  ProbeResult RunOnce(double rate, nanoseconds duration, bool confirms, nanoseconds again) {
     if (stop_.load()) End(kInterrupted, ": stopped");
     if (time_ + duration > options_.max_time) {
-      End(kMissed, ", which no longer run has confirmed: --max-time is over");
+      const std::string why = "a run of " +
+                              cli::ClockText(std::chrono::duration<double>(duration).count()) +
+                              " at " + PerSecond(rate) + " would exceed --max-time";
+      if (found_.probes.empty()) throw EndOfSearch{kInvalid, why};
+      End(kMissed, (found_.met > 0 ? ", which no longer run has confirmed: " : ": ") + why);
     }
     time_ += duration;
     RunData run = run_at_(rate, duration);
@@ -140,11 +155,10 @@ class Search {
 
     Probe probe{.rate = rate, .duration = duration, .confirms = confirms};
     const auto worst = [&](ProbeResult result) { probe.result = std::max(probe.result, result); };
-    bool missed = false;
     for (const Finding& finding : verdict.validity) {
       if (finding.passed) continue;
       probe.failed.push_back(finding);
-      if (finding.cause == Cause::kTooShort) *unsure = true;
+      if (finding.cause == Cause::kTooShort) worst(ProbeResult::kUnclear);
       if (finding.cause == Cause::kOverload) worst(ProbeResult::kMissed);
       if (finding.cause == Cause::kClient) worst(ProbeResult::kClientLimit);
       if (finding.cause == Cause::kOther) worst(ProbeResult::kInvalid);
@@ -152,11 +166,9 @@ class Search {
     for (const Finding& finding : verdict.objectives) {
       if (finding.passed) continue;
       probe.failed.push_back(finding);
-      worst(ProbeResult::kMissed);
-      *unsure = *unsure || finding.unsure;
-      missed = missed || !finding.unsure;
+      worst(finding.unsure ? ProbeResult::kUnclear : ProbeResult::kMissed);
     }
-    if (missed) *unsure = false;  // however long
+    if (probe.result == ProbeResult::kUnclear) probe.again = again;
     const Cell total = run.Total();
     probe.goodput = static_cast<double>(total.good) / std::max(run.asked_seconds, 1e-9);
     probe.p50_ns = total.intended.ValueAt(0.5);
@@ -168,11 +180,17 @@ class Search {
   }
 
   std::string Interval() const {
+    if (found_.met == 0 && upper_ == ProbeResult::kUnclear) {
+      return "too few requests to tell whether a rate met the objectives";
+    }
     if (found_.met == 0) return "no rate met the objectives";
     return "the objectives were met at " + PerSecond(found_.met) +
            (found_.missed == 0 ? " and missed at no rate that was tried"
-            : upper_is_client_ ? ", and the client did not keep up with " + PerSecond(found_.missed)
-                               : " and missed at " + PerSecond(found_.missed));
+            : upper_ == ProbeResult::kClientLimit
+                ? ", and the client did not keep up with " + PerSecond(found_.missed)
+            : upper_ == ProbeResult::kUnclear
+                ? ", and too few requests told at " + PerSecond(found_.missed)
+                : " and missed at " + PerSecond(found_.missed));
   }
   [[noreturn]] void End(int exit_code, const std::string& more) const {
     throw EndOfSearch{exit_code, Interval() + more};
@@ -185,15 +203,25 @@ class Search {
   const std::atomic<bool>& stop_;
 
   FoundRate found_;
-  bool upper_is_client_ = false;  // found_.missed is a rate that the client did not keep up with
+  ProbeResult upper_ = ProbeResult::kMissed;  // why found_.missed did not meet
   nanoseconds time_{0};
 };
 
 }  // namespace
 
 const char* NameOf(ProbeResult result) {
-  static constexpr const char* kNames[] = {"met", "missed", "client limit", "invalid"};
+  static constexpr const char* kNames[] = {"met", "unclear", "missed", "client limit", "invalid"};
   return kNames[static_cast<size_t>(result)];
+}
+
+nanoseconds ExpectedTime(const SearchOptions& options, double met, double missed) {
+  double rate = met > 0 ? met : missed > 0 ? missed / 2 : options.start_rate;
+  const bool open = met == 0 || missed == 0;  // one more doubling or halving, if all goes well
+  const double width = open ? 2 : missed / met;
+  const double halvings = std::log2(std::log(width) / std::log1p(options.tolerance));
+  const auto probes = static_cast<int64_t>(std::max(0.0, std::ceil(halvings))) + (open ? 1 : 0);
+  return probes * (LengthOf(rate, options.probe, options) + options.warm_up) +
+         LengthOf(rate, options.confirmation, options) + options.warm_up;
 }
 
 FoundRate FindRate(const RunAt& run_at, const JudgeRun& judge, const SearchOptions& options,

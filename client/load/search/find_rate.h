@@ -25,6 +25,8 @@ struct SearchOptions {
   double least_rate = 0.01;
   double greatest_rate = 1e6;
   double tolerance = 0.02;  // ends when the rates that missed and met are this close
+  double requests = 0;      // that a run needs, for its percentiles to be known; longer where slow
+  std::chrono::nanoseconds warm_up{};  // before each run
   std::chrono::nanoseconds probe{std::chrono::seconds(15)};
   std::chrono::nanoseconds confirmation{std::chrono::seconds(60)};
   int longer_probes = 2;  // of a rate that is too near the edge to tell, each twice as long
@@ -33,6 +35,7 @@ struct SearchOptions {
 
 enum class ProbeResult {
   kMet,
+  kUnclear,  // too few requests to tell
   kMissed,
   kClientLimit,  // the client did not keep up: says nothing about the server
   kInvalid,      // something is wrong that no other rate would mend
@@ -43,7 +46,8 @@ const char* NameOf(ProbeResult result);
 struct Probe {
   double rate = 0;
   std::chrono::nanoseconds duration{};
-  bool confirms = false;  // it is the longer run at the answer
+  bool confirms = false;             // it is the longer run at the answer
+  std::chrono::nanoseconds again{};  // if it is unclear: the length of the run that follows; or 0
   ProbeResult result = ProbeResult::kMet;
   double goodput = 0;              // good answers/s
   int64_t p50_ns = 0, p99_ns = 0;  // of OK answers, all classes, from the intended time
@@ -58,6 +62,9 @@ struct FoundRate {
   std::vector<Probe> probes;
   std::optional<RunData> run;  // the confirmation
 };
+
+// How long the search is likely to take from here, warm-ups included, if it has found these rates.
+std::chrono::nanoseconds ExpectedTime(const SearchOptions& options, double met, double missed);
 
 // `on_probe` is called after each run; `stop` ends the search after the run that goes on, which
 // should end early too. REQUIRES: rates and times above 0, 0 < tolerance < 1.

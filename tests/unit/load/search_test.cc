@@ -90,11 +90,49 @@ TEST(FindRate, EndsWhenItsTimeIsOver) {
   EXPECT_GT(found.met, 0);
 }
 
+// It does not know how many requests it needs.
 TEST(FindRate, WhereTooFewRequestsTellItLooksForLonger) {
   const FoundRate found = Find(1e9, {.start_rate = 10, .greatest_rate = 10});
   EXPECT_EQ(found.exit_code, kMet) << "15 s of 10/s are no p99, 60 s are";
   EXPECT_EQ(found.probes.front().duration, seconds(15));
+  EXPECT_EQ(found.probes.front().result, ProbeResult::kUnclear);
+  EXPECT_EQ(found.probes.front().again, seconds(30));
   EXPECT_EQ(found.probes.at(1).duration, seconds(30));
+}
+
+TEST(FindRate, AProbeIsAsLongAsItsPercentileTakes) {
+  // 459 requests and three deviations more.
+  const FoundRate found = Find(1e9, {.start_rate = 4, .greatest_rate = 4, .requests = 459});
+  EXPECT_EQ(found.exit_code, kMet) << found.text;
+  EXPECT_EQ(found.met, 4);
+  ASSERT_EQ(found.probes.size(), 2U) << "the probe and its confirmation";
+  EXPECT_EQ(found.probes[0].duration, seconds(131));
+  EXPECT_EQ(found.probes[0].result, ProbeResult::kMet);
+  const FoundRate quick = Find(1e9, {.start_rate = 400, .greatest_rate = 400, .requests = 459});
+  EXPECT_EQ(quick.probes.at(0).duration, seconds(15));
+}
+
+TEST(FindRate, WhatItCouldNotTellIsNoMiss) {
+  SearchOptions options = {.start_rate = 2, .least_rate = 1, .greatest_rate = 2};
+  options.confirmation = options.probe;
+  const FoundRate found = Find(1e9, options);
+  EXPECT_EQ(found.exit_code, kInvalid) << found.text;
+  EXPECT_THAT(found.text, HasSubstr("too few requests to tell"));
+  for (const Probe& probe : found.probes) EXPECT_EQ(probe.result, ProbeResult::kUnclear);
+
+  options.requests = 459;
+  options.max_time = seconds(60);
+  const FoundRate short_of_time = Find(1e9, options);
+  EXPECT_EQ(short_of_time.exit_code, kInvalid);
+  EXPECT_THAT(short_of_time.text, HasSubstr("4:22 at 2/s would exceed --max-time"));
+}
+
+TEST(FindRate, TheExpectedTimeIsThatOfTheRunsToCome) {
+  // Two probes, six halvings from 2 to 1.02, and the confirmation.
+  const SearchOptions options = {.start_rate = 1000, .warm_up = seconds(5)};
+  EXPECT_EQ(ExpectedTime(options, 1000, 2000), 6 * seconds(20) + seconds(65));
+  EXPECT_EQ(ExpectedTime(options, 0, 0), 7 * seconds(20) + seconds(65));
+  EXPECT_EQ(ExpectedTime(options, 1000, 1010), seconds(65));
 }
 
 std::vector<SweepCell> Grid(const std::vector<std::string>& vary) {
