@@ -197,6 +197,15 @@ std::string SeriesText(const SweepCell& cell) {
   return text;
 }
 
+// What makes the cell's p99 a matter of chance; "": nothing.
+std::string FewRequests(const SweepCell& cell) {
+  if (cell.summary.is_null()) return "";
+  const int64_t ok = cell.summary["total"]["outcomes"]["ok"];
+  return ok < RequestsNeeded(0.99, Rules().confidence)
+             ? "p99 of only " + std::to_string(ok) + " requests"
+             : "";
+}
+
 std::string TableOf(const std::vector<SweepCell>& cells) {
   std::vector<std::vector<std::string>> table = {
       {"series", "load", "sent/s", "OK/s", "good/s", "p50", "p99", "errors", ""}};
@@ -216,7 +225,7 @@ std::string TableOf(const std::vector<SweepCell>& cells) {
     }
     row.push_back(cell.state == CellState::kInvalid   ? "INVALID"
                   : cell.state == CellState::kSkipped ? "skipped"
-                                                      : "");
+                                                      : FewRequests(cell));
     table.push_back(std::move(row));
   }
   return cli::FormatTable(table);
@@ -232,6 +241,7 @@ nlohmann::json ToJson(const std::vector<SweepCell>& cells) {
                              {"load", cell.load},
                              {"state", kStates[static_cast<size_t>(cell.state)]},
                              {"why", cell.why},
+                             {"few_requests", !FewRequests(cell).empty()},
                              {"summary", cell.summary}});
   }
   return json;
@@ -258,7 +268,10 @@ int RunTheSweep(const TrafficFlags& flags, const std::vector<std::string>& vary,
       StopRequested());
   const int written = cli::WriteText(TableOf(cells));
   if (written != cli::kOk) return written;
-  return whole ? kMet : kInterrupted;
+  const bool told = std::any_of(cells.begin(), cells.end(), [](const SweepCell& cell) {
+    return cell.state == CellState::kDone;
+  });
+  return !whole ? kInterrupted : told ? kMet : kInvalid;
 }
 
 }  // namespace

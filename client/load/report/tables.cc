@@ -6,6 +6,7 @@
 
 #include "client/cli/report.h"
 #include "client/load/report/report.h"
+#include "client/load/results/bootstrap.h"
 
 namespace castor::load {
 namespace {
@@ -22,7 +23,9 @@ std::string Time(const Histogram& histogram, double ns) {
   return histogram.empty() ? "-" : cli::TimeText(ns);
 }
 std::string Quantile(const Histogram& histogram, double quantile) {
-  return Time(histogram, static_cast<double>(histogram.ValueAt(quantile)));
+  const bool few = histogram.count() < RequestsNeeded(quantile, Rules().confidence);
+  return Time(histogram, static_cast<double>(histogram.ValueAt(quantile))) +
+         (few && !histogram.empty() ? "?" : "");
 }
 
 // Nothing where the table has no row.
@@ -79,9 +82,10 @@ Table OutcomeTable(const RunData& run) {
 }
 
 Table LatencyTable(const RunData& run) {
-  Table table = {"Latency of OK answers, and the lag of all that were sent",
-                 {"class", "time", "count", "mean", "p50", "p90", "p99", "p99.9", "max"},
-                 2};
+  Table table = {
+      "Latency of OK answers, and the lag of all that were sent; '?': of too few to tell",
+      {"class", "time", "count", "mean", "p50", "p90", "p99", "p99.9", "max"},
+      2};
   for (size_t i = 0; i < run.classes.size(); ++i) {
     const Cell cell = run.OfClass(i);
     const std::pair<const char*, const Histogram*> times[] = {

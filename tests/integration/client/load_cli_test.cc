@@ -152,6 +152,8 @@ TEST_F(LoadCliTest, ASweepAndASearchEnd) {
                               "1",          "--head-dim",
                               "8",          "--objective",
                               "p50 <= 1ns", "--start-rate",
+  EXPECT_EQ(saved["cells"][0]["few_requests"], true);
+  EXPECT_THAT(sweep.out, HasSubstr("p99 of only "));
                               "40",         "--probe",
                               "300ms",      "--confirmation",
                               "300ms",      "--max-time",
