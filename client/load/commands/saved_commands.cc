@@ -53,7 +53,7 @@ int CompareFiles(const std::string& file_a, const std::string& file_b,
   std::vector<Gate> parsed;
   for (const std::string& gate : gates) parsed.push_back(ParseGate(gate));
   const RunData a = LoadRun(file_a), b = LoadRun(file_b);
-  const Comparison comparison = Compare(a, b, parsed, confidence);
+  Comparison comparison = Compare(a, b, parsed, confidence);
   const auto name = [](const std::string& file) {
     return cli::FitText(std::filesystem::path(file).filename().string(), 24);
   };
@@ -63,10 +63,11 @@ int CompareFiles(const std::string& file_a, const std::string& file_b,
       if (!finding.passed) warnings.push_back(name(*file) + " is INVALID: " + finding.text);
     }
   }
+  if (!warnings.empty()) comparison.Distrust();
   const int written = cli::WriteText(TextOf(comparison, name(file_a), name(file_b), warnings));
   if (written != cli::kOk) return written;
   if (comparison.Has(GateEnd::kFailed)) return kRegression;
-  return comparison.Has(GateEnd::kUnknown) ? kInvalid : kMet;
+  return comparison.Has(GateEnd::kUnknown) || !warnings.empty() ? kInvalid : kMet;
 }
 
 int Report(const std::vector<std::string>& files, const OutputFlags& output) {

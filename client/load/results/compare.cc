@@ -226,6 +226,13 @@ bool Comparison::Has(GateEnd end) const {
   return std::any_of(gates.begin(), gates.end(), [&](const GateResult& g) { return g.end == end; });
 }
 
+void Comparison::Distrust() {
+  for (ClassComparison& cls : classes) {
+    for (Change& change : cls.changes) change.trend = Trend::kUnclear;
+  }
+  for (GateResult& gate : gates) gate.end = GateEnd::kUnknown;
+}
+
 Trend Comparison::trend() const {
   Trend worst = Trend::kNoChange;
   for (const Trend trend : {Trend::kRegression, Trend::kImprovement, Trend::kUnclear}) {

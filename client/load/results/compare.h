@@ -71,6 +71,8 @@ struct Comparison {
   std::vector<GateResult> gates;
 
   bool Has(GateEnd end) const;  // any gate
+  // A run is INVALID: whatever the figures say, nobody can tell.
+  void Distrust();
   // Regression if any figure is one; else improvement, if any is; else unclear, if any is.
   Trend trend() const;
 };

@@ -42,6 +42,15 @@ TEST(Compare, NoiseBetweenSecondsWidensTheInterval) {
   EXPECT_GT(width(0.5), 4 * width(0.02));
 }
 
+TEST(Compare, OfARunThatIsInvalidNothingIsClaimed) {
+  Comparison comparison = With(NoisyRun(1, 0.02, 1), NoisyRun(0.8, 0.02, 3), "p50 < -5%");
+  ASSERT_EQ(comparison.trend(), Trend::kImprovement);
+  comparison.Distrust();
+  EXPECT_EQ(comparison.trend(), Trend::kUnclear);
+  EXPECT_TRUE(comparison.Has(GateEnd::kUnknown));
+  EXPECT_FALSE(comparison.Has(GateEnd::kFailed));
+}
+
 TEST(Compare, AGatePassesFailsOrCannotTell) {
   const RunData before = NoisyRun(1, 0.02, 1);
   EXPECT_EQ(EndOf(before, NoisyRun(1, 0.02, 2), "p50 > +5%"), GateEnd::kPassed);
