@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <limits>
+#include <sstream>
 #include <stdexcept>
 #include <type_traits>
 
@@ -77,7 +78,12 @@ void ReadShare(const std::string& text, DriveOptions* options) {
 
 }  // namespace
 
-std::string TrafficFlags::WorkloadText() const { return file.empty() ? "" : ReadText(file); }
+std::string TrafficFlags::WorkloadText() const {
+  if (!file.empty()) return ReadText(file);
+  std::ostringstream text;
+  text << Toml() << "\n";
+  return text.str();
+}
 
 toml::table TrafficFlags::Toml() const {
   toml::table spec = one_class;

@@ -36,7 +36,7 @@ struct TrafficFlags {
   Workload Read(const toml::table& toml) const;  // with the flags' objectives
   Workload MakeWorkload() const { return Read(Toml()); }
   DriveOptions MakeDriveOptions() const;
-  std::string WorkloadText() const;  // of the file; "": flags
+  std::string WorkloadText() const;  // of the file, or what the flags say in its place
 };
 
 // `searching`: the command chooses the rate itself.

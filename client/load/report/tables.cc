@@ -146,6 +146,7 @@ Table SettingTable(const RunData& run) {
                              ", seed " + std::to_string(run.seed) + ", begun " + run.begun},
                 {"castor-load", run.client_version},
                 {"server", run.server_version.empty() ? "unknown" : run.server_version}};
+  if (!run.server_setting.empty()) table.rows.push_back({"served", run.server_setting});
   for (const std::string& endpoint : run.endpoints) table.rows.push_back({"endpoint", endpoint});
   for (const ClientLoad& client : run.clients) {
     table.rows.push_back({client.shares == 1 ? "client" : "client " + std::to_string(client.share),

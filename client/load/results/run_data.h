@@ -99,9 +99,10 @@ struct ServerCounts {
 
 struct RunData {
   // What was asked for.
-  std::string workload;  // the TOML file's text; empty: flags
+  std::string workload;  // as TOML: the file's text, or what the flags said
   std::string begun;     // UTC, ISO 8601
   std::string client_version, server_version;
+  std::string server_setting;  // "models minilm; cpu: ..."; may be empty
   std::vector<std::string> endpoints;
   std::vector<std::string> classes;   // names
   std::vector<Objective> objectives;  // by class

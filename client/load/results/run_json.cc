@@ -183,6 +183,7 @@ Json SummaryOf(const RunData& run) {
 
 std::string FormatRun(const RunData& run, const Verdict& verdict) {
   Json json = run;
+  json["server_setting"] = run.server_setting;
   json["format"] = kFormat;
   json["version"] = kVersion;
   json["verdict"] = {{"valid", verdict.valid()},
@@ -210,7 +211,8 @@ RunData ParseRun(std::string_view text) {
     for (const auto& [key, value] : json.items()) {
       if (key != "seed") CheckNumbers(value);
     }
-    const auto run = json.get<RunData>();
+    auto run = json.get<RunData>();
+    run.server_setting = json.value("server_setting", "");  // not in older runs
     CheckShape(run);
     return run;
   } catch (const Json::exception& error) {

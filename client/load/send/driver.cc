@@ -9,6 +9,7 @@
 #include <future>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "client/cli/command.h"
 #include "client/error.h"
@@ -166,6 +167,11 @@ void Driver::AskServer(const std::string& endpoint) {
   const auto index = static_cast<size_t>(&endpoint - options_.endpoints.data());
   if (info.ok()) {
     server_version_ = info->version();
+    server_setting_ = "models " + absl::StrJoin(info->models(), ", ");
+    for (const v1::Device& device : info->devices()) {
+      server_setting_ += "; " + device.name() + ": " + device.description() + ", " +
+                         std::to_string(device.threads()) + " threads, " + device.backend();
+    }
     if (metrics_[index].empty()) metrics_[index] = MetricsOf(endpoint, info->metrics_address());
     return;
   }
@@ -216,6 +222,7 @@ RunData Driver::Empty(const Workload& workload) const {
   RunData run;
   run.client_version = CASTOR_VERSION;
   run.server_version = server_version_;
+  run.server_setting = server_setting_;
   run.endpoints = options_.endpoints;
   for (const ClassSpec& spec : workload.classes) {
     run.classes.push_back(spec.name);

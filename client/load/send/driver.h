@@ -75,7 +75,7 @@ class Driver {
   const DriveOptions options_;
   Traffic traffic_;
   std::unique_ptr<References> references_;  // null: nothing is verified
-  std::string server_version_;
+  std::string server_version_, server_setting_;
   std::vector<std::string> metrics_;  // by endpoint; "": nowhere
 };
 

@@ -22,7 +22,7 @@ RunData EvilRun() {
   RunData run = GoodRun();
   run.classes = {kEvil};
   run.endpoints = {kEvil};
-  run.server_version = kEvil;
+  run.server_version = run.server_setting = kEvil;
   run.workload = kEvil;
   run.begun = kEvil;
   run.cells[0][0].messages = {{kEvil, 3}};
@@ -72,6 +72,23 @@ TEST(Html, ShowsTheVerdictTheTablesAndTheCharts) {
   EXPECT_TRUE(IsWellFormed(ReportHtml(nothing, Judge(nothing))));
   RunData hour = GoodRun(3600);
   EXPECT_LT(ReportHtml(hour, Judge(hour)).size(), 200'000U);
+}
+
+TEST(Html, SaysWhatServedAndWhatWasSent) {
+  RunData run = GoodRun();
+  run.server_setting = "models minilm; cpu: a processor, 2 threads";
+  run.workload = "[[class]]\nkind = 'encode'\nlengths = 16\n";
+  const std::string page = ReportHtml(run, Judge(run));
+  EXPECT_THAT(page, AllOf(HasSubstr("models minilm; cpu: a processor"), HasSubstr("lengths = 16")));
+}
+
+TEST(Summary, APercentileOfTooFewRequestsIsMarked) {
+  RunData run = EmptyRun(10);
+  Count({.second = 1}, run, 269);
+  const std::string few = SummaryText(run, Judge(run));
+  EXPECT_THAT(few, HasSubstr("10.0 ms  10.0 ms  10.0 ms?  10.0 ms?")) << "p50, p90, p99, p99.9";
+  const std::string enough = SummaryText(GoodRun(), Judge(GoodRun()));
+  EXPECT_THAT(enough, Not(HasSubstr("ms?"))) << enough;
 }
 
 TEST(Html, MarkupEscapesAttributes) {

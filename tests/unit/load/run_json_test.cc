@@ -23,6 +23,7 @@ RunData FullRun() {
   cell.verified = {.equal = 5, .different = 1, .error_e9 = {}};
   run.workload = "[load]\nrate = 5\n";
   run.servers[0] = {.metrics = "127.0.0.1:9464", .counted = {{"OK", 1200}}, .calls = {1200}};
+  run.server_setting = "models minilm; cpu: a processor";
   run.seed = UINT64_MAX;
   return run;
 }
