@@ -2,9 +2,12 @@
 
 #include <curl/curl.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 
 namespace castor::client {
 namespace {
@@ -84,7 +87,25 @@ struct MetricsFetcher::Transfer {
     return size * count;
   }
 
+  // Compression was not asked for, and a few bytes of it could stand for any number.
+  static size_t CheckHeader(char* data, size_t size, size_t count, void* context) {
+    const absl::string_view line(data, size * count);
+    const size_t colon = std::min(line.find(':'), line.size());
+    const absl::string_view name = line.substr(0, colon);
+    if (!absl::EqualsIgnoreCase(name, "transfer-encoding") &&
+        !absl::EqualsIgnoreCase(name, "content-encoding")) {
+      return line.size();
+    }
+    const absl::string_view coding = absl::StripAsciiWhitespace(line.substr(colon + 1));
+    for (const char* harmless : {"chunked", "identity"}) {
+      if (absl::EqualsIgnoreCase(coding, harmless)) return line.size();
+    }
+    static_cast<Transfer*>(context)->compressed = true;
+    return 0;
+  }
+
   absl::StatusOr<MetricsPage> Result(CURLcode code) const {
+    if (compressed) return absl::UnavailableError("a compressed page, which was not asked for");
     if (too_long) return absl::UnavailableError("a page of more than 16 MiB");
     if (code != CURLE_OK) {
       return absl::UnavailableError(error[0] != '\0' ? error : curl_easy_strerror(code));
@@ -104,7 +125,7 @@ struct MetricsFetcher::Transfer {
   Easy easy{curl_easy_init(), curl_easy_cleanup};
   List connect_to, headers;
   std::string page{};
-  bool too_long = false;
+  bool too_long = false, compressed = false;
   char error[CURL_ERROR_SIZE] = "";
 };
 
@@ -129,6 +150,8 @@ void MetricsFetcher::Start(const MetricsAddress& address, Done done) {
   set(CURLOPT_TIMEOUT_MS, static_cast<long>(patience_.count()));
   set(CURLOPT_CONNECT_TO, transfer.connect_to.get());
   set(CURLOPT_HTTPHEADER, transfer.headers.get());
+  set(CURLOPT_HEADERFUNCTION, Transfer::CheckHeader);
+  set(CURLOPT_HEADERDATA, &transfer);
   set(CURLOPT_WRITEFUNCTION, Transfer::Append);
   set(CURLOPT_WRITEDATA, &transfer);
   set(CURLOPT_ERRORBUFFER, transfer.error);

@@ -89,6 +89,27 @@ TEST(MetricsFetcherTest, EndlessSilentAndMissingServersAreErrors) {
   EXPECT_FALSE(AnswerOf(CannedServer("nonsense\r\n\r\n")).ok());
 }
 
+// A kilobyte could stand for gigabytes, at whose end the page might even be short.
+TEST(MetricsFetcherTest, ACompressedPageIsNotInflated) {
+  const std::string packed(  // "castor_ready 1\n"
+      "\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\x4b\x4e\x2c\x2e\xc9\x2f\x8a\x2f\x4a\x4d\x4c\xa9\x54"
+      "\x30\xe4\x02\x00\x98\xee\x58\xb9\x0f\x00\x00\x00",
+      35);
+  for (const char* coding : {"gzip", "x-gzip", "deflate", "gzip, chunked", "br"}) {
+    const CannedServer server("HTTP/1.1 200 OK\r\ntransfer-encoding:  " + std::string(coding) +
+                              "\r\nConnection: close\r\n\r\n" + packed);
+    EXPECT_EQ(AnswerOf(server).status().message(), "a compressed page, which was not asked for")
+        << coding;
+  }
+  const CannedServer content("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + packed);
+  EXPECT_FALSE(AnswerOf(content).ok());
+  const CannedServer chunked(
+      "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\nf\r\ncastor_ready 1\n\r\n0\r\n\r\n");
+  const auto whole = AnswerOf(chunked);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_THAT(*whole, ElementsAre(Pair("castor_ready", 1)));
+}
+
 TEST(MetricsFetcherTest, OneThatIsSlowHoldsNobodyUp) {
   const CannedServer silent(""), quick(Http("200 OK", "castor_ready 1\n"));
   MetricsFetcher fetcher({}, milliseconds(60'000));
