@@ -14,7 +14,7 @@
 namespace castor::cli {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 #define EXPECT_OK(status) EXPECT_EQ((status).message(), "")
 #define ASSERT_OK(status) ASSERT_EQ((status).message(), "")

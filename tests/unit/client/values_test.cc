@@ -56,7 +56,7 @@ TEST(Values, Utf8IsWhatTheStandardSays) {
        {"\x80", "\xbf", "\xc0\x80", "\xc1\xbf", "\xc2", "\xc2x", "\xe0\x80\x80", "\xe0\x9f\xbf",
         "\xed\xa0\x80", "\xed\xbf\xbf", "\xe2\x82", "\xe2\x82x", "\xf0\x80\x80\x80",
         "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xf0\x9f\x98", "\xff"}) {
-    EXPECT_EQ(FindInvalidUtf8("ab" + std::string(tail)), 2u) << testing::PrintToString(tail);
+    EXPECT_EQ(FindInvalidUtf8("ab" + std::string(tail)), 2u) << ::testing::PrintToString(tail);
   }
   EXPECT_EQ(Taken(Utf8(), ""), "");
   EXPECT_EQ(Taken(Name(), ""), "refused");
