@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <string>
 
 namespace castor::server {
@@ -42,6 +44,17 @@ TEST(CallerFileTest, ACallerHasANameAndMayCallEverything) {
   EXPECT_FALSE(search.expired(std::chrono::system_clock::time_point::max()));
   EXPECT_EQ(callers->FindToken(*FromHex(Hex('b'))), nullptr);
   EXPECT_EQ(callers->FindName("search"), nullptr);
+}
+
+// As it stands, pasted.
+TEST(CallerFileTest, TheExampleOfTheReadmeIsAFileOfCallers) {
+  std::ifstream readme(CASTOR_SOURCE_DIR "/server/auth/README.md");
+  const std::string text{std::istreambuf_iterator<char>(readme), {}};
+  const std::string fence = "```toml\n";
+  const size_t begin = text.find(fence) + fence.size();
+  const auto callers = ParseCallers(text.substr(begin, text.find("```", begin) - begin));
+  ASSERT_TRUE(callers.ok()) << callers.status();
+  EXPECT_EQ(callers->size(), 3U);
 }
 
 TEST(CallerFileTest, SeveralTokensOfANameAreValidAtOnce) {
