@@ -170,6 +170,7 @@ struct ModelInfo {
   Pooling pooling = Pooling::kMean;
   bool normalize = false;
   int64_t dimensions = 0;               // of a kPooled row, where a request does not say; 0: all
+  std::string similarity;               // by which clients compare rows; empty: the model says none
   Side truncation_side = Side::kRight;  // where a request does not say
   // Of its attention layers, where a request names none. An encoder with CAST layers has Cast, with
   // their parameters and without tensors; all others have exact attention.

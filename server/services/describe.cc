@@ -40,6 +40,7 @@ v1::Model ToProto(const ModelInfo& model) {
   result.set_pooling(ToWire(kPoolings, model.pooling));
   result.set_normalize(model.normalize);
   result.set_dimensions(static_cast<int32_t>(model.dimensions));
+  result.set_similarity_fn_name(model.similarity);
   result.set_truncation_side(ToWire(kTruncationSides, model.truncation_side));
   for (const KernelName kernel : model.kernels) {
     result.add_kernels(ToWire(kKernelNames, kernel));

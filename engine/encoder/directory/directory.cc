@@ -425,6 +425,9 @@ absl::Status ReadModelConfig(const std::string& file, std::string* model_type,
                                       "\" is not supported; torch.nn's Sigmoid and Identity are");
   }
   if (config->Has("truncate_dim")) directory->dimensions = ReadSize(*config, "truncate_dim", 1);
+  if (!config->IsNull("similarity_fn_name")) {
+    directory->similarity = config->String("similarity_fn_name", "");
+  }
   directory->prompts = ReadPrompts(*config);
   return config->status();
 }

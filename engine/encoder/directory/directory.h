@@ -46,6 +46,7 @@ struct Directory {
   std::optional<int64_t> query_length;
   std::optional<int64_t> document_length;
   int64_t dimensions = 0;             // truncate_dim; 0: all
+  std::string similarity;             // similarity_fn_name; empty: none
   std::optional<int64_t> max_tokens;  // max_seq_length
   bool lowercase = false;             // do_lower_case
 };

@@ -209,7 +209,7 @@ std::span<const Key> DirectoryKeys() {
       Read(kSentenceTransformers, "BaseModel", "model_type prompts default_prompt_name"),
       Read(kSentenceTransformers, "SentenceTransformer, SparseEncoder", "truncate_dim"),
       Read(kSentenceTransformers, "CrossEncoder", "activation_fn"),
-      Ignored(kSentenceTransformers, "clients, who compare vectors", "similarity_fn_name"),
+      Read(kSentenceTransformers, "clients, who compare vectors", "similarity_fn_name"),
       Ignored(kSentenceTransformers, "a warning", "__version__"),
       Ignored(kSentenceTransformers, "of Python packages", "requirements"),
       Ignored(kSentenceTransformers, "CrossEncoder in half precision", "keep_in_fp32_modules"),

@@ -192,6 +192,7 @@ absl::StatusOr<std::shared_ptr<TextModel>> Load(const ModelSource& source, at::D
   info.name = source.name;
   info.family = loaded->family;
   info.dimensions = directory->dimensions;
+  info.similarity = directory->similarity;
   info.prompts = *std::move(prompts);
   info.dtype = source.dtype;
   info.parameters = loaded->parameters;
