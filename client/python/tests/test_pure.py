@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
+
 import grpc
 import numpy as np
 import pytest
 
 import castor
 from castor import channel, errors, kernels, tensors, texts
+from castor.answers import Checker
 from castor.rpc import error_details_pb2, status_pb2
 from castor.v1 import encoder_pb2, kernel_pb2, tensor_pb2
-from castor.window import Window
+from castor.window import Patience, Window
 
 
 def status(code: int, reason: str = "", retry: float | None = None) -> status_pb2.Status:
@@ -147,49 +150,77 @@ def test_texts_are_packed_within_bounds() -> None:
             list(texts.pack(wrong))  # type: ignore[arg-type]
 
 
+def make(size: int = 3, timeout: float = 2, ordered: bool = True) -> Window:
+    return Window("", size, Patience(timeout, busy=True), Checker(), ordered)
+
+
+def asked(window: Window, count: int) -> list[encoder_pb2.EncodeRequest]:
+    for number in range(count):
+        request = texts.encode_request(["a"], 0, "pooled", {})
+        window.add(request, 256 * number)
+    return window.unsent()
+
+
 def answer(request: encoder_pb2.EncodeRequest, error: status_pb2.Status | None = None):
-    return encoder_pb2.EncodeResponse(request_id=request.request_id, error=error)
+    if error:
+        return encoder_pb2.EncodeResponse(request_id=request.request_id, error=error)
+    output = tensors.to_message("output", np.ones((1, 2), np.float32))
+    counts = {"lengths": [1], "token_counts": [3], "truncated": [False]}
+    return encoder_pb2.EncodeResponse(request_id=request.request_id, output=output, **counts)
 
 
 def test_a_window_restores_order_and_is_bounded() -> None:
-    window = Window(3, timeout=2)
-    sent = [window.add(encoder_pb2.EncodeRequest(), 10 * i) for i in range(3)]
-    assert window.full and sent[0].timeout_ms == 2000
-    assert window.take(answer(sent[2])) == [] and window.ready() == []
-    assert window.unanswered() == sent[:2]
+    window = make()
+    sent = asked(window, 3)
+    assert sent[0].timeout_ms == 2000 and window.unsent() == []
+    window.take(answer(sent[2]))
+    assert window.ready() == []
     window.take(answer(sent[0]))
-    assert [each.request_id for each in window.ready()] == ["0"] and not window.full
-    window.take(answer(sent[0]))  # of an earlier call
+    assert [each.request_id for each in window.ready()] == ["0"]
+    for again in (sent[0], sent[2]):
+        with pytest.raises(castor.WrongAnswerError, match="no request waits"):
+            window.take(answer(again))
     window.take(answer(sent[1]))
-    assert [each.request_id for each in window.ready()] == ["1", "2"] and window.empty
-    loose = Window(3, 2, ordered=False)
-    sent = [loose.add(encoder_pb2.EncodeRequest(), i) for i in range(3)]
+    assert [each.request_id for each in window.ready()] == ["1", "2"]
+    loose = make(ordered=False)
+    sent = asked(loose, 3)
     loose.take(answer(sent[2]))
     assert [each.request_id for each in loose.ready()] == ["2"]
 
 
 def test_a_window_sends_refused_requests_again() -> None:
-    window = Window(2, timeout=2)
-    first, second = (window.add(encoder_pb2.EncodeRequest(), 256 * i) for i in range(2))
-    refusal = status(8, "QUEUE_FULL", 0.1)
-    assert window.take(answer(second, status(4, "DEADLINE_EXCEEDED", 0.1))) == []
-    assert window.take(answer(first)) == [second]
+    window = make(2)
+    first, second = asked(window, 2)
+    window.take(answer(second, status(4, "DEADLINE_EXCEEDED", 0.1)))
+    assert window.unsent() == []
+    window.take(answer(first))
+    assert window.unsent() == [second]
+    window.take(answer(second, status(8, "QUEUE_FULL", 0.1)))  # nothing else is in flight
+    assert 0.1 <= window._wait < 0.2
+    window._renew("refused")
+    assert window.unsent() == [second]
     with pytest.raises(castor.QueueFullError) as caught:
-        window.take(answer(second, refusal))  # nothing else is in flight
+        window.take(answer(second, status(8, "QUEUE_FULL", 3)))
     assert caught.value.index == 256
-    with pytest.raises(castor.QueueFullError):
-        window.after(caught.value)
 
 
-def test_a_window_gives_up_on_a_server_that_stays_away() -> None:
-    window = Window(2, timeout=2)
-    window.add(encoder_pb2.EncodeRequest(), 0)
+def test_patience_ends_with_its_time() -> None:
+    patience = Patience(0.5)
     away = errors.from_status(status(14))
-    delays = [window.after(away) for _ in range(channel.ATTEMPTS - 1)]
-    assert 0.05 <= delays[0] <= 0.1 and delays == sorted(delays)
-    with pytest.raises(castor.UnavailableError) as caught:
-        window.after(away)
-    assert caught.value.index == 0
+    delays = [patience.after(away) for _ in range(3)]
+    assert 0.05 <= delays[0] <= 0.1 and max(delays) <= 0.25
+    with pytest.raises(castor.UnavailableError):
+        patience.after(errors.late())  # while it waited for a connection
+    for hopeless in (status(14, "DRAINING", 3600), status(14, "DRAINING", 2.0**40), status(8)):
+        with pytest.raises(castor.CastorError):
+            Patience(5).after(errors.from_status(hopeless))
+    busy = errors.from_status(status(8, "QUEUE_FULL", 0.2))
+    with pytest.raises(castor.QueueFullError):
+        Patience(5).after(busy)
+    assert 0.2 <= Patience(5, busy=True).after(busy) < 0.3
+    time.sleep(0.5)
+    with pytest.raises(castor.UnavailableError):
+        patience.after(away)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from castor.aio import AsyncClient
 from castor.attention import Memory, Positions
 from castor.channel import TLS
 from castor.client import Client
+from castor.cross_encoder import CrossEncoder, SparseEncoder
 from castor.errors import (
     CancelledError,
     CastorError,
@@ -29,8 +30,10 @@ from castor.errors import (
     SharedMemoryOffError,
     TooLargeError,
     TooManyRegionsError,
+    TruncationWarning,
     UnauthenticatedError,
     UnavailableError,
+    WrongAnswerError,
 )
 from castor.kernels import Automatic, Cast, Clustered, ImprovedClustered, Kernel, Vanilla
 from castor.reports import Attention, Encoded, Fidelity, Report, Spans, Sparse, Timing, Tokens
@@ -46,6 +49,7 @@ __all__ = [
     "CastorError",
     "Client",
     "Clustered",
+    "CrossEncoder",
     "DeadlineExceededError",
     "DrainingError",
     "Encoded",
@@ -72,14 +76,17 @@ __all__ = [
     "SharedMemoryOffError",
     "Spans",
     "Sparse",
+    "SparseEncoder",
     "TLS",
     "Timing",
     "Tokens",
     "TooLargeError",
     "TooManyRegionsError",
+    "TruncationWarning",
     "UnauthenticatedError",
     "UnavailableError",
     "Vanilla",
+    "WrongAnswerError",
     "merge",
     "quantize",
 ]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import functools
+import contextlib
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import grpc
@@ -13,10 +12,11 @@ import grpc.aio
 from numpy.typing import NDArray
 
 from castor import attention, errors, requests, tensors
-from castor.client import Connection
+from castor.answers import must
+from castor.client import Connection, method_of
 from castor.requests import Call
 from castor.texts import EncodeOptions, Packer, check_stream, encode_request
-from castor.window import GRACE, IN_FLIGHT, Window, ended_early
+from castor.window import Steps
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -26,11 +26,11 @@ T = TypeVar("T")
 
 
 def _awaitable(build: Callable[P, Call[T]]) -> Callable[Concatenate[AsyncClient, P], Awaitable[T]]:
-    @functools.wraps(build)
-    async def method(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._run(build(*args, **kwargs))
+    async def method(self: AsyncClient, /, *args: Any, **kwargs: Any) -> Any:
+        [result] = [each async for each in self._drive(self._call(build, args, kwargs))]
+        return result
 
-    return method
+    return method_of(build, method)  # type: ignore[no-any-return]
 
 
 class AsyncClient(Connection):
@@ -44,6 +44,7 @@ class AsyncClient(Connection):
     encode_spans = _awaitable(requests.encode_spans)
     encode_sparse = _awaitable(requests.encode_sparse)
     predict = _awaitable(requests.predict)
+    entities = _awaitable(requests.entities)
     rank = _awaitable(requests.rank)
     tokenize = _awaitable(requests.tokenize)
     detokenize = _awaitable(requests.detokenize)
@@ -61,14 +62,12 @@ class AsyncClient(Connection):
         **options: Unpack[EncodeOptions],
     ) -> AsyncIterator[NDArray[Any]]:
         """As Client.encode_stream, of an iterable or an asynchronous one."""
-        timeout = self._seconds(options.get("timeout"))
-        window = Window(in_flight, timeout, ordered)
-        source = _requests(texts, options)
-        async for answer in self._stream("EncoderService/EncodeStream", source, window, timeout):
+        steps, options = self._window(in_flight, ordered, options)
+        async for answer in self._drive(steps, _requests(texts, options)):
             for row in tensors.from_message(answer.output):
                 yield row
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def shared_memory(self, size: int) -> AsyncIterator[attention.Memory]:
         """As Client.shared_memory."""
         memory = attention.Memory(size, await self._run(attention.key_prefix()))
@@ -83,7 +82,7 @@ class AsyncClient(Connection):
 
     async def wait_ready(self, timeout: float | None = None) -> None:
         """Returns when a server answers."""
-        await self._unary(requests.server_info(timeout=timeout), wait_for_ready=True)
+        await self.server_info(timeout=timeout)
 
     async def close(self) -> None:
         """Cancels what is in flight."""
@@ -97,80 +96,90 @@ class AsyncClient(Connection):
         await self.close()
 
     async def _run(self, call: Call[T]) -> T:
-        while True:
-            if call.streams and len(call.requests) > 1:
-                answers = await self._many(call)
-            else:
-                answers = [await self._unary(call, number) for number in range(len(call.requests))]
-            result = call.read(answers)
-            if not isinstance(result, Call):
-                return result
-            call = result
+        [result] = [each async for each in self._drive(self._steps(call))]
+        return result  # type: ignore[no-any-return]
 
-    def _of_loop(self, name: str, repeat: bool) -> Any:
-        return self._method(grpc.aio, asyncio.get_running_loop(), name, repeat)
-
-    async def _unary(self, call: Call[Any], number: int = 0, wait_for_ready: bool = False) -> Any:
-        if had := self._had(call):
-            return had
-        try:
-            answer = await self._of_loop(call.method, call.repeat)(
-                call.requests[number],
-                timeout=self._seconds(call.timeout),
-                metadata=self._metadata(),
-                wait_for_ready=wait_for_ready,
-            )
-        except grpc.RpcError as error:
-            raise call.failed(errors.from_rpc(error), number) from None
-        if call.holds:
-            self._cache[call.method] = answer
-        if call.progress:
-            call.progress(number + 1)
-        return answer
-
-    async def _many(self, call: Call[Any]) -> list[Any]:
-        answers: list[Any] = []
-        timeout = self._seconds(call.timeout)
-        source = _each(zip(call.requests, call.starts))
-        window = Window(IN_FLIGHT, timeout)
-        async for answer in self._stream(call.method + "Stream", source, window, timeout):
-            answers.append(answer)
-            if call.progress:
-                call.progress(len(answers))
-        return answers
-
-    async def _stream(
-        self, name: str, source: AsyncIterator[tuple[Any, int]], window: Window, timeout: float
+    async def _drive(
+        self, steps: Steps, source: AsyncIterator[Any] | None = None
     ) -> AsyncIterator[Any]:
-        more = True
-        while more or not window.empty:
-            call = self._of_loop(name, True)(metadata=self._metadata())
-            try:
-                for request in window.unanswered():
-                    await call.write(request)
-                while True:
-                    while more and not window.full:
-                        entry = await anext(source, None)
-                        more = entry is not None
-                        if entry is not None:
-                            await call.write(window.add(*entry))
-                    if window.empty:
-                        break
-                    answer = await asyncio.wait_for(call.read(), timeout + GRACE)
-                    if not answer:
-                        raise ended_early()
-                    for request in window.take(answer):
-                        await call.write(request)
-                    for each in window.ready():
-                        yield each
-                await call.done_writing()
-                await call.read()  # the end, which is OK
-            except grpc.RpcError as error:
-                await asyncio.sleep(window.after(errors.from_rpc(error)))
-            except errors.CastorError as error:
-                await asyncio.sleep(window.after(error))
-            finally:
-                call.cancel()
+        """As Client's."""
+        wire, take, value = _Wire(self), steps.send, None
+        try:
+            while (step := self._next(take, value)) is not None:
+                take, value = steps.send, None
+                if step[0] == "give":
+                    yield step[1]
+                elif step[0] == "pull" and source:
+                    value = await anext(source, None)
+                else:
+                    try:
+                        value = await getattr(wire, step[0])(step[1])
+                    except errors.CastorError as error:
+                        take, value = steps.throw, error
+        finally:
+            wire.close()
+
+
+class _Wire:
+    """As the blocking client's. A task of its own writes, so that reading never waits for that."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+        self._open: Any = None
+
+    def _method(self, name: str) -> Any:
+        return self._client._method(grpc.aio, asyncio.get_running_loop(), name)
+
+    async def call(self, what: tuple[str, Any, float, bool]) -> Any:
+        name, request, seconds, ready = what
+        method, metadata = self._method(name), self._client._metadata()
+        try:
+            return await method(request, timeout=seconds, metadata=metadata, wait_for_ready=ready)
+        except grpc.RpcError as error:
+            raise errors.from_rpc(error) from None
+
+    async def open(self, what: tuple[str, bool]) -> None:
+        self.close()
+        self._sends: asyncio.Queue[Any] = asyncio.Queue()
+        metadata = self._client._metadata()
+        self._open = self._method(what[0])(metadata=metadata, wait_for_ready=what[1])
+        self._writer = asyncio.create_task(_write(self._open, self._sends))
+
+    async def send(self, request: Any) -> None:
+        self._sends.put_nowait(request)
+
+    async def read(self, seconds: float) -> Any:
+        try:
+            answer = await asyncio.wait_for(self._open.read(), seconds)
+        except asyncio.TimeoutError:  # in Python 3.10 it is not the builtin one
+            raise errors.late() from None
+        except grpc.RpcError as error:
+            raise errors.from_rpc(error) from None
+        must(answer is not None, "it is not a message")
+        return answer or None
+
+    async def end(self, seconds: float) -> None:
+        self._sends.put_nowait(None)
+        try:
+            extra = await self.read(seconds)
+        except errors.CastorError:
+            return  # all is answered
+        must(extra is None, "a request is answered twice")
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def close(self) -> None:
+        if self._open:
+            self._writer.cancel()
+            self._open.cancel()
+
+
+async def _write(call: Any, sends: asyncio.Queue[Any]) -> None:
+    with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):  # which a read tells of
+        while (request := await sends.get()) is not None:
+            await call.write(request)
+        await call.done_writing()
 
 
 async def _each(items: Iterable[T]) -> AsyncIterator[T]:

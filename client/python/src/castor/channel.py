@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import re
 import socket
 import ssl
 import time
@@ -14,37 +15,12 @@ from typing import Any
 
 import grpc
 
-ATTEMPTS = 5
+from castor.errors import CastorError
+
 FIRST_BACKOFF, MOST_BACKOFF = 0.1, 2.0  # seconds
 
-_BALANCING: dict[str, Any] = {"loadBalancingConfig": [{"round_robin": {}}]}
-# A call that may be repeated, on UNAVAILABLE alone: to retry under load would add to it. The server
-# can say when, or never, by grpc-retry-pushback-ms.
-_RETRIES = {
-    "methodConfig": [
-        {
-            "name": [
-                {"service": f"castor.v1.{service}", "method": method}
-                for service, method in [
-                    ("AttentionService", "Attend"),
-                    ("EncoderService", "Encode"),
-                    ("EncoderService", "Rerank"),
-                    ("EncoderService", "Tokenize"),
-                    ("EncoderService", "Detokenize"),
-                    ("ModelService", "ListModels"),
-                    ("ServerService", "GetServerInfo"),
-                ]
-            ],
-            "retryPolicy": {
-                "maxAttempts": ATTEMPTS,
-                "initialBackoff": f"{FIRST_BACKOFF}s",
-                "maxBackoff": f"{MOST_BACKOFF}s",
-                "backoffMultiplier": 2,
-                "retryableStatusCodes": ["UNAVAILABLE"],
-            },
-        }
-    ]
-}
+# Without retries of gRPC's own: window.py has them, within the call's time.
+_CONFIG = json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})
 _FRESH = 1.0  # seconds: what was read of a file is taken for true for so long
 
 
@@ -127,9 +103,7 @@ def checked(name: str, value: str) -> str:
     return value
 
 
-def connect(
-    module: Any, target: str, tls: TLS | None, pem: tuple[bytes | None, ...] | None, repeat: bool
-) -> Any:
+def connect(module: Any, target: str, tls: TLS | None, pem: tuple[bytes | None, ...] | None) -> Any:
     """A channel of grpc or grpc.aio. Never fails, and connects with the first call."""
     options: list[tuple[str, Any]] = [
         # The server's limits apply.
@@ -144,9 +118,7 @@ def connect(
         ("grpc.max_reconnect_backoff_ms", 2_000),
         ("grpc.dns_min_time_between_resolutions_ms", 1_000),
         ("grpc.use_local_subchannel_pool", 1),  # a connection for each client
-        # gRPC's own, 256 KiB, would leave larger requests without retries.
-        ("grpc.per_rpc_retry_buffer_size", 1 << 30),
-        ("grpc.service_config", json.dumps(_BALANCING | (_RETRIES if repeat else {}))),
+        ("grpc.service_config", _CONFIG),
     ]
     if is_on_this_machine(target):
         options.append(("grpc.enable_http_proxy", 0))
@@ -155,6 +127,43 @@ def connect(
     if tls and tls.server_name:
         options.append(("grpc.ssl_target_name_override", tls.server_name))
     return module.secure_channel(target, grpc.ssl_channel_credentials(*pem), options)
+
+
+def check_target(target: Any) -> None:
+    if not isinstance(target, str) or not target:
+        raise ValueError(f"target is {target!r}, not an address")
+    if url := re.match(r"(https?|h2c?|grpcs?|tcp|tls)://([^/?#]*)", target, re.IGNORECASE):
+        tls = " with tls=True" if url[1].lower() in ("https", "grpcs", "tls") else ""
+        raise ValueError(f"target {target!r} is a URL: use {url[2]!r}{tls}")
+
+
+def explained(error: CastorError, target: str, tls: TLS | None) -> CastorError:
+    """The error with what gRPC does not say: where nothing listens, and who speaks TLS."""
+    told, host_port = error.message, re.fullmatch(r"(?:dns:/*)?localhost:(\d+)", target)
+    refused = "refused" in told
+    if refused and host_port:  # gRPC tells of the last address alone
+        for host in ("127.0.0.1", "::1"):
+            try:
+                socket.create_connection((host, int(host_port[1])), 0.2).close()
+            except OSError:
+                continue
+            refused, target, told = (
+                False,
+                f"{host} port {host_port[1]}",
+                "wrong version Socket closed",
+            )
+    hint = ""
+    if refused:
+        hint = f"connection refused at {target}: is castor-server running there?"
+    elif tls and re.search("wrong.version|SSL_ERROR_SYSCALL|unexpected eof", told, re.IGNORECASE):
+        hint = f"the server at {target} does not use TLS, or wants a client's certificate"
+    elif tls and re.search("verify failed|certificate|Hostname|peer", told):
+        hint = "the server's certificate is not trusted: see castor.TLS, ca_file and server_name"
+    elif not tls and re.search("Socket closed|Empty reply|reset by peer|HTTP/0.9|recvmsg", told):
+        hint = f"does the server at {target} use TLS? Then set tls"
+    if hint:
+        error.message = f"{hint} ({error.message})"
+    return error
 
 
 def is_on_this_machine(target: str) -> bool:

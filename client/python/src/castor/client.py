@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import threading
 import time
@@ -16,6 +17,7 @@ import grpc
 from numpy.typing import NDArray
 
 from castor import attention, channel, errors, requests, tensors
+from castor.answers import Checker, must
 from castor.requests import Call
 from castor.texts import EncodeOptions, stream_requests
 from castor.v1 import (
@@ -25,7 +27,7 @@ from castor.v1 import (
     server_pb2_grpc,
     shared_memory_pb2_grpc,
 )
-from castor.window import GRACE, IN_FLIGHT, Window, ended_early
+from castor.window import Patience, Steps, Window, run
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -58,23 +60,37 @@ class Connection:
         timeout: float = 60.0,
         tenant: str | None = None,
         allow_plaintext_token: bool = False,
+        model: str | None = None,
     ) -> None:
         """`timeout` is each call's deadline in seconds, retries included. A token goes over TLS, or
         to this machine alone, unless `allow_plaintext_token`; its file, like those of TLS, may
-        change. `tenant` names the caller where servers take no tokens."""
-        if not isinstance(target, str) or not target:
-            raise ValueError(f"target is {target!r}, not an address")
-        self.target, self.timeout = target, timeout
+        change. `tenant` names the caller where servers take no tokens. `model` is the calls'
+        default."""
+        channel.check_target(target)
+        self.target, self.timeout, self.default_model = target, timeout, model
+        self._options: dict[str, Any] = {"tls": tls, "token": token, "token_file": token_file}
+        self._options |= {"tenant": tenant, "allow_plaintext_token": allow_plaintext_token}
+        self._options["model"] = model
         self._seconds(timeout)
         self._security = channel.Security(target, tls, token, token_file, allow_plaintext_token)
         self._tenant = (("castor-tenant", channel.checked("tenant", tenant)),) if tenant else ()
         self._lock = threading.Lock()
         self._made_for: Any = None
-        self._channels: dict[bool, Any] = {}
-        self._methods: dict[tuple[str, bool], Any] = {}
-        self._cache: dict[str, Any] = {}
+        self._channel: Any = None
+        self._methods: dict[str, Any] = {}
         self._closed = False
         _clients.add(self)
+
+    def __deepcopy__(self, memo: Any = None) -> Any:
+        """With channels of its own, which are made when they are used."""
+        return type(self)(self.target, timeout=self.timeout, **self._options)
+
+    __copy__ = __deepcopy__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._options["token"]:
+            raise TypeError("a client with a token is not pickled: use token_file")
+        return functools.partial(type(self), timeout=self.timeout, **self._options), (self.target,)
 
     def _seconds(self, timeout: float | None) -> float:
         """Of one call or request."""
@@ -83,15 +99,10 @@ class Connection:
             raise ValueError(f"timeout is {seconds!r}, not a number of seconds")
         return seconds
 
-    def _had(self, call: Call[Any]) -> Any:
-        """An answer of before, if it will do."""
-        had = self._cache.get(call.method) if call.holds else None
-        return had if had is not None and call.holds and call.holds(had) else None
-
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         return (*self._security.metadata(), *self._tenant)
 
-    def _method(self, module: Any, loop: Any, name: str, repeat: bool) -> Any:
+    def _method(self, module: Any, loop: Any, name: str) -> Any:
         """A method as gRPC's stubs have it, such as "EncoderService/Encode"."""
         made_for = (os.getpid(), loop, self._security.pem())
         with self._lock:
@@ -99,24 +110,54 @@ class Connection:
                 raise ValueError("the client is closed")
             if made_for != self._made_for:
                 # Not closed: calls in flight keep their channel until they end.
-                self._channels, self._methods, self._made_for = {}, {}, made_for
-            if repeat not in self._channels:
-                self._channels[repeat] = channel.connect(
-                    module, self.target, self._security.tls, made_for[2], repeat
+                self._channel = channel.connect(
+                    module, self.target, self._security.tls, made_for[2]
                 )
-            if (name, repeat) not in self._methods:
+                self._methods, self._made_for = {}, made_for
+            if name not in self._methods:
                 service, _, method = name.partition("/")
-                stub = _STUBS[service](self._channels[repeat])
-                self._methods[name, repeat] = getattr(stub, method)
-            return self._methods[name, repeat]
+                self._methods[name] = getattr(_STUBS[service](self._channel), method)
+            return self._methods[name]
 
     def _end(self) -> list[Any]:
-        """The channels to close, if they are this process's."""
+        """The channel to close, if it is this process's."""
         with self._lock:
             mine = self._made_for and self._made_for[0] == os.getpid()
-            channels = list(self._channels.values()) if mine else []
-            self._channels, self._methods, self._closed = {}, {}, True
+            channels = [self._channel] if mine and not self._closed else []
+            self._channel, self._methods, self._closed = None, {}, True
             return channels
+
+    def _call(self, build: Callable[..., Call[Any]], args: Any, kwargs: dict[str, Any]) -> Steps:
+        """The steps of a method, of the client's model unless another is named."""
+        name = "name" if build is requests.model else "model"
+        takes = build not in (attention.attend, requests.models, requests.server_info)
+        if self.default_model and takes and not kwargs.get(name) and not (args and name == "name"):
+            kwargs[name] = self.default_model
+        return self._steps(build(*args, **kwargs))
+
+    def _next(self, take: Callable[[Any], Any], value: Any) -> Any:
+        """The next step; None: there is none."""
+        if self._closed and isinstance(value, errors.CastorError):
+            raise value
+        try:
+            return take(value)
+        except StopIteration:
+            return None
+        except errors.UnavailableError as error:
+            raise channel.explained(error, self.target, self._security.tls) from None
+
+    def _steps(self, call: Call[Any]) -> Steps:
+        return run(call, self._seconds(call.timeout))
+
+    def _window(
+        self, in_flight: int, ordered: bool, options: EncodeOptions
+    ) -> tuple[Steps, EncodeOptions]:
+        """The steps of encode_stream, and its requests' options."""
+        patience = Patience(self._seconds(options.get("timeout")), busy=True)
+        name = "EncoderService/EncodeStream"
+        window = Window(name, in_flight, patience, Checker(), ordered)
+        model = options.get("model") or self.default_model
+        return window.steps(), {**options, "model": model}
 
 
 def _renew_locks() -> None:
@@ -129,12 +170,26 @@ _clients: weakref.WeakSet[Connection] = weakref.WeakSet()
 os.register_at_fork(after_in_child=_renew_locks)
 
 
-def _blocking(build: Callable[P, Call[T]]) -> Callable[Concatenate[Client, P], T]:
-    @functools.wraps(build)
-    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._run(build(*args, **kwargs))
-
+def method_of(build: Callable[..., Any], method: Any) -> Any:
+    """The method with the name, description and signature of what builds its call."""
+    functools.update_wrapper(method, build)
+    del method.__wrapped__  # or else a bound method would lack its first argument
+    signature = inspect.signature(build)
+    first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    parameters = [
+        each.replace(kind=each.POSITIONAL_OR_KEYWORD) if each.kind is each.POSITIONAL_ONLY else each
+        for each in signature.parameters.values()
+    ]
+    method.__signature__ = signature.replace(parameters=[first, *parameters])
     return method
+
+
+def _blocking(build: Callable[P, Call[T]]) -> Callable[Concatenate[Client, P], T]:
+    def method(self: Client, /, *args: Any, **kwargs: Any) -> Any:
+        [result] = self._drive(self._call(build, args, kwargs))
+        return result
+
+    return method_of(build, method)  # type: ignore[no-any-return]
 
 
 class Client(Connection):
@@ -152,6 +207,7 @@ class Client(Connection):
     encode_spans = _blocking(requests.encode_spans)
     encode_sparse = _blocking(requests.encode_sparse)
     predict = _blocking(requests.predict)
+    entities = _blocking(requests.entities)
     rank = _blocking(requests.rank)
     tokenize = _blocking(requests.tokenize)
     detokenize = _blocking(requests.detokenize)
@@ -174,10 +230,8 @@ class Client(Connection):
         error has the `index` of the first text of its request. `ordered=False` gives rows as they
         come, a request's together. Rows are views of their request's; copy those that you keep.
         """
-        timeout = self._seconds(options.get("timeout"))
-        window = Window(in_flight, timeout, ordered)
-        source = stream_requests(texts, options)
-        for answer in self._stream("EncoderService/EncodeStream", source, window, timeout):
+        steps, options = self._window(in_flight, ordered, options)
+        for answer in self._drive(steps, stream_requests(texts, options)):
             yield from tensors.from_message(answer.output)
 
     @contextmanager
@@ -195,7 +249,7 @@ class Client(Connection):
 
     def wait_ready(self, timeout: float | None = None) -> None:
         """Returns when a server answers."""
-        self._unary(requests.server_info(timeout=timeout), wait_for_ready=True)
+        self.server_info(timeout=timeout)
 
     def close(self) -> None:
         """Cancels what is in flight."""
@@ -209,92 +263,85 @@ class Client(Connection):
         self.close()
 
     def _run(self, call: Call[T]) -> T:
-        while True:
-            if call.streams and len(call.requests) > 1:
-                answers = self._many(call)
-            else:
-                answers = [self._unary(call, number) for number in range(len(call.requests))]
-            result = call.read(answers)
-            if not isinstance(result, Call):
-                return result
-            call = result
+        [result] = self._drive(self._steps(call))
+        return result  # type: ignore[no-any-return]
 
-    def _unary(self, call: Call[Any], number: int = 0, wait_for_ready: bool = False) -> Any:
-        if had := self._had(call):
-            return had
-        method = self._method(grpc, None, call.method, call.repeat)
+    def _drive(self, steps: Steps, source: Iterator[Any] = iter(())) -> Iterator[Any]:  # noqa: B008
+        """What the steps give. The source is pulled when there is room, in this thread."""
+        wire, take, value = _Wire(self), steps.send, None
         try:
-            answer = method(
-                call.requests[number],
-                timeout=self._seconds(call.timeout),
-                metadata=self._metadata(),
-                wait_for_ready=wait_for_ready,
-            )
+            while (step := self._next(take, value)) is not None:
+                take, value = steps.send, None
+                if step[0] == "give":
+                    yield step[1]
+                elif step[0] == "pull":
+                    value = next(source, None)
+                else:
+                    try:
+                        value = getattr(wire, step[0])(step[1])
+                    except errors.CastorError as error:
+                        take, value = steps.throw, error
+        finally:
+            wire.close()
+
+
+class _Wire:
+    """Takes the steps that concern the server, or the clock."""
+
+    def __init__(self, client: Client) -> None:
+        self._client, self._process = client, os.getpid()
+        self._open: Any = None
+
+    def call(self, what: tuple[str, Any, float, bool]) -> Any:
+        name, request, seconds, ready = what
+        method, metadata = self._client._method(grpc, None, name), self._client._metadata()
+        try:
+            return method(request, timeout=seconds, metadata=metadata, wait_for_ready=ready)
         except grpc.RpcError as error:
-            raise call.failed(errors.from_rpc(error), number) from None
-        if call.holds:
-            self._cache[call.method] = answer
-        if call.progress:
-            call.progress(number + 1)
-        return answer
+            raise errors.from_rpc(error) from None
 
-    def _many(self, call: Call[Any]) -> list[Any]:
-        answers: list[Any] = []
-        timeout = self._seconds(call.timeout)
-        source = zip(call.requests, call.starts)
-        window = Window(IN_FLIGHT, timeout)
-        for answer in self._stream(call.method + "Stream", source, window, timeout):
-            answers.append(answer)
-            if call.progress:
-                call.progress(len(answers))
-        return answers
+    def open(self, what: tuple[str, bool]) -> None:
+        self.close()
+        self._sends: SimpleQueue[Any] = SimpleQueue()
+        method, metadata = self._client._method(grpc, None, what[0]), self._client._metadata()
+        requests = iter(self._sends.get, None)
+        self._open = method(requests, metadata=metadata, wait_for_ready=what[1])
 
-    def _stream(
-        self, name: str, source: Iterator[tuple[Any, int]], window: Window, timeout: float
-    ) -> Iterator[Any]:
-        """The answers. Takes from the source when there is room in the window, in this thread."""
-        more, process = True, os.getpid()
-        while more or not window.empty:
-            sends: SimpleQueue[Any] = SimpleQueue()
-            for request in window.unanswered():
-                sends.put(request)
-            method = self._method(grpc, None, name, True)
-            call = method(iter(sends.get, None), metadata=self._metadata())
-            try:
-                while True:
-                    while more and not window.full:
-                        entry = next(source, None)
-                        more = entry is not None
-                        if entry is not None:
-                            sends.put(window.add(*entry))
-                    if window.empty:
-                        break
-                    if os.getpid() != process:
-                        raise RuntimeError("a stream does not go on in a fork of its process")
-                    for request in window.take(_next(call, timeout)):
-                        sends.put(request)
-                    yield from window.ready()
-                sends.put(None)
-                next(call, None)  # the end, which is OK
-            except grpc.RpcError as error:
-                time.sleep(window.after(errors.from_rpc(error)))
-            except errors.CastorError as error:
-                time.sleep(window.after(error))
-            finally:
-                if os.getpid() == process:
-                    sends.put(None)
-                    call.cancel()
+    def send(self, request: Any) -> None:
+        self._sends.put(request)
 
+    def read(self, seconds: float) -> Any:
+        """The next answer; None: the stream's end."""
+        if os.getpid() != self._process:
+            raise RuntimeError("a stream does not go on in a fork of its process")
+        overdue = threading.Event()
 
-def _next(call: Any, timeout: float) -> Any:
-    """The next answer; the server's own deadline comes first, unless it hangs."""
-    watch = threading.Timer(timeout + GRACE, call.cancel)
-    watch.daemon = True
-    watch.start()
-    try:
-        answer = next(call, None)
-    finally:
-        watch.cancel()
-    if answer is None:
-        raise ended_early()
-    return answer
+        def end(call: Any = self._open) -> None:
+            overdue.set()
+            call.cancel()
+
+        watch = threading.Timer(seconds, end)
+        watch.daemon = True
+        watch.start()
+        try:
+            return next(self._open, None)
+        except grpc.RpcError as error:
+            raise errors.late() if overdue.is_set() else errors.from_rpc(error) from None
+        finally:
+            watch.cancel()
+
+    def end(self, seconds: float) -> None:
+        self._sends.put(None)
+        try:
+            extra = self.read(seconds)
+        except errors.CastorError:
+            return  # all is answered
+        must(extra is None, "a request is answered twice")
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def close(self) -> None:
+        if self._open and os.getpid() == self._process:
+            self._sends.put(None)
+            self._open.cancel()

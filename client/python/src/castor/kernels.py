@@ -128,11 +128,17 @@ def read(message: Any) -> Kernel | None:
             continue  # reports have no tensors
         value = getattr(parameters, field.name)
         if kind.type == FieldDescriptor.TYPE_ENUM:
-            value = kind.enum_type.values_by_number[value].name.lower() if value else ""
+            value = _name(kind.enum_type, value) if value else ""
         values[field.name] = value
     kernel: Kernel = NAMES[name](**values)
     return kernel
 
 
 def name_of(kernel: int) -> str:
-    return str(kernel_pb2.KernelName.Name(kernel)).lower()
+    return _name(kernel_pb2.KernelName.DESCRIPTOR, kernel)
+
+
+def _name(enum: Any, number: int) -> str:
+    """A later server may have others."""
+    value = enum.values_by_number.get(number)
+    return str(value.name).lower() if value else str(number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -94,11 +95,16 @@ class Spans:
 
 @dataclass(frozen=True)
 class Sparse:
-    """Rows in compressed form, as scipy.sparse.csr_matrix((values, indices, indptr)) takes them."""
+    """Rows in compressed form: scipy.sparse.csr_matrix((values, indices, indptr), shape)."""
 
     indices: NDArray[np.int32]
     values: NDArray[np.float32]
     indptr: NDArray[np.int64]
+    width: int  # of the vocabulary: the rows' columns
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.indptr) - 1, self.width
 
 
 @dataclass(frozen=True)
@@ -141,6 +147,35 @@ def read_tokens(answer: Any) -> list[Tokens]:
     begins = ends - np.array(answer.lengths, np.int64)
     words = [list(answer.tokens[begin:end]) for begin, end in zip(begins, ends)]
     return [Tokens(*part, *rest) for part, *rest in zip(parts, words, answer.truncated)]
+
+
+def entities(
+    text: str,
+    scores: NDArray[Any],
+    tokens: Tokens,
+    labels: Sequence[str],
+    strategy: str,
+    ignored: Sequence[str],
+) -> list[dict[str, Any]]:
+    """Of one text, as transformers groups tokens; but `word` is the text's own."""
+    found: list[dict[str, Any]] = []
+    last = ""
+    for index, (row, (start, end)) in enumerate(zip(scores, tokens.offsets.tolist())):
+        if tokens.special[index]:
+            continue
+        label = labels[int(row.argmax())]
+        begins, tag = label.startswith("B-"), label[2:] if label[:2] in ("B-", "I-") else label
+        if strategy == "none":
+            found.append({"entity": label, "index": index})
+        elif not found or begins or tag != last:
+            found.append({"entity_group": tag})
+        last, span = tag, found[-1]
+        span.setdefault("scores", []).append(float(row.max()))
+        span["start"], span["end"] = span.get("start", start), end
+    for span in found:
+        span["score"] = float(np.mean(span.pop("scores")))
+        span["word"] = text[span["start"] : span["end"]]
+    return [each for each in found if (each.get("entity") or each["entity_group"]) not in ignored]
 
 
 def read(answer: Any) -> Report:

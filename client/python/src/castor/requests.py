@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, overload
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from castor import errors, reports, tensors, texts
+from castor.answers import must
 from castor.texts import EncodeOptions, Options, PooledOptions, RowOptions, Text, TokenizeOptions
 from castor.v1 import encoder_pb2, model_pb2, server_pb2
 
@@ -35,13 +37,9 @@ class Call(Generic[T]):
     timeout: float | None = None  # seconds; None: the client's
     repeat: bool = True  # whether the server may be given it twice
     streams: bool = False  # whether there is a method of the same name and "Stream"
-    holds: Callable[[Any], bool] | None = None  # whether an answer had before will do
+    quiet: bool = False  # about texts that were cut
     progress: Callable[[int], None] | None = None  # told how many requests are answered
     starts: Sequence[int] = (0,)  # the first input of each request, for errors
-
-    def failed(self, error: errors.CastorError, number: int) -> errors.CastorError:
-        """The error of the request of this number."""
-        return errors.of_input(error, self.starts[number]) if len(self.requests) > 1 else error
 
     def then(self, read: Callable[[Any], Any]) -> Call[Any]:
         before = self.read
@@ -153,7 +151,7 @@ def encode_with_report(
             tuple(reports.read(each) for each in answers),
         )
 
-    return _pooled(inputs, options, read)
+    return replace(_pooled(inputs, options, read), quiet=True)
 
 
 def _pooled(
@@ -174,26 +172,31 @@ def _rows(answers: list[Any]) -> NDArray[Any]:
     """A copy, for the caller to write to."""
     if not answers:
         raise ValueError("there are no texts")
-    return np.concatenate([tensors.from_message(answer.output) for answer in answers])
+    return np.concatenate([*map(_output, answers)])
 
 
-def _with_model(name: str | None, use: Callable[[model_pb2.Model], Any]) -> Call[Any]:
+def _output(answer: Any) -> NDArray[Any]:
+    return tensors.from_message(answer.output)
+
+
+def _with_model(
+    name: str | None, use: Callable[[model_pb2.Model], Any], timeout: float | None = None
+) -> Call[Any]:
     """A call made of what `use` says of the model: a value, or a call."""
+    if name:
+        get = model_pb2.GetModelRequest(name=name)
+        return Call("ModelService/GetModel", [get], lambda answers: use(answers[0]), timeout)
 
     def read(answers: list[Any]) -> Any:
-        if model := _find(answers[0], name):
-            return use(model)
-        loaded = ", ".join(model.name for model in answers[0].models)
-        raise LookupError(f"model {name!r} is not one of the server's: {loaded}")
+        found = answers[0].models
+        if len(found) == 1:
+            return use(found[0])
+        loaded = "model must be one of " + ", ".join(model.name for model in found)
+        kind = errors.InvalidFieldError if found else errors.ModelNotFoundError
+        what = loaded if found else "the server has no model"
+        raise errors.of_client(kind, 3 if found else 5, what, field="model")
 
-    request = model_pb2.ListModelsRequest()
-    holds = lambda had: _find(had, name) is not None  # noqa: E731
-    return Call("ModelService/ListModels", [request], read, holds=holds)
-
-
-def _find(had: model_pb2.ListModelsResponse, name: str | None) -> model_pb2.Model | None:
-    found = [model for model in had.models if name in ("", None, model.name)]
-    return found[0] if len(found) == 1 else None
+    return Call("ModelService/ListModels", [model_pb2.ListModelsRequest()], read, timeout)
 
 
 def _no_rows(options: EncodeOptions) -> Call[NDArray[Any]]:
@@ -201,12 +204,13 @@ def _no_rows(options: EncodeOptions) -> Call[NDArray[Any]]:
 
     def empty(model: model_pb2.Model) -> NDArray[Any]:
         dim = options.get("truncate_dim") or model.dimensions or model.hidden_size
+        must(0 < dim < 1 << 20, f"rows of {dim} columns")
         rows = np.zeros((0, dim), "<f2" if precision == "float16" else "<f4")
         if precision in ("float32", "float16", "bfloat16"):
             return rows
         return tensors.quantize(rows, precision, np.zeros((2, dim)))
 
-    return _with_model(options.get("model"), empty)
+    return _with_model(options.get("model"), empty, options.get("timeout"))
 
 
 def _prompted(encode: F, doc: str, *names: str) -> F:
@@ -219,10 +223,14 @@ def _prompted(encode: F, doc: str, *names: str) -> F:
 
         def use(model: model_pb2.Model) -> Any:
             known = {prompt.name for prompt in model.prompts}
-            found = next((name for name in names if name in known), "")
-            return encode(inputs, **options, prompt_name=found)
+            return with_prompt(next((name for name in names if name in known), names[0]))
 
-        return _with_model(options.get("model"), use)
+        def with_prompt(name: str) -> Any:
+            return encode(inputs, **{**options, "prompt_name": name})
+
+        if len(names) == 1:  # the server knows it, if only as none
+            return with_prompt(names[0])
+        return _with_model(options.get("model"), use, options.get("timeout"))
 
     made: Any = functools.update_wrapper(prompted, encode)
     made.__doc__ = doc
@@ -248,7 +256,7 @@ def encode_tokens(
         rows: list[NDArray[np.float32]] = []
         for answer in answers:
             ends = np.cumsum(answer.lengths)[:-1]
-            rows += np.split(tensors.from_message(answer.output).copy(), ends)
+            rows += np.split(_output(answer).copy(), ends)
         return rows
 
     return _encode(inputs, "token_embeddings", read, options)
@@ -266,7 +274,7 @@ def encode_spans(
         tokens = [(span.begin, span.end) for span in found]
         return reports.Spans(_rows(answers), tokens, [span.truncated for span in found])
 
-    call = _encode([document], "pooled", read, options)
+    call = replace(_encode([document], "pooled", read, options), quiet=True)
     for begin, end in spans:
         call.requests[0].spans.ranges.add(begin=begin, end=end)
     return call
@@ -274,40 +282,130 @@ def encode_spans(
 
 def encode_sparse(inputs: str | Iterable[str], **options: Unpack[Options]) -> Call[reports.Sparse]:
     """Of a SPLADE model, or BGE-M3: one row for each text."""
+    inputs = texts.as_list(inputs)
 
-    def read(answers: list[Any]) -> reports.Sparse:
-        def joined(name: str, dtype: Any) -> NDArray[Any]:
-            parts = [np.array(getattr(answer.sparse, name), dtype) for answer in answers]
-            return np.concatenate([np.zeros(0, dtype), *parts])
+    def use(model: model_pb2.Model) -> Any:
+        def read(answers: list[Any]) -> reports.Sparse:
+            def joined(name: str, dtype: Any) -> NDArray[Any]:
+                parts = [np.array(getattr(answer.sparse, name), dtype) for answer in answers]
+                return np.concatenate([np.zeros(0, dtype), *parts])
 
-        ends = np.cumsum(joined("lengths", np.int64))
-        return reports.Sparse(
-            joined("indices", np.int32),
-            joined("values", np.float32),
-            np.concatenate([np.zeros(1, np.int64), ends]),
-        )
+            indices, width = joined("indices", np.int32), int(model.vocabulary_size)
+            must(indices.max(initial=-1) < width, f"indices beyond the model's {width} tokens")
+            ends = np.cumsum(joined("lengths", np.int64))
+            indptr = np.concatenate([np.zeros(1, np.int64), ends])
+            return reports.Sparse(indices, joined("values", np.float32), indptr, width)
 
-    return _encode(inputs, "sparse", read, options)
+        return _encode(inputs, "sparse", read, options)
+
+    return _with_model(options.get("model"), use, options.get("timeout"))
 
 
 def predict(
-    inputs: Text | Iterable[Text], *, logits: bool = False, **options: Unpack[Options]
-) -> Call[NDArray[np.float32]]:
+    inputs: Text | Iterable[Text],
+    *,
+    logits: bool = False,
+    activation_fn: Callable[[Any], Any] | None = None,
+    apply_softmax: bool = False,
+    **options: Unpack[Options],
+) -> Call[Any]:
     """Scores of a classifier or cross-encoder, for each text or pair of texts.
 
-    [inputs], or [inputs, labels] of models with several labels; of one input its row. `logits`:
-    before the activation. Where scores tie at 1, these still differ.
+    [inputs], or [inputs, labels] of models with several labels; of one input its row. Of a model
+    that labels tokens, [tokens, labels] of each text. As sentence-transformers has it, a tuple is
+    one pair; with one label, so are two texts in a list, and single texts are an error.
+
+    By default scores are the model's own: where it says nothing, the sigmoid with one label, and
+    with several the softmax, for which sentence-transformers gives logits. `logits`: before the
+    activation. Where scores tie at 1, these still differ. `activation_fn` is applied to them, as a
+    tensor where torch is imported; then a softmax with `apply_softmax`, if there are several.
     """
     alone = isinstance(inputs, (str, tuple))
+    given = [inputs] if alone else texts.as_list(inputs)
+    output = "logits" if logits or activation_fn is not None or apply_softmax else "scores"
 
-    def read(answers: list[Any]) -> NDArray[np.float32]:
-        if not answers:
-            return np.zeros(0, np.float32)
-        rows = _rows(answers)
-        rows = rows[:, 0] if rows.shape[1] == 1 else rows
-        return rows[0] if alone else rows
+    def call(given: list[Any], alone: bool, output: str, of_tokens: bool = False) -> Call[Any]:
+        def read(answers: list[Any]) -> Any:
+            if not answers:
+                return np.zeros(0, np.float32)
+            lengths = np.array([length for each in answers for length in each.lengths], np.int64)
+            must(of_tokens or (lengths == 1).all(), "it has rows of tokens")
+            rows = _activated(_rows(answers), activation_fn, apply_softmax)
+            parts: Any = np.split(rows, np.cumsum(lengths)[:-1]) if of_tokens else rows
+            return parts[0] if alone else parts
 
-    return _encode([inputs] if alone else inputs, "logits" if logits else "scores", read, options)
+        return _encode(given, output, read, options)
+
+    def use(model: model_pb2.Model) -> Call[Any]:
+        if len(model.labels) != 1 or model.token_labels:
+            return call(given, alone, output, model.token_labels)
+        of_one = output if logits or activation_fn else "scores"
+        if not flat:
+            return call(given, alone, of_one)
+        if len(given) == 2:
+            return call([tuple(given)], True, of_one)
+        raise ValueError(f"{model.name} scores pairs of texts: give (query, text), or several")
+
+    flat = bool(given) and all(isinstance(each, str) for each in given)
+    if flat or (apply_softmax and not logits and activation_fn is None):
+        return _with_model(options.get("model"), use, options.get("timeout"))
+    return call(given, alone, output)
+
+
+def _activated(
+    rows: NDArray[Any], activation: Callable[[Any], Any] | None, softmax: bool
+) -> NDArray[Any]:
+    """In sentence-transformers' order. A single label's column is no dimension."""
+    if activation is not None:
+        rows = activation(tensors.to_torch(rows) if "torch" in sys.modules else rows)
+        rows = np.asarray(rows, np.float32)
+    if rows.ndim == 2 and rows.shape[1] == 1:
+        return rows[:, 0]
+    if softmax and rows.ndim == 2:
+        powers = np.exp(rows - rows.max(-1, keepdims=True))
+        rows = powers / powers.sum(-1, keepdims=True)
+    return rows
+
+
+def entities(
+    inputs: str | Iterable[str],
+    *,
+    aggregation_strategy: Literal["none", "simple"] = "simple",
+    ignore_labels: Sequence[str] = ("O",),
+    **options: Unpack[Options],
+) -> Call[Any]:
+    """What a model that labels tokens finds, as transformers' token-classification pipeline.
+
+    For each text a list of entities, with `start` and `end` in its characters; of one text its own.
+    """
+    if aggregation_strategy not in ("none", "simple"):
+        raise ValueError(f"aggregation_strategy {aggregation_strategy!r} is not none or simple")
+    one, given = isinstance(inputs, str), texts.as_list(inputs)
+    if options.get("prompt") is None:
+        options.setdefault("prompt_name", "")  # offsets are then the texts'
+    cut: Any = {key: value for key, value in options.items() if key != "kernel"}
+
+    def use(model: model_pb2.Model) -> Any:
+        if not model.token_labels:
+            raise ValueError(f"{model.name} does not label tokens")
+
+        def tokenized(answers: list[Any]) -> Any:
+            rows = np.concatenate([np.zeros((0, len(model.labels))), *map(_output, answers)])
+
+            def read(found: list[reports.Tokens]) -> Any:
+                must(sum(len(each.ids) for each in found) == len(rows), "it has other tokens")
+                parts = np.split(rows, np.cumsum([len(each.ids) for each in found])[:-1])
+                made = [
+                    reports.entities(*each, list(model.labels), aggregation_strategy, ignore_labels)
+                    for each in zip(given, parts, found)
+                ]
+                return made[0] if one else made
+
+            return tokenize(given, **{**cut, "truncate": True}).then(read)
+
+        return _encode(given, "scores", lambda answers: answers, options).then(tokenized)
+
+    return _with_model(options.get("model"), use, options.get("timeout"))
 
 
 class Ranked(TypedDict, total=False):
@@ -406,7 +504,7 @@ def models(*, timeout: float | None = None) -> Call[list[model_pb2.Model]]:
 
 
 def model(name: str = "") -> Call[model_pb2.Model]:
-    """One model, as it was when first asked for; default: the only one."""
+    """One model; default: the only one."""
     return _with_model(name, lambda found: found)
 
 

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable
+import functools
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from castor import tensors
+from castor import tensors, texts
 from castor.client import Client
+from castor.served import Served, inputs_first, of_prompt
 
-_PROMPTS = {"query": "", "document": ""}  # that every model has, if only these
 
+class SentenceTransformer(Served):
+    """A drop-in: castor.SentenceTransformer(target, model). README.md says what it has.
 
-class SentenceTransformer:
-    """A drop-in: castor.SentenceTransformer(target, model). Takes Client's keywords, or a Client.
-
-    `batch_size`, `pool` and `chunk_size` are ignored, since the server makes the batches; so is
-    `device`, with a warning. similarity() returns arrays for arrays and tensors for tensors.
+    similarity() returns arrays for arrays and tensors for tensors.
     """
+
+    __doc__ += Served.__doc__ or ""
 
     def __init__(
         self,
@@ -28,33 +29,30 @@ class SentenceTransformer:
         model: str = "",
         *,
         truncate_dim: int | None = None,
-        similarity_fn_name: str = "cosine",
+        similarity_fn_name: Any = None,
         **client: Any,
     ) -> None:
-        if similarity_fn_name not in ("cosine", "dot"):
-            raise ValueError(f"similarity_fn_name {similarity_fn_name!r} is not cosine or dot")
-        self.client = target if isinstance(target, Client) else Client(target, **client)
-        self.model = model
+        super().__init__(target, model, **client)
         self.truncate_dim = truncate_dim
         self.similarity_fn_name = similarity_fn_name
 
-    @property
-    def prompts(self) -> dict[str, str]:
-        return _PROMPTS | {prompt.name: prompt.text for prompt in self._info.prompts}
-
-    @property
-    def default_prompt_name(self) -> str | None:
-        return self._info.default_prompt or None
-
-    @property
-    def max_seq_length(self) -> int:
-        return int(self._info.max_tokens)
-
     def get_embedding_dimension(self) -> int:
-        return int(self.truncate_dim or self._info.dimensions or self._info.hidden_size)
+        whole = int(self._info.hidden_size)
+        return min(self.truncate_dim or int(self._info.dimensions) or whole, whole)
 
     get_sentence_embedding_dimension = get_embedding_dimension
 
+    @contextmanager
+    def truncate_embeddings(self, truncate_dim: int | None) -> Iterator[None]:
+        before, self.truncate_dim = self.truncate_dim, truncate_dim
+        try:
+            yield
+        finally:
+            self.truncate_dim = before
+
+    truncate_sentence_embeddings = truncate_embeddings
+
+    @inputs_first
     def encode(
         self,
         inputs: str | Iterable[str],
@@ -62,7 +60,7 @@ class SentenceTransformer:
         prompt: str | None = None,
         batch_size: int = 32,
         show_progress_bar: bool | None = None,
-        output_value: str = "sentence_embedding",
+        output_value: str | None = "sentence_embedding",
         precision: str = "float32",
         convert_to_numpy: bool = True,
         convert_to_tensor: bool = False,
@@ -74,89 +72,65 @@ class SentenceTransformer:
         **options: Any,
     ) -> Any:
         """An array, a tensor or a list of tensors; of one text its row. `options`: Client's."""
-        if device is not None:
-            warnings.warn("device is ignored: the server has its own", stacklevel=2)
-        texts = inputs if isinstance(inputs, str) else list(inputs)
-        if prompt_name in _PROMPTS and not self.prompts[prompt_name]:
-            prompt_name = ""  # which the server knows
-        everything = {
-            "model": self.model,
-            "prompt_name": prompt_name,
-            "prompt": prompt,
-            "show_progress_bar": show_progress_bar,
-            **options,
-        }
+        inputs = inputs if isinstance(inputs, str) else texts.as_list(inputs, "inputs")
+        options |= {"device": device, "show_progress_bar": show_progress_bar}
+        everything = self._options(prompt_name, prompt, options)
+        if output_value is None:
+            return self._features(inputs, normalize_embeddings, truncate_dim, everything)
         if output_value != "sentence_embedding":
             everything |= {"output_value": output_value, "convert_to_tensor": True}
-            return self.client.encode(texts, **everything)
-        rows = self._rows(
-            texts, normalize_embeddings, truncate_dim or self.truncate_dim, precision, everything
-        )
+            return self.client.encode(inputs, **everything)
+        dim = truncate_dim or self.truncate_dim
+        rows = self._rows(inputs, normalize_embeddings, dim, precision, everything)
         if convert_to_tensor:
             return tensors.to_torch(rows)
         if convert_to_numpy:
             return rows
-        return tensors.to_torch(rows) if isinstance(texts, str) else list(tensors.to_torch(rows))
+        return tensors.to_torch(rows) if isinstance(inputs, str) else list(tensors.to_torch(rows))
 
-    def encode_query(self, inputs: str | Iterable[str], **options: Any) -> Any:
-        """encode() with the prompt "query"."""
-        return self.encode(inputs, **_with_prompt("query", options))
+    encode_query = of_prompt("query", encode)
+    encode_document = of_prompt("document", encode)
 
-    def encode_document(self, inputs: str | Iterable[str], **options: Any) -> Any:
-        """encode() with the prompt "document"; unlike Client's, with no other name's."""
-        return self.encode(inputs, **_with_prompt("document", options))
-
-    def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """[n, m]"""
-        first, second = self._unit(embeddings1), self._unit(embeddings2)
-        return _like(embeddings1, first @ second.T)
-
-    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """[n], of rows with rows."""
-        first, second = self._unit(embeddings1), self._unit(embeddings2)
-        return _like(embeddings1, (first * second).sum(-1))
-
-    def _unit(self, rows: Any) -> NDArray[np.float32]:
-        array: NDArray[np.float32] = np.atleast_2d(np.asarray(rows, np.float32))
-        if self.similarity_fn_name == "dot":
-            return array
-        norms = np.linalg.norm(array, axis=-1, keepdims=True)
-        array = array / np.maximum(norms, np.float32(1e-12))
-        return array
-
-    @property
-    def _info(self) -> Any:
-        return self.client.model(self.model)
+    def _features(self, inputs: Any, normalize: bool, dim: int | None, options: Any) -> Any:
+        """Of each text a dictionary of tensors, not filled up."""
+        several = texts.as_list(inputs)
+        cut = {k: options[k] for k in ("prompt", "prompt_name", "max_tokens") if k in options}
+        rows = self._rows(several, normalize, dim or self.truncate_dim, "float32", {**options})
+        tokens = self.client.encode(several, output_value="token_embeddings", **options)
+        found = [
+            {
+                "input_ids": each.ids,
+                "token_type_ids": each.type_ids,
+                "attention_mask": np.ones(len(each.ids), np.int64),
+                "token_embeddings": of_tokens,
+                "sentence_embedding": row,
+            }
+            for row, of_tokens, each in zip(rows, tokens, self._tokens(several, **cut))
+        ]
+        made = [{name: tensors.to_torch(each[name]) for name in each} for each in found]
+        return made[0] if isinstance(inputs, str) else made
 
     def _rows(
         self,
-        texts: str | list[str],
+        inputs: Any,
         normalize: bool,
         dim: int | None,
         precision: str,
         options: dict[str, Any],
     ) -> NDArray[Any]:
         rows: NDArray[Any]
+        encode = functools.partial(self.client.encode, inputs)
         if dim is None and not normalize:
-            rows = self.client.encode(texts, precision=precision, **options)
+            rows = encode(precision=precision, **options)
             return rows
-        whole = int(self._info.hidden_size)
-        if normalize:
-            # Where the model itself cuts rows, it does so after it has normalised them.
-            options |= {"normalize_embeddings": True, "precision": precision}
-            dim = min(dim or self._info.dimensions or whole, whole)
-            rows = self.client.encode(texts, truncate_dim=dim, **options)
-            return rows
-        # The server would cut first and normalise then; the class does not normalise again.
+        # Where the model itself cuts rows, it does so after it has normalised them. Where the
+        # server cuts and normalises, it cuts first; the class does not normalise again.
         ranges = options.pop("ranges", None)
-        rows = self.client.encode(texts, truncate_dim=whole, **options)[..., :dim]
+        if dim is None:
+            rows = encode(**options)
+        else:
+            rows = encode(truncate_dim=int(self._info.hidden_size), **options)[..., :dim]
+        if normalize:
+            norms = np.linalg.norm(rows, axis=-1, keepdims=True)
+            rows = rows / np.maximum(norms, np.float32(1e-12))
         return rows if precision == "float32" else tensors.quantize(rows, precision, ranges)
-
-
-def _with_prompt(name: str, options: dict[str, Any]) -> dict[str, Any]:
-    named = options.get("prompt_name") is not None or options.get("prompt") is not None
-    return options if named else {**options, "prompt_name": name}
-
-
-def _like(given: Any, result: NDArray[Any]) -> Any:
-    return tensors.to_torch(result) if hasattr(given, "detach") else result

@@ -23,12 +23,23 @@ _DTYPES: dict[int, str] = {
 _FLOATS = {"float32": tensor_pb2.FLOAT32, "float16": tensor_pb2.FLOAT16}
 
 
+def item_size(dtype: int) -> int:
+    return np.dtype(_DTYPES[dtype]).itemsize
+
+
+def unmasked(name: str, values: Any) -> Any:
+    """The values, unless numpy would forget that some are masked."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array: fill it, or leave out what is masked")
+    return values
+
+
 def as_array(name: str, values: Any) -> tuple[NDArray[Any], tensor_pb2.DataType]:
     """The elements, contiguous and little-endian, and their DataType. Copies only if it must.
 
     Takes numpy arrays (ml_dtypes' bfloat16 too) and CPU tensors of any library with DLPack.
     """
-    if not isinstance(values, np.ndarray):
+    if not isinstance(unmasked(name, values), np.ndarray):
         if hasattr(
             values, "resolve_neg"
         ):  # torch's: DLPack refuses gradients, and forgets negation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypedDict, Union
 
 import numpy as np
@@ -33,6 +33,7 @@ class TokenizeOptions(TypedDict, total=False):
     request_id: str
     timeout: float | None  # seconds, of each request
     show_progress_bar: bool | None
+    batch_size: int  # not used: the server makes the batches
 
 
 class Options(TokenizeOptions, total=False):
@@ -59,7 +60,7 @@ _FIELDS = {
     "truncate_dim": "dimensions",
     "precision": "output_type",
 }
-_NOT_SENT = {"timeout", "show_progress_bar"}  # for those who send the request
+_NOT_SENT = {"timeout", "show_progress_bar", "batch_size"}  # for those who send the request
 _KNOWN = {"output", "add_special_tokens", "return_tokens", *EncodeOptions.__annotations__}
 
 
@@ -67,9 +68,17 @@ def as_list(texts: Any, name: str = "texts") -> list[Any]:
     """Several texts, of any iterable; of one text itself."""
     if isinstance(texts, str):
         return [texts]
-    if isinstance(texts, (bytes, bytearray)) or not isinstance(texts, Iterable):
-        raise TypeError(f"{name} is {type(texts).__name__}, not str or several")
-    return list(texts)
+    check_several(texts, name)
+    return list(tensors.unmasked(name, texts))
+
+
+def check_several(texts: Any, name: str) -> None:
+    """Refuses what gives names or keys when it is gone through: a table's are its columns'."""
+    table = len(getattr(texts, "shape", ())) > 1 and not isinstance(texts, np.ndarray)
+    plain = isinstance(texts, Iterable) and not isinstance(texts, (bytes, bytearray, Mapping))
+    if table or not plain:
+        more = ": choose a column" if table else ""
+        raise TypeError(f"{name} is {type(texts).__name__}, not str or several{more}")
 
 
 class Packer:
@@ -81,6 +90,8 @@ class Packer:
     def add(self, text: Text, index: int) -> bool:
         """Whether the texts are now to be taken."""
         parts = (text,) if isinstance(text, str) else text
+        if isinstance(parts, np.ndarray):  # of an array of pairs
+            parts = text = tuple(parts.tolist())
         if not isinstance(parts, (tuple, list)) or not all(isinstance(each, str) for each in parts):
             raise TypeError(f"texts[{index}] is {type(text).__name__}, not str")
         if not isinstance(text, str) and len(parts) != 2:
@@ -144,7 +155,9 @@ def put(request: Any, options: Mapping[str, Any]) -> None:
         elif value is None or field is None:
             pass
         elif name == "ranges":
-            request.ranges.CopyFrom(tensors.to_message(name, np.asarray(value, np.float32)))
+            request.ranges.CopyFrom(
+                tensors.to_message(name, np.asarray(tensors.unmasked(name, value), np.float32))
+            )
         elif field.type == FieldDescriptor.TYPE_ENUM:
             if value:
                 setattr(request, field.name, kernels.number(field.enum_type, value, name))
@@ -168,6 +181,8 @@ def stream_requests(
 def check_stream(texts: Any, options: EncodeOptions) -> None:
     if isinstance(texts, (str, bytes)):
         raise TypeError(f"texts is {type(texts).__name__}, not several")
+    if not isinstance(texts, AsyncIterable):
+        check_several(texts, "texts")
     precision = options.get("precision", "")
     if precision in ("int8", "uint8") and options.get("ranges") is None:
         raise ValueError(f"precision {precision!r} of a stream needs ranges")

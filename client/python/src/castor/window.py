@@ -1,82 +1,218 @@
-"""The requests of a stream that are in flight: what to send, and which answers are next. Pure."""
+"""What a call does next: attempts, waits, the requests of a stream. Pure but for the clock.
+
+Calls are generators of steps, which client.py and aio.py take each in its own way. What a step
+comes to is sent back, and its CastorError thrown. The steps: "call" a method; "open" a stream in
+place of the one before, "send" and "read" a message, and "end" it; "pull" the caller's source,
+"give" to the caller; "sleep".
+"""
 
 from __future__ import annotations
 
 import random
+import time
 from collections import deque
-from typing import Any
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from castor import channel, errors
-from castor.rpc import status_pb2
+from castor.answers import Checker, must
+
+if TYPE_CHECKING:
+    from castor.requests import Call
 
 IN_FLIGHT = 8  # requests of a call that has several
-GRACE = 5.0  # seconds beyond a message's deadline, after which a stream's server is taken for hung
+GRACE = 0.2  # seconds, in which a server's own word that time is up comes first
+
+Steps = Generator[tuple[str, Any], Any, Any]
+
+
+class Patience:
+    """The time of a call: `timeout` seconds in all, of many requests since the last answer.
+
+    A call that is `busy`, with many requests, also waits where the server has no room for it.
+    """
+
+    def __init__(self, timeout: float, busy: bool = False) -> None:
+        self.timeout, self.busy = timeout, busy
+        self.renew()
+
+    def renew(self) -> None:
+        self._ends, self.failures = time.monotonic() + self.timeout, 0
+        self._before: errors.CastorError | None = None
+
+    @property
+    def left(self) -> float:
+        return max(self._ends - time.monotonic(), 0.001)
+
+    def after(self, error: errors.CastorError, again: bool = False) -> float:
+        """Seconds until the next attempt, if there is a use in one; else raises the error.
+
+        `again`: whether to try again also after what says nothing of that.
+        """
+        if isinstance(error, errors.DeadlineExceededError) and not error.reason and self._before:
+            raise self._before  # why it was waiting
+        self.failures += 1
+        again |= error.code == grpc.StatusCode.UNAVAILABLE
+        again |= self.busy and error.retry_after is not None
+        most = min(channel.MOST_BACKOFF, channel.FIRST_BACKOFF * 2.0 ** min(self.failures - 1, 9))
+        backoff = min(most * (0.5 + random.random() / 2), self.left / 2)
+        delay = max(backoff, error.retry_after or 0)
+        if not again or error.final or delay >= self.left or self.left < 0.01:
+            raise error
+        self._before = error
+        return delay
+
+
+def attempt(
+    call: Call[Any], request: Any, start: int, checker: Checker, patience: Patience
+) -> Steps:
+    """Until one request is answered."""
+    while True:
+        try:
+            # After a failure as soon as there is a connection.
+            answer = yield "call", (call.method, request, patience.left, patience.failures > 0)
+            checker.check(request, answer, start)
+            return answer
+        except errors.CastorError as error:
+            # A server that drains has not begun.
+            if not (call.repeat or isinstance(error, errors.DrainingError)):
+                raise
+            yield "sleep", patience.after(error)
+
+
+def run(call: Call[Any], timeout: float) -> Steps:
+    """Gives what the call comes to, or the one that it leads to."""
+    patience = Patience(timeout)
+    while True:
+        checker, answers = Checker(call.quiet), list[Any]()
+        patience.busy = len(call.requests) > 1
+
+        def keep(answer: Any, answers: list[Any] = answers, call: Call[Any] = call) -> None:
+            answers.append(answer)
+            if call.progress:
+                call.progress(len(answers))
+
+        if call.streams and patience.busy:
+            window = Window(call.method + "Stream", IN_FLIGHT, patience, checker)
+            yield from window.steps(zip(call.requests, call.starts), keep)
+        else:
+            for request, start in zip(call.requests, call.starts):
+                try:
+                    keep((yield from attempt(call, request, start, checker, patience)))
+                except errors.CastorError as error:
+                    if patience.busy:
+                        errors.of_input(error, start)
+                    raise
+                patience.renew()
+        result = call.read(answers)
+        if not isinstance(result, type(call)):
+            yield "give", result
+            return
+        call = result
 
 
 class _Slot:
     def __init__(self, request: Any, start: int) -> None:
-        self.request, self.start, self.answer, self.refused = request, start, None, False
+        self.request, self.start, self.answer = request, start, None
+        self.state = "new"  # of the call that is open: then "sent", or "refused"
 
 
 class Window:
     """At most `size` requests, with those answers that came before their turn.
 
-    A request refused for load is sent again when another one has been answered. If there is none,
-    that is the stream's error. Requests without an answer may be sent again over another call.
+    A request refused for load is sent again when another one has been answered, or else after the
+    time that the server gives. Requests without an answer are sent again over another call.
     """
 
-    def __init__(self, size: int, timeout: float, ordered: bool = True) -> None:
+    def __init__(
+        self, name: str, size: int, patience: Patience, checker: Checker, ordered: bool = True
+    ) -> None:
         if size < 1:
             raise ValueError(f"in_flight is {size}, not at least 1")
-        self._size, self._ordered = size, ordered
-        self._timeout_ms = max(1, round(timeout * 1000))
+        self._name, self._size, self._ordered = name, size, ordered
+        self._patience, self._checker = patience, checker
         self._slots: deque[_Slot] = deque()
-        self._count = self._failures = 0
+        self._count, self._wait = 0, 0.0
 
-    @property
-    def full(self) -> bool:
-        return len(self._slots) >= self._size
+    def steps(
+        self,
+        source: Iterator[tuple[Any, int]] | None = None,
+        keep: Callable[[Any], None] | None = None,
+    ) -> Steps:
+        """Of the stream. Without `source` and `keep`, its driver pulls and is given."""
+        more = True
+        while more or self._slots:
+            self._renew("sent", "refused")
+            yield "open", (self._name, self._patience.failures > 0)
+            try:
+                while True:
+                    for request in self.unsent():
+                        yield "send", request
+                    while more and len(self._slots) < self._size:
+                        entry = next(source, None) if source else (yield "pull", None)
+                        self._patience.renew()  # it may have taken its time
+                        more = entry is not None
+                        if entry is not None:
+                            self.add(*entry)
+                            yield "send", self.unsent()[0]
+                    if not self._slots:
+                        break
+                    self.take((yield "read", self._patience.left + GRACE))
+                    if self._wait:
+                        yield "sleep", self._wait
+                        self._wait = 0.0
+                        self._renew("refused")
+                    for each in self.ready():
+                        if keep:
+                            keep(each)
+                        else:
+                            yield "give", each
+                            self._patience.renew()  # so may the reader
+            except errors.CastorError as error:
+                ended = error.index is None and error.code == grpc.StatusCode.CANCELLED
+                if error.index is None:
+                    error.index = next(s.start for s in self._slots if s.answer is None)
+                yield "sleep", self._patience.after(error, ended)
+        yield "end", GRACE
 
-    @property
-    def empty(self) -> bool:
-        return not self._slots
-
-    def add(self, request: Any, start: int) -> Any:
-        """The request as it is to be sent; `start`: the number of its first input."""
+    def add(self, request: Any, start: int) -> None:
+        """`start`: the number of its first input."""
         request.request_id = str(self._count)
-        request.timeout_ms = request.timeout_ms or self._timeout_ms
+        request.timeout_ms = request.timeout_ms or max(1, round(self._patience.timeout * 1000))
         self._count += 1
         self._slots.append(_Slot(request, start))
-        return request
 
-    def unanswered(self) -> list[Any]:
-        """To be sent over a new call."""
-        for slot in self._slots:
-            slot.refused = False
-        return [slot.request for slot in self._slots if slot.answer is None]
+    def unsent(self) -> list[Any]:
+        """To be sent now."""
+        found = [slot for slot in self._slots if slot.state == "new" and slot.answer is None]
+        for slot in found:
+            slot.state = "sent"
+        return [slot.request for slot in found]
 
-    def take(self, answer: Any) -> list[Any]:
-        """What is to be sent again now. Raises the error of a request, or UNAVAILABLE."""
-        ids = (slot for slot in self._slots if slot.request.request_id == answer.request_id)
-        slot = next(ids, None)
-        error = errors.from_status(answer.error) if answer.HasField("error") else None
-        if error and slot:
+    def take(self, answer: Any) -> None:
+        """Raises the error of a request, or UNAVAILABLE."""
+        if answer is None:
+            what = "the server ended the stream early"
+            raise errors.of_client(errors.UnavailableError, 14, what)
+        waiting = [slot for slot in self._slots if slot.state == "sent" and slot.answer is None]
+        found = [slot for slot in waiting if slot.request.request_id == answer.request_id]
+        must(found, f"no request waits for request_id {answer.request_id!r}")
+        slot = found[0]
+        try:
+            self._checker.check(slot.request, answer, slot.start)
+        except errors.CastorError as error:
             errors.of_input(error, slot.start)
-            waits = any(s.answer is None and not s.refused and s is not slot for s in self._slots)
-            if error.retry_after and waits:
-                slot.refused = True
-                return []
-        if error:
-            raise error
-        if slot is None or slot.answer is not None:
-            return []  # of an earlier call
-        slot.answer, self._failures = answer, 0
-        again = [slot for slot in self._slots if slot.refused]
-        for slot in again:
-            slot.refused = False
-        return [slot.request for slot in again]
+            if error.retry_after is None or error.code == grpc.StatusCode.UNAVAILABLE:
+                raise
+            slot.state = "refused"
+            if waiting == found:
+                self._wait = self._patience.after(error)
+            return
+        slot.answer = answer
+        self._patience.renew()
+        self._renew("refused")
 
     def ready(self) -> list[Any]:
         """The answers whose turn it is, which leave the window."""
@@ -88,18 +224,6 @@ class Window:
             found.append(self._slots.popleft().answer)
         return found
 
-    def after(self, error: errors.CastorError) -> float:
-        """Seconds until the next call, if there is a use in one; else raises the error."""
-        self._failures += 1
-        unavailable = error.code == grpc.StatusCode.UNAVAILABLE
-        if not unavailable or self._failures >= channel.ATTEMPTS:
-            if error.index is None and self._slots:
-                error.index = next(slot.start for slot in self._slots if slot.answer is None)
-            raise error
-        backoff = min(channel.MOST_BACKOFF, channel.FIRST_BACKOFF * 2 ** (self._failures - 1))
-        return max(float(backoff) * (0.5 + random.random() / 2), error.retry_after or 0)
-
-
-def ended_early() -> errors.CastorError:
-    status = status_pb2.Status(code=14, message="the server ended the stream early")
-    return errors.from_status(status)
+    def _renew(self, *states: str) -> None:
+        for slot in self._slots:
+            slot.state = "new" if slot.state in states else slot.state

@@ -19,6 +19,10 @@ class CastorEmbedding(BaseEmbedding):
     _client: Client = PrivateAttr()
     _aclient: AsyncClient = PrivateAttr()
 
+    @classmethod
+    def class_name(cls) -> str:
+        return "CastorEmbedding"
+
     def model_post_init(self, context: Any) -> None:
         super().model_post_init(context)
         self._client = Client(self.target, **self.client)

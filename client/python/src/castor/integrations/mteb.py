@@ -37,9 +37,9 @@ class CastorEncoder:
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
         import torch
 
-        return torch.from_numpy(self._encoder.similarity(embeddings1, embeddings2))
+        return torch.as_tensor(self._encoder.similarity(embeddings1, embeddings2))
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
         import torch
 
-        return torch.from_numpy(self._encoder.similarity_pairwise(embeddings1, embeddings2))
+        return torch.as_tensor(self._encoder.similarity_pairwise(embeddings1, embeddings2))
