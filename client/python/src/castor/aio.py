@@ -154,7 +154,10 @@ class _Wire:
         except asyncio.TimeoutError:  # in Python 3.10 it is not the builtin one
             raise errors.late() from None
         except grpc.RpcError as error:
-            raise errors.from_rpc(error) from None
+            found = errors.from_rpc(error)
+            if found.message == "Internal error from Core":  # of a write, before the status came
+                found = errors.ended_early()
+            raise found from None
         must(answer is not None, "it is not a message")
         return answer or None
 

@@ -184,3 +184,7 @@ def wrong(what: str) -> CastorError:
 
 def late() -> CastorError:
     return of_client(DeadlineExceededError, 4, "the server does not answer within `timeout`")
+
+
+def ended_early() -> CastorError:
+    return of_client(UnavailableError, 14, "the server ended the stream early")

@@ -194,8 +194,7 @@ class Window:
     def take(self, answer: Any) -> None:
         """Raises the error of a request, or UNAVAILABLE."""
         if answer is None:
-            what = "the server ended the stream early"
-            raise errors.of_client(errors.UnavailableError, 14, what)
+            raise errors.ended_early()
         waiting = [slot for slot in self._slots if slot.state == "sent" and slot.answer is None]
         found = [slot for slot in waiting if slot.request.request_id == answer.request_id]
         must(found, f"no request waits for request_id {answer.request_id!r}")
