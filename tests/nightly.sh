@@ -20,6 +20,7 @@ Parts, all by default, in this order:
   clients   other languages' gRPC clients, Triton's, KServe's and TEI's, transformers' tokenizers
             beside Tokenize, and the rotation of certificates and tokens
   python    the Python package with every Python, old and new libraries, and beside others
+  cast      trains a CAST encoder for a few steps, serves it, and compares what both compute
 Environment: JOBS overrides how many compilers run at once (default: one a core).
 TEXT
 }
@@ -39,12 +40,12 @@ while [ $# -gt 0 ]; do
       shift
       ;;
     -h | --help) usage; exit 0 ;;
-    release | seeds | asan | fuzz | hostile | gpu | chart | clients | python) parts+=("$1") ;;
+    release | seeds | asan | fuzz | hostile | gpu | chart | clients | python | cast) parts+=("$1") ;;
     *) die "unknown part or option $1 (see --help)" ;;
   esac
   shift
 done
-[ ${#parts[@]} -gt 0 ] || parts=(release seeds asan fuzz hostile gpu chart clients python)
+[ ${#parts[@]} -gt 0 ] || parts=(release seeds asan fuzz hostile gpu chart clients python cast)
 mkdir -p "$logs"
 jobs=${JOBS:-$(nproc)}
 
@@ -97,6 +98,11 @@ clients() {
 }
 
 python() { client/python/tests/matrix.sh; }
+
+cast() {
+  tests/cast/train.sh --steps 20 "$logs/cast"
+  tests/cast/serve.sh "$logs/cast" float32 bfloat16 int8
+}
 
 failed=()
 for part in "${parts[@]}"; do

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Prints a Python that has torch, numpy, safetensors, grpcio and protobuf, in a virtual environment
 # that it makes in ~/.cache/castor when it is missing. The torch is LibTorch's where that has all of
-# its libraries (deploy/setup.sh --cuda); elsewhere PyPI's, which fills 4.6 GB with them, or with
-# UV_TORCH_BACKEND=cpu PyTorch's own build without CUDA, from its own index.
+# its libraries (deploy/setup.sh --cuda); elsewhere one of its own: train.sh --help has the sizes.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)

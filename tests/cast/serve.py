@@ -5,7 +5,7 @@ texts and as token ids, and compares every answer with what train.py computed.
     serve.py BUILD MODEL [--dtype float32]
 
 BUILD is Castor's build folder, MODEL train.py's OUT. Ends with an error if texts and ids differ, or
-if in float32 accuracy is not that of training. Needs grpcio, protobuf 4, and protoc(1).
+if in float32 accuracy is not that of training. Needs grpcio and protobuf.
 """
 
 import argparse
@@ -20,18 +20,11 @@ import time
 
 import grpc
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "client/python/src"))
+from castor.v1 import encoder_pb2 as encoder, model_pb2 as model
+
 PER_REQUEST = 16
 CLIENTS = 4
-
-
-def load_messages(folder):
-    protos = sorted((ROOT / "proto/castor/v1").glob("*.proto"))
-    subprocess.run(["protoc", f"--proto_path={ROOT / 'proto'}", f"--python_out={folder}", *protos],
-                   check=True)
-    sys.path.insert(0, folder)
-    from castor.v1 import encoder_pb2, model_pb2
-    return encoder_pb2, model_pb2
 
 
 class Server:
@@ -98,7 +91,6 @@ def main():
     documents = json.loads((args.model / "heldout.json").read_text())
     trained = json.loads((args.model / "report.json").read_text())
     with tempfile.TemporaryDirectory() as folder:
-        encoder, model = load_messages(folder)
         server = Server(args.build.resolve(), args.model.resolve(), args.dtype,
                         pathlib.Path(folder) / "server.log")
         try:
