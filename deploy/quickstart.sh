@@ -18,7 +18,9 @@ for arg in "$@"; do
   esac
 done
 
-step() { printf '\n== %s\n' "$*"; }
+steps=7 begun=0
+if $serve; then steps=3; fi
+step() { printf '\n== %d of %d: %s\n' $((begun += 1)) $steps "$*"; }
 die() { printf 'quickstart: error: %s\n' "$*" >&2; exit 1; }
 show() { # prints a command as a user would type it, and runs it
   local word line='$'
@@ -35,7 +37,7 @@ show() { # prints a command as a user would type it, and runs it
 step "setting up"
 deploy/setup.sh --model
 
-step "building into build/ (the first time takes some minutes)"
+step "building into build/ (on two slow cores the first time takes 15 minutes)"
 log=$(mktemp)
 server=
 cleanup() {
@@ -47,7 +49,7 @@ if ! cmake -G Ninja -B build -S . -DCMAKE_BUILD_TYPE=Release >"$log" 2>&1; then
   cat "$log" >&2
   die "CMake could not configure build/"
 fi
-cmake --build build --target castor-server castor castor-load
+NINJA_STATUS='[%f of %t, %e s] ' cmake --build build --target castor-server castor
 castor=build/client/castor
 model=minilm=.deps/minilm
 
