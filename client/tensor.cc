@@ -1,5 +1,6 @@
 #include "client/tensor.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -145,6 +146,8 @@ absl::StatusOr<v1::AttendResponse> MergeAttention(std::span<const v1::AttendResp
     if (absl::Status fits = Check(parts, p); !fits.ok()) return fits;
     std::optional<std::vector<float>> log = ToFloats(parts[p].log_sum_exp());
     if (!log) return Misfit(p, "the values of log_sum_exp do not fit its shape");
+    std::replace(log->begin(), log->end(), INFINITY,
+                 -INFINITY);  // flash-attn 2's rows without keys
     logs.push_back(*std::move(log));
   }
   const size_t rows = logs[0].size();
@@ -164,7 +167,7 @@ absl::StatusOr<v1::AttendResponse> MergeAttention(std::span<const v1::AttendResp
     const size_t dim = rows == 0 ? 0 : output->size() / rows;
     for (size_t i = 0; i < rows; ++i) {
       if (logs[p][i] == -INFINITY) continue;
-      const double weight = std::exp(logs[p][i] - maxima[i]);
+      const double weight = std::exp(logs[p][i] - maxima[i]);  // NaN for NaN
       weights[i] += weight;
       for (size_t e = i * dim; e < (i + 1) * dim; ++e) sums[e] += weight * (*output)[e];
     }

@@ -49,10 +49,10 @@ std::optional<std::vector<float>> ToFloats(const v1::Tensor& tensor);
 //
 //   output = sum_p w_p output_p / sum_p w_p      log_sum_exp = m + ln sum_p w_p
 //
-// A part in which the row sees no key, with L_p = -Inf, adds nothing, whatever its output holds; if
-// all parts are such, the row is zeros and -Inf. NaN and +Inf give NaN. Sums are in double
-// precision, rounded once to the outputs' dtype. So the order of the parts and merging in stages
-// change results by rounding alone.
+// A part in which the row sees no key, with L_p = -Inf, or +Inf as flash-attn 2 has it, adds
+// nothing, whatever its output holds; if all parts are such, the row is zeros and -Inf. NaN gives
+// NaN. Sums are in double precision, rounded once to the outputs' dtype. So the order of the parts
+// and merging in stages change results by rounding alone.
 //
 // Reads `output` (FLOAT32, FLOAT16 or BFLOAT16, as `raw`) and `log_sum_exp` of each part, which
 // have the same dtypes and shapes; returns these two. INVALID_ARGUMENT names the part that does not

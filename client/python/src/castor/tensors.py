@@ -111,8 +111,9 @@ def merge(
 ) -> tuple[NDArray[Any], NDArray[np.float32]]:
     """Answers over disjoint sets of keys as the one over all of them: (output, log_sum_exp).
 
-    A part in which a row sees no key (-Inf) adds nothing to it, whatever its output holds. Where
-    all are such, the row is zeros and -Inf. Sums are float64, rounded once.
+    A part in which a row sees no key (-Inf, or +Inf as flash-attn 2 has it) adds nothing to it,
+    whatever its output holds. Where all are such, the row is zeros and -Inf. NaN gives NaN. Sums
+    are float64, rounded once.
     """
     if not outputs or len(outputs) != len(log_sum_exps):
         raise ValueError(f"{len(outputs)} outputs and {len(log_sum_exps)} log_sum_exps")
@@ -123,6 +124,7 @@ def merge(
                 f"part {part}: output {np.shape(output)} with log_sum_exp {log.shape} does not go "
                 f"with part 0's output {first.shape}"
             )
+    logs = [np.where(np.isposinf(log), np.float32(-np.inf), log) for log in logs]
     most = np.max(logs, axis=0).astype(np.float64)
     finite = np.where(np.isneginf(most), 0, most)
     rows, total = np.zeros(first.shape), np.zeros(most.shape)
