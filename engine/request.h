@@ -171,8 +171,10 @@ struct EmbeddingInput {
   std::vector<int64_t> lengths;
 };
 
-// kLogits and kScores come from classifiers, kSparse from SPLADE models.
-enum class EncodeOutput { kPooled, kTokenEmbeddings, kLogits, kScores, kSparse };
+// kLogits and kScores come from classifiers, kSparse from SPLADE models, kMaxSim from models with
+// late interaction, whose own output is kTokenEmbeddings: the first text is a query, the others are
+// documents, and each of these has one row, its MaxSim.
+enum class EncodeOutput { kPooled, kTokenEmbeddings, kLogits, kScores, kSparse, kMaxSim };
 // kSeveral: what the model's own modules put side by side.
 enum class Pooling { kMean, kCls, kLastToken, kMaximum, kWeightedMean, kMeanSqrtLength, kSeveral };
 inline constexpr Pooling kAllPoolings[] = {Pooling::kMean,         Pooling::kCls,
@@ -226,7 +228,6 @@ struct EncodeRequest {
   Spans spans;
   std::optional<std::string> prompt_name;  // unset: the model's default; empty: no prompt
   std::optional<std::string> prompt;       // a free text, instead
-  bool query_first = false;  // the first text has the prompt "query", the others "document"
   std::variant<std::monostate, TokenizeOnly, DetokenizeOnly> instead;
 
   bool runs() const { return std::holds_alternative<std::monostate>(instead); }  // on the device

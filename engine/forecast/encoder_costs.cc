@@ -62,6 +62,7 @@ double ReadOutUs(const EncodeRequest& request, const ModelInfo& info,
                  std::span<const int32_t> cu_seqlens, int workers) {
   constexpr double kCharacters = 4;   // a token's, in most languages at least
   constexpr double kOfOneCore = 4e3;  // elements in a microsecond
+  constexpr double kProducts = 10;    // multiply-adds in the time of an element
   constexpr double kOfAccelerator = 2e5;
   const bool in_tokens = encoder::UnitOf(request) == Spans::Unit::kTokens;
   const Pooling pooling = request.pooling.value_or(info.pooling);
@@ -73,6 +74,11 @@ double ReadOutUs(const EncodeRequest& request, const ModelInfo& info,
                                        static_cast<double>(cu_seqlens[s + 1] - cu_seqlens[s])));
   }
   double elements = rows * static_cast<double>(info.hidden_size);
+  if (request.output == EncodeOutput::kMaxSim) {
+    const auto width = static_cast<double>(encoder::WidthOf(info, EncodeOutput::kTokenEmbeddings));
+    elements += static_cast<double>(cu_seqlens[1]) * (cu_seqlens.back() - cu_seqlens[1]) *
+                (width / kProducts + 1);
+  }
   for (const EncodeOutput output : encoder::OutputsOf(request, info)) {
     elements +=
         WideElements(output, info, static_cast<double>(cu_seqlens.size() - 1), cu_seqlens.back());

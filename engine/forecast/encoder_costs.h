@@ -45,8 +45,8 @@ PredictedTime TimeOf(const EncoderTerms& terms, const EncoderCosts& prices, bool
 
 // What a head takes, at an assumed speed of `workers` (a device's DeviceInfo::threads), for what it
 // goes through in addition to the rows of tokens: the rows of spans, which may overlap, rows as
-// wide as a vocabulary, and labels of tokens. Of a request whose sequences have these offsets, or
-// are expected to. Requires the request's input.
+// wide as a vocabulary, labels of tokens, and products of rows. Of a request whose sequences have
+// these offsets, or are expected to. Requires the request's input.
 double ReadOutUs(const EncodeRequest& request, const ModelInfo& info,
                  std::span<const int32_t> cu_seqlens, int workers);
 

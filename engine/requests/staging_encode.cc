@@ -70,6 +70,7 @@ std::vector<int64_t> RowsPerSequence(const EncodeWork& work, EncodeOutput output
   const std::vector<Spans::Range>& ranges = work.request.spans.ranges;
   const bool in_spans = output == EncodeOutput::kPooled && !ranges.empty();
   std::vector<int64_t> lengths(work.token_counts.size(), in_spans ? 0 : 1);
+  if (output == EncodeOutput::kMaxSim) lengths.front() = 0;  // the query
   if (!in_spans) return lengths;
   for (const Spans::Range& range : ranges) ++lengths[static_cast<size_t>(range.sequence)];
   return lengths;

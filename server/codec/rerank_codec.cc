@@ -4,7 +4,6 @@
 #include <cinttypes>
 #include <cmath>
 #include <cstdio>
-#include <limits>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -29,22 +28,6 @@ bool HasLateInteraction(const ModelInfo& model) {
   return !model.outputs.empty() && model.outputs.front() == EncodeOutput::kTokenEmbeddings;
 }
 
-// MaxSim runs where answers are made, some seconds at most.
-absl::Status CheckProducts(const wire::RerankRequest& request, const ModelInfo& model) {
-  constexpr double kMost = 0x1p34;                  // multiply-adds
-  const auto tokens = [&](std::string_view text) {  // with some room for a prompt
-    return std::min(static_cast<double>(model.max_tokens),
-                    2.0 * static_cast<double>(text.size()) + 64);
-  };
-  double documents = 0;
-  for (const std::string_view document : request.documents) documents += tokens(document);
-  const double width =
-      static_cast<double>(model.token_size > 0 ? model.token_size : model.hidden_size);
-  if (tokens(request.query) * documents * width <= kMost) return absl::OkStatus();
-  return MakeError(Reason::kTooLarge,
-                   "the query's tokens times the documents' are too many: send fewer documents");
-}
-
 }  // namespace
 
 bool ScoresPairs(const ModelInfo& model) {
@@ -67,9 +50,6 @@ absl::Status ConvertRerankRequest(wire::RerankRequest from, std::span<const Mode
     return InvalidField(from.prompt.has_value() ? "prompt" : "prompt_name",
                         "must be left out: this model has its own for queries and documents");
   }
-  if (late) {
-    if (absl::Status s = CheckProducts(from, *model); !s.ok()) return s;
-  }
   out->ranking.late_interaction = late;
   out->ranking.top_n = from.top_n;
   if (from.return_documents) out->ranking.documents = from.documents;
@@ -79,8 +59,6 @@ absl::Status ConvertRerankRequest(wire::RerankRequest from, std::span<const Mode
   if (late) {
     texts.texts = std::move(from.documents);
     texts.texts.insert(texts.texts.begin(), from.query);
-    pairs.output = v1::TOKEN_EMBEDDINGS;
-    out->request.query_first = true;
   } else {
     texts.texts.resize(from.documents.size(), from.query);
     texts.pairs = std::move(from.documents);
@@ -88,7 +66,9 @@ absl::Status ConvertRerankRequest(wire::RerankRequest from, std::span<const Mode
   }
   texts.allow_special_tokens = from.allow_special_tokens;
   pairs.kernel = std::move(from.kernel);
-  return ConvertEncodeRequest(std::move(pairs), out);
+  absl::Status status = ConvertEncodeRequest(std::move(pairs), out);
+  if (late) out->request.output = EncodeOutput::kMaxSim;
+  return status;
 }
 
 absl::Status DecodeRerankRequest(const grpc::ByteBuffer& bytes, const DecodeScope& scope,
@@ -134,51 +114,16 @@ std::vector<int32_t> RankByLogit(std::span<const float> logits) {
   return order;
 }
 
-float MaxSim(std::span<const float> query, std::span<const float> document, size_t dimensions) {
-  const size_t queries = query.size() / dimensions;
-  // Transposed, so that products for all of the query's rows are summed side by side.
-  std::vector<float> columns(query.size());
-  for (size_t q = 0; q < queries; ++q) {
-    for (size_t k = 0; k < dimensions; ++k) {
-      columns[k * queries + q] = query[q * dimensions + k];
-    }
+RerankScores ScoresOf(const EncodeResult& result) {
+  const auto values = [&](const TensorResult& rows) {
+    const float* const data = rows.data.as<float>();
+    return std::vector<float>(data, data + rows.shape[0]);
+  };
+  if (!result.outputs.empty()) {
+    return {values(result.outputs[0].values), values(result.outputs[1].values)};
   }
-  std::vector<float> most(queries, -std::numeric_limits<float>::infinity()), products(queries);
-  for (size_t at = 0; at < document.size(); at += dimensions) {
-    std::ranges::fill(products, 0);
-    for (size_t k = 0; k < dimensions; ++k) {
-      const float value = document[at + k];
-      const float* const column = &columns[k * queries];
-      for (size_t q = 0; q < queries; ++q) products[q] += value * column[q];
-    }
-    for (size_t q = 0; q < queries; ++q) {
-      most[q] = products[q] > most[q] || std::isnan(products[q]) ? products[q] : most[q];
-    }
-  }
-  return std::accumulate(most.begin(), most.end(), 0.0F);
-}
-
-RerankScores ScoresOf(const EncodeResult& result, bool late_interaction) {
-  RerankScores all;
-  if (!late_interaction) {
-    for (auto [output, values] : {std::pair{0, &all.logits}, {1, &all.scores}}) {
-      const float* const data = result.outputs[output].values.data.as<float>();
-      values->assign(data, data + result.token_counts.size());
-    }
-    return all;
-  }
-  const auto width = static_cast<size_t>(result.output.shape[1]);
-  const std::span<const float> rows(result.output.data.as<float>(),
-                                    static_cast<size_t>(result.output.shape[0]) * width);
-  size_t at = static_cast<size_t>(result.lengths.front()) * width;
-  const std::span<const float> query = rows.first(at);
-  for (size_t i = 1; i < result.lengths.size(); ++i) {
-    const size_t size = static_cast<size_t>(result.lengths[i]) * width;
-    all.logits.push_back(MaxSim(query, rows.subspan(at, size), width));
-    at += size;
-  }
-  all.scores = all.logits;
-  return all;
+  std::vector<float> max_sim = values(result.output);
+  return {max_sim, max_sim};
 }
 
 grpc::ByteBuffer EncodeRerankResponse(std::string_view request_id, EncodeResult result,
@@ -186,7 +131,7 @@ grpc::ByteBuffer EncodeRerankResponse(std::string_view request_id, EncodeResult 
   v1::RerankResponse message;
   message.set_request_id(request_id.data(), request_id.size());
   message.set_model(std::move(result.model));
-  const auto [logits, scores] = ScoresOf(result, ranking.late_interaction);
+  const auto [logits, scores] = ScoresOf(result);
   std::vector<int32_t> order = RankByLogit(logits);
   if (ranking.top_n > 0 && static_cast<size_t>(ranking.top_n) < order.size()) {
     order.resize(ranking.top_n);

@@ -1,6 +1,5 @@
 // Rerank: its messages from and to bytes, and the order of its documents. To the engine it is a
-// request for the logits and scores of text pairs; or for the token rows of the query and the
-// documents, of a late-interaction model.
+// request for the logits and scores of text pairs; or, of a late-interaction model, for MaxSim.
 //
 // Any thread may call the functions; the only argument that they modify is `out`.
 #pragma once
@@ -33,11 +32,6 @@ struct DecodedRerank : DecodedEncode {
 // Whether the model is a cross-encoder: it has one logit for a pair of texts.
 bool ScoresPairs(const ModelInfo& model);
 
-// The sum over the query's rows of the greatest product with one of the document's: ColBERT's
-// MaxSim (Khattab and Zaharia 2020, equation 3). Rows of `dimensions` each; NaN if any product that
-// counts is.
-float MaxSim(std::span<const float> query, std::span<const float> document, size_t dimensions);
-
 // Errors are those of DecodeEncodeRequest, and INVALID_FIELD at "model" of one that does not
 // rerank.
 absl::Status DecodeRerankRequest(const grpc::ByteBuffer& bytes, const DecodeScope& scope,
@@ -59,7 +53,7 @@ struct RerankScores {
   std::vector<float> logits;  // or MaxSim
   std::vector<float> scores;
 };
-RerankScores ScoresOf(const EncodeResult& result, bool late_interaction);
+RerankScores ScoresOf(const EncodeResult& result);
 
 grpc::ByteBuffer EncodeRerankResponse(std::string_view request_id, EncodeResult result,
                                       const Ranking& ranking, double total_us);

@@ -22,6 +22,7 @@
 
 #include "engine/attention/parallel.h"
 #include "engine/encoder/heads/dense.h"
+#include "engine/encoder/heads/max_sim.h"
 #include "engine/encoder/text/spans.h"
 
 namespace castor::encoder {
@@ -35,7 +36,7 @@ struct Wish {
   bool spans;       // instead of sequences
   Pooling pooling;  // kMean for token embeddings, where it has no meaning
   bool normalize;
-  int64_t dimensions;
+  int64_t dimensions;  // of rows before they are compared; 0: all
   bool cut_last;
 
   auto operator<=>(const Wish&) const = default;
@@ -43,12 +44,9 @@ struct Wish {
 
 Wish WishOf(const BatchItem& item) {
   const bool pooled = item.output_kind == EncodeOutput::kPooled;
-  return {item.output_kind,
-          pooled && !item.spans.empty(),
-          pooled ? item.pooling : Pooling::kMean,
-          item.normalize,
-          item.dimensions,
-          item.cut_last};
+  const bool compared = item.output_kind == EncodeOutput::kMaxSim;
+  return {item.output_kind, pooled && !item.spans.empty(),  pooled ? item.pooling : Pooling::kMean,
+          item.normalize,   compared ? 0 : item.dimensions, item.cut_last};
 }
 
 // Of each column of each sequence. No atomics on any device: one thread reduces a column of a
@@ -145,6 +143,11 @@ HeadActivations PoolingHead::activations(int64_t hidden, DType dtype) const {
                                                        static_cast<int64_t>(sizeof(float));
     bytes.batch = kMostHeadRows * in_float;
   }
+  if (poolings_.empty()) {
+    const int64_t width = of_tokens_.empty() ? hidden : of_tokens_.out();
+    bytes.tokens.sequence += 8 * int64_t{sizeof(int64_t)};  // of a document's scores
+    bytes.batch = std::max(bytes.batch, kernels::Count(MaxSimBytes(width)));
+  }
   return bytes;
 }
 
@@ -210,23 +213,35 @@ absl::StatusOr<std::vector<at::Tensor>> PoolingHead::ReadOut(const HeadInputs& i
                                                     : in.packing.first_token;
 
     // The group's rows, concatenated; a group that is the whole batch needs no copy.
+    const auto rows_of = [&](const BatchItem& item) {
+      return pools ? item.output_rows() : item.tokens();
+    };
     at::Tensor wanted = source;
     if (items.size() != batch.items.size()) {
       std::vector<at::Tensor> parts;
       for (const size_t i : items) {
-        parts.push_back(source.narrow(0, firsts[i], batch.items[i].output_rows()));
+        parts.push_back(source.narrow(0, firsts[i], rows_of(batch.items[i])));
       }
       wanted = at::cat(parts, 0);
     }
     // A model's truncate_dim cuts behind all modules, a request's dimensions before the last.
     if (wish.normalize && wish.cut_last) wanted = Normalized(wanted.to(at::kFloat));
-    wanted = wanted.narrow(1, 0, wish.dimensions).to(at::kFloat);
+    if (wish.dimensions > 0) wanted = wanted.narrow(1, 0, wish.dimensions);
+    wanted = wanted.to(at::kFloat);
     wanted = wish.normalize && !wish.cut_last ? Normalized(wanted) : wanted.contiguous();
 
     int64_t first = 0;
     for (const size_t i : items) {
-      outputs[i] = wanted.narrow(0, first, batch.items[i].output_rows());
-      first += batch.items[i].output_rows();
+      const BatchItem& item = batch.items[i];
+      outputs[i] = wanted.narrow(0, first, rows_of(item));
+      first += rows_of(item);
+      if (item.output_kind != EncodeOutput::kMaxSim) continue;
+      const at::Tensor offsets =
+          in.offsets.narrow(0, in.packing.first_sequence[i], item.sequences() + 1)
+              .sub(in.packing.first_token[i]);
+      absl::StatusOr<at::Tensor> scores = MaxSim(outputs[i], item.cu_seqlens, offsets, in.control);
+      if (!scores.ok()) return scores.status();
+      outputs[i] = *std::move(scores);
     }
   }
   return outputs;

@@ -57,6 +57,7 @@ struct HeadActivations {
       case EncodeOutput::kPooled:
         return pooled;
       case EncodeOutput::kTokenEmbeddings:
+      case EncodeOutput::kMaxSim:
         return tokens;
       case EncodeOutput::kLogits:
       case EncodeOutput::kScores:

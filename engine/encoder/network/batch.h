@@ -48,8 +48,9 @@ struct BatchItem {
 
   int64_t sequences() const { return static_cast<int64_t>(cu_seqlens.size()) - 1; }
   int64_t tokens() const { return cu_seqlens.back(); }
-  bool vectors() const {  // whether it wants rows of the body, pooled or not
-    return output_kind == EncodeOutput::kPooled || output_kind == EncodeOutput::kTokenEmbeddings;
+  bool vectors() const {  // whether it wants rows of the body, pooled, compared or as they are
+    return output_kind == EncodeOutput::kPooled || output_kind == EncodeOutput::kTokenEmbeddings ||
+           output_kind == EncodeOutput::kMaxSim;
   }
   bool labels() const {  // whether it wants a classifier's
     return output_kind == EncodeOutput::kLogits || output_kind == EncodeOutput::kScores;
@@ -58,6 +59,7 @@ struct BatchItem {
     if (output_kind == EncodeOutput::kPooled && !spans.empty()) {
       return static_cast<int64_t>(spans.size());
     }
+    if (output_kind == EncodeOutput::kMaxSim) return sequences() - 1;
     return output_kind == EncodeOutput::kTokenEmbeddings || (labels() && token_labels)
                ? tokens()
                : sequences();

@@ -109,7 +109,7 @@ absl::Status CheckPromptText(const EncodeRequest& request, int64_t max_text_byte
 absl::Status CheckText(const EncodeRequest& request, const TextInput& input, int64_t max_sequences,
                        int64_t max_text_bytes) {
   // A query before its documents is none of them.
-  const size_t query = request.query_first && !input.texts.empty() ? 1 : 0;
+  const size_t query = request.output == EncodeOutput::kMaxSim && !input.texts.empty() ? 1 : 0;
   absl::Status status = CheckCount("texts.texts", input.texts.size() - query, max_sequences);
   if (!status.ok()) return status;
   if (!input.pairs.empty() && input.pairs.size() != input.texts.size()) {
@@ -222,7 +222,11 @@ absl::Status CheckNames(const EncodeRequest& request, const ModelInfo& info,
   for (size_t i = 0; i < outputs.size(); ++i) {
     const std::string field = request.outputs.empty() ? "output" : FieldAt("outputs", i);
     const std::string name(OutputName(outputs[i]));
-    if (std::find(info.outputs.begin(), info.outputs.end(), outputs[i]) == info.outputs.end()) {
+    const bool has =
+        outputs[i] == EncodeOutput::kMaxSim
+            ? request.outputs.empty() && info.outputs.front() == EncodeOutput::kTokenEmbeddings
+            : std::ranges::count(info.outputs, outputs[i]) > 0;
+    if (!has) {
       return InvalidField(field, absl::StrCat("model \"", info.name, "\" has no ", name,
                                               "; it has ", NamesOfOutputs(info)));
     }

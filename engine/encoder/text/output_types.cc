@@ -176,6 +176,8 @@ int64_t WidthOf(const ModelInfo& info, EncodeOutput output) {
       return static_cast<int64_t>(info.labels.size());
     case EncodeOutput::kSparse:
       return info.vocabulary_size;
+    case EncodeOutput::kMaxSim:
+      return 1;
   }
   return 0;
 }
@@ -213,6 +215,8 @@ std::string_view OutputName(EncodeOutput output) {
       return "SCORES";
     case EncodeOutput::kSparse:
       return "SPARSE";
+    case EncodeOutput::kMaxSim:
+      return "MAX_SIM";
   }
   return "";
 }

@@ -153,7 +153,8 @@ absl::Status CheckPrompt(const EncodeRequest& request, const Prompts& prompts) {
 }
 
 const Prompt* PromptOf(const EncodeRequest& request, const Prompts& prompts, size_t text) {
-  if (request.query_first) return FindPrompt(kAlwaysThere[text == 0 ? 0 : 1], prompts);
+  if (request.output == EncodeOutput::kMaxSim)
+    return FindPrompt(kAlwaysThere[text == 0 ? 0 : 1], prompts);
   if (!std::holds_alternative<TextInput>(request.input) || request.prompt.has_value()) {
     return nullptr;
   }

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <random>
 #include <utility>
 #include <vector>
 
 #include "engine/encoder/heads/classifier.h"
 #include "engine/encoder/heads/dense.h"
+#include "engine/encoder/heads/pooling.h"
 #include "engine/encoder/heads/splade.h"
 #include "tests/support/seeded.h"
 
@@ -53,7 +55,8 @@ class HeadTwinTest : public testing::Test, protected Seeded {
       item.cu_seqlens = wished.offsets;
       item.output_kind = wished.output;
       item.dimensions =
-          item.labels() || item.output_kind == EncodeOutput::kSparse || head.info().token_size > 0
+          item.output_kind == EncodeOutput::kMaxSim ? 1
+          : item.labels() || item.output_kind == EncodeOutput::kSparse || head.info().token_size > 0
               ? width
               : kRowWidth;
       item.normalize = head.info().normalize;
@@ -96,7 +99,7 @@ class HeadTwinTest : public testing::Test, protected Seeded {
             with_bias ? TensorOf(bias_, kHeadOut).squeeze(1) : at::Tensor()};
   }
 
-  const Matrix rows_ = Random((kManyRows + 100) * kRowWidth);
+  Matrix rows_ = Random((kManyRows + 100) * kRowWidth);
   const Matrix weight_ = Random(kHeadOut * kRowWidth);
   const Matrix bias_ = Random(kHeadOut);
 };
@@ -138,6 +141,70 @@ TEST_F(HeadTwinTest, SpladeKeepsTheGreatestOrTheSumOfAllTokens) {
       EXPECT_EQ(alone.front(), together);
     }
   }
+}
+
+// The query has more rows than a step, and one document reaches through several steps.
+TEST_F(HeadTwinTest, MaxSimSumsTheGreatestProductsWithEachDocument) {
+  const std::vector<int32_t> first = {0, 2, 3, 5}, second = {0, 700, 703, 703 + 2 * kMostHeadRows,
+                                                             710 + 2 * kMostHeadRows};
+  const std::vector<Wished> wishes = {{first, EncodeOutput::kMaxSim},
+                                      {{0, 4}, EncodeOutput::kTokenEmbeddings},
+                                      {second, EncodeOutput::kMaxSim},
+                                      {{0, 3}, EncodeOutput::kMaxSim}};
+  for (const bool projects : {false, true}) {
+    std::vector<DenseLayer> layers;
+    if (projects) layers.push_back({.linear = MakeLinear(), .activation = {}});
+    const PoolingHead head({}, kRowWidth, /*normalize=*/true, {}, DenseStack(std::move(layers)));
+    const int64_t width = projects ? kHeadOut : kRowWidth;
+    const auto row = [&](int64_t token) {
+      std::vector<double> elements;
+      double squares = 0;
+      for (int64_t i = 0; i < width; ++i) {
+        elements.push_back(projects ? Logit(token, i)
+                                    : rows_[static_cast<size_t>(token * kRowWidth + i)]);
+        squares += elements.back() * elements.back();
+      }
+      for (double& element : elements) element /= std::sqrt(squares);
+      return elements;
+    };
+    const std::vector<Matrix> outputs = Run(head, wishes, 0, width);
+    ASSERT_EQ(outputs.size(), wishes.size());
+    EXPECT_EQ(outputs[1].size(), static_cast<size_t>(4 * width));
+    EXPECT_TRUE(outputs[3].empty());
+    int64_t begin = 0;
+    for (size_t i = 0; i < wishes.size(); ++i) {
+      const std::vector<int32_t>& offsets = wishes[i].offsets;
+      std::vector<std::vector<double>> all;
+      for (int32_t t = 0; t < offsets.back(); ++t) all.push_back(row(begin + t));
+      begin += offsets.back();
+      if (wishes[i].output != EncodeOutput::kMaxSim) continue;
+      for (size_t s = 1; s + 1 < offsets.size(); ++s) {
+        double sum = 0;
+        for (int32_t q = 0; q < offsets[1]; ++q) {
+          double most = -INFINITY;
+          for (int32_t t = offsets[s]; t < offsets[s + 1]; ++t) {
+            most = std::max(most,
+                            std::inner_product(all[q].begin(), all[q].end(), all[t].begin(), 0.0));
+          }
+          sum += most;
+        }
+        EXPECT_NEAR(outputs[i][s - 1], sum, 2e-6 * offsets[1] + 1e-6) << i << " " << s;
+      }
+    }
+    // The same bits without the other requests, and without the other documents.
+    EXPECT_EQ(Run(head, {{second, EncodeOutput::kMaxSim}}, 9, width).front(), outputs[2]);
+    EXPECT_EQ(Run(head, {{{0, 700, 703}, EncodeOutput::kMaxSim}}, 9, width).front(),
+              Matrix(1, outputs[2].front()));
+  }
+}
+
+TEST_F(HeadTwinTest, MaxSimIsNotANumberWhereAProductIsNot) {
+  const PoolingHead head({}, kRowWidth, /*normalize=*/false);
+  rows_[3 * kRowWidth] = NAN;  // of the first document, whose other rows come before and after
+  const Matrix scores = Run(head, {{{0, 2, 6, 8}, EncodeOutput::kMaxSim}}, 0, kRowWidth).front();
+  ASSERT_EQ(scores.size(), 2U);
+  EXPECT_TRUE(std::isnan(scores[0]));
+  EXPECT_FALSE(std::isnan(scores[1]));
 }
 
 // A vector's last elements may be rounded otherwise than the rest.
