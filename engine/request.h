@@ -235,13 +235,22 @@ struct EncodeRequest {
 
 // ---- results ---------------------------------------------------------------------------------
 
-// An output tensor. Destroying it returns its memory to the pool and its bytes to the budget, so an
-// answer counts against the budget for as long as the caller holds it.
+// An output tensor. Destroying it returns its memory to the pool.
 struct TensorResult {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
-  std::shared_ptr<const void> share = nullptr;  // may outlive the engine
-  HostBuffer data;                              // destroyed first
+  HostBuffer data;
+};
+
+// The bytes that an answer counts for, in the engine's budget and its tenant's quota, until this is
+// destroyed. So the caller keeps it for as long as it holds the answer in any form. May outlive the
+// engine; any thread.
+class AnswerShare {
+ public:
+  virtual ~AnswerShare() = default;
+
+  // The answer takes so many bytes from now on.
+  virtual void KeepOnly(int64_t bytes) noexcept = 0;
 };
 
 // A kernel that the automatic choice ran first and rejected because of its error.
@@ -298,6 +307,7 @@ struct ExecutionReport {
 };
 
 struct AttentionResult {
+  std::shared_ptr<AnswerShare> share = nullptr;  // of all the tensors
   TensorResult output;
   std::optional<TensorResult> log_sum_exp;  // float32, the output's shape without value_dim
   ExecutionReport report;
@@ -360,6 +370,7 @@ struct Tokenized {
 };
 
 struct EncodeResult {
+  std::shared_ptr<AnswerShare> share = nullptr;  // of all that follows
   std::string model;
   std::string prompt_name;            // put before the texts; empty: none, or a free text
   TensorResult output;                // empty where `sparse` or `outputs` is set

@@ -49,7 +49,8 @@ void Ledger::UnlockAndWake() {
 // ---- Reservations.
 
 void Reservation::KeepOnly(int64_t bytes) noexcept {
-  if (ledger_ != nullptr) ledger_->GiveBack(*this, {0, 0, std::min(bytes, cost_.bytes)});
+  // Once it has given back everything, its tenant may have been forgotten.
+  if (ledger_ != nullptr && cost_.bytes > 0) ledger_->GiveBack(*this, {0, 0, bytes});
 }
 
 void Reservation::Release() noexcept {
@@ -63,7 +64,7 @@ void Ledger::GiveBack(Reservation& reservation, const Cost& kept) noexcept {
   LeaveLine(reservation);
   const Cost by = kept - reservation.cost_;
   reservation.cost_ = kept;
-  // Once it has given back everything, its tenant may have been forgotten.
+  // Likewise.
   if (by.requests != 0 || by.tokens != 0 || by.bytes != 0) Adjust(*reservation.tenant_, by);
 }
 

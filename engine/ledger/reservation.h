@@ -10,13 +10,14 @@
 
 #include "engine/ledger/budgets.h"
 #include "engine/ledger/rank.h"
+#include "engine/request.h"
 
 namespace castor {
 
 class Ledger;
 struct Tenant;
 
-class Reservation {
+class Reservation final : public AnswerShare {
  public:
   Reservation() = default;
   Reservation(Reservation&& other) noexcept { *this = std::move(other); }
@@ -29,10 +30,11 @@ class Reservation {
   }
   Reservation(const Reservation&) = delete;
   Reservation& operator=(const Reservation&) = delete;
-  ~Reservation() { Release(); }
+  ~Reservation() override { Release(); }
 
   // Gives back all but `bytes`: the request is answered, and the caller still holds the answer.
-  void KeepOnly(int64_t bytes) noexcept;
+  // These may be more than before, unless it holds none.
+  void KeepOnly(int64_t bytes) noexcept override;
 
   void Release() noexcept;
 

@@ -177,13 +177,9 @@ void DeliverAs(Answer answer) {
     std::move(done)(result.status());
     return;
   }
-  share->KeepOnly(SizeOfAnswer(*result));
-  if constexpr (std::is_same_v<Work, AttentionWork>) {
-    if (result->log_sum_exp) result->log_sum_exp->share = share;
-  } else {
-    for (OutputRows& rows : result->outputs) rows.values.share = share;
-  }
-  result->output.share = std::move(share);
+  // Something: whoever holds the answer may make it more.
+  share->KeepOnly(std::max<int64_t>(1, SizeOfAnswer(*result)));
+  result->share = std::move(share);
   std::move(done)(std::move(result));
 }
 

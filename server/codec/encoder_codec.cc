@@ -165,7 +165,6 @@ grpc::ByteBuffer EncodeEncodeResponse(std::string_view request_id, EncodeResult 
   for (std::string& label : result.labels) message.add_labels(std::move(label));
   FillReports(result.report, total_us, &message);
   std::vector<TensorField> fields;
-  std::shared_ptr<const void> share = result.output.share;
   for (OutputRows& rows : result.outputs) fields.push_back(FieldOf(std::move(rows)));
   if (result.sparse.has_value()) {
     FillSparse(*result.sparse, message.mutable_sparse());
@@ -173,7 +172,7 @@ grpc::ByteBuffer EncodeEncodeResponse(std::string_view request_id, EncodeResult 
   } else if (fields.empty()) {
     fields.push_back({v1::EncodeResponse::kOutputFieldNumber, std::move(result.output)});
   }
-  return WithTensors(message, fields, std::move(share));
+  return WithTensors(message, fields);
 }
 
 }  // namespace castor::server

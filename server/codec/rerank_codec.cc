@@ -151,7 +151,7 @@ grpc::ByteBuffer EncodeRerankResponse(std::string_view request_id, EncodeResult 
   message.mutable_truncated()->Assign(result.truncated.begin() + first, result.truncated.end());
   if (!ranking.late_interaction) message.set_prompt_name(std::move(result.prompt_name));
   FillReports(result.report, total_us, &message);
-  return WithTensors(message, {}, std::move(result.output.share));
+  return WithTensors(message, {});
 }
 
 }  // namespace castor::server

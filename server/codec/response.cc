@@ -61,16 +61,14 @@ void WriteTagAndLength(uint32_t field_number, size_t length, CodedOutputStream* 
   out->WriteVarint64(length);
 }
 
-grpc::Slice SliceOf(std::string bytes, std::shared_ptr<const void> share) {
-  if (share == nullptr) return grpc::Slice(bytes);
-  struct Owner {
-    std::string bytes;
-    std::shared_ptr<const void> share;
-  };
-  auto* owner = new Owner{std::move(bytes), std::move(share)};
+// A slice of what `owner` has at `data`. It owns that, too.
+template <typename Owner, typename Data>
+grpc::Slice SliceOwning(Owner owner, Data data) {
+  auto* const kept = new Owner(std::move(owner));
+  const auto bytes = data(*kept);
   return grpc::Slice(
-      owner->bytes.data(), owner->bytes.size(), [](void* it) { delete static_cast<Owner*>(it); },
-      owner);
+      const_cast<void*>(static_cast<const void*>(bytes.data())), bytes.size(),
+      [](void* it) { delete static_cast<Owner*>(it); }, kept);
 }
 
 // Of a field with a tag of one byte.
@@ -138,10 +136,21 @@ void FillTensor(const TensorResult& tensor, v1::Tensor* out) {
 }
 
 grpc::Slice SliceOf(TensorResult tensor) {
-  auto* owner = new TensorResult(std::move(tensor));
-  return grpc::Slice(
-      owner->data.data(), owner->data.size(),
-      [](void* it) { delete static_cast<TensorResult*>(it); }, owner);
+  return SliceOwning(std::move(tensor), [](const TensorResult& it) { return it.data.bytes(); });
+}
+
+grpc::Slice SliceOf(std::string bytes) {
+  return SliceOwning(std::move(bytes), [](const std::string& it) { return std::span(it); });
+}
+
+grpc::ByteBuffer Charged(const grpc::ByteBuffer& answer, std::shared_ptr<AnswerShare> share) {
+  std::vector<grpc::Slice> slices;
+  if (share == nullptr || !answer.Dump(&slices).ok() || slices.empty()) return answer;
+  share->KeepOnly(static_cast<int64_t>(answer.Length()));
+  slices.back() = SliceOwning(std::pair(std::move(share), slices.back()), [](const auto& it) {
+    return std::span(it.second.begin(), it.second.size());
+  });
+  return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
 void AppendTagAndLength(int number, size_t length, std::string* out) {
@@ -151,7 +160,7 @@ void AppendTagAndLength(int number, size_t length, std::string* out) {
 }
 
 grpc::ByteBuffer WithTensors(const google::protobuf::MessageLite& message,
-                             std::span<TensorField> fields, std::shared_ptr<const void> share) {
+                             std::span<TensorField> fields) {
   std::vector<grpc::Slice> slices;
   std::string small = message.SerializeAsString();
   for (TensorField& field : fields) {
@@ -174,10 +183,10 @@ grpc::ByteBuffer WithTensors(const google::protobuf::MessageLite& message,
       WriteTagAndLength(v1::Tensor::kRawFieldNumber, raw_size, &out);
     }
     if (raw_size == 0) continue;
-    slices.emplace_back(std::exchange(small, {}));
+    slices.push_back(SliceOf(std::exchange(small, {})));
     slices.push_back(SliceOf(std::move(field.tensor)));
   }
-  if (!small.empty()) slices.push_back(SliceOf(std::move(small), std::move(share)));
+  if (!small.empty()) slices.push_back(SliceOf(std::move(small)));
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 

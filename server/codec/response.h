@@ -34,8 +34,13 @@ void FillReports(const ExecutionReport& report, double total_us, Response* out) 
 // Fills in the dtype and shape of `tensor`.
 void FillTensor(const TensorResult& tensor, v1::Tensor* out);
 
-// The tensor's memory as a slice that owns both the memory and its share of the engine's budgets.
+// The same memory as a slice, which owns it.
 grpc::Slice SliceOf(TensorResult tensor);
+grpc::Slice SliceOf(std::string bytes);
+
+// The same answer, which has its share of the engine's budgets, null if none, until gRPC has sent
+// or dropped the last of it. The share becomes that of the answer's bytes.
+grpc::ByteBuffer Charged(const grpc::ByteBuffer& answer, std::shared_ptr<AnswerShare> share);
 
 // What precedes a field of bytes or of a message.
 void AppendTagAndLength(int number, size_t length, std::string* out);
@@ -50,10 +55,8 @@ struct TensorField {
 };
 
 // The bytes of `message`, followed by the fields, which are moved from. Each tensor's own memory is
-// a slice, and so are the small fields before it. What follows the last one keeps `share`, of the
-// engine's budgets, until it is taken.
+// a slice, and so are the small fields before it.
 grpc::ByteBuffer WithTensors(const google::protobuf::MessageLite& message,
-                             std::span<TensorField> fields,
-                             std::shared_ptr<const void> share = nullptr);
+                             std::span<TensorField> fields);
 
 }  // namespace castor::server

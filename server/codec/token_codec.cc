@@ -79,13 +79,13 @@ grpc::ByteBuffer EncodeTokenizeResponse(std::string_view request_id, EncodeResul
   for (std::string& token : from.tokens) message.add_tokens(std::move(token));
   message.mutable_truncated()->Assign(from.truncated.begin(), from.truncated.end());
   message.set_prompt_name(std::move(result.prompt_name));
-  return WithTensors(message, {}, std::move(result.output.share));
+  return WithTensors(message, {});
 }
 
 grpc::ByteBuffer EncodeDetokenizeResponse(std::string_view request_id, EncodeResult result) {
   auto message = Begin<v1::DetokenizeResponse>(request_id, result);
   for (std::string& text : result.tokenized->texts) message.add_texts(std::move(text));
-  return WithTensors(message, {}, std::move(result.output.share));
+  return WithTensors(message, {});
 }
 
 }  // namespace castor::server

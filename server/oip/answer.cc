@@ -101,10 +101,10 @@ class Outputs {
                          &small);
       small += entry.bytes;
       if (!entry.tensor.has_value() || size == 0) continue;
-      slices.emplace_back(std::exchange(small, {}));
+      slices.push_back(SliceOf(std::exchange(small, {})));
       slices.push_back(SliceOf(*std::move(entry.tensor)));
     }
-    if (!small.empty()) slices.emplace_back(small);
+    if (!small.empty()) slices.push_back(SliceOf(std::move(small)));
     return grpc::ByteBuffer(slices.data(), slices.size());
   }
 

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -24,6 +25,7 @@
 #include "engine/engine.h"
 #include "google/rpc/status.pb.h"
 #include "server/codec/regions.h"
+#include "server/codec/response.h"
 #include "server/metrics/metrics.h"
 #include "server/services/cancellation.h"
 #include "server/shared_memory.h"
@@ -194,10 +196,11 @@ class EngineRequest {
     }
     const std::chrono::duration<double, std::micro> total =
         std::chrono::steady_clock::now() - received_;
+    std::shared_ptr<AnswerShare> share = std::move(result->share);
     absl::StatusOr<grpc::ByteBuffer> answer =
         protocol_.Encode(request_id_, *std::move(result), output_, total.count());
     if (!answer.ok()) return shell_.Refuse(answer.status());
-    shell_.Deliver(*std::move(answer));
+    shell_.Deliver(Charged(*answer, std::move(share)));
   }
 
   static bool Runs(const AttentionResult&) { return true; }

@@ -63,7 +63,7 @@ class Protocol {
       Fill(result, asked_.characters, total_us, message->mutable_metadata());
       headers_ = HeadersOf(message->metadata());
     }
-    return WithTensors(*message, {}, std::move(result.output.share));
+    return WithTensors(*message, {});
   }
 
   static absl::Status Refusal(const absl::Status& error, bool submitted) {

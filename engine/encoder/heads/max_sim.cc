@@ -21,8 +21,7 @@ constexpr int64_t kQueries = 512;
 absl::StatusOr<at::Tensor> Greatest(const at::Tensor& products, const at::Tensor& offsets,
                                     RunControl& control) {
   if (!products.device().is_cpu()) return Pool(Pooling::kMaximum, products, offsets);
-  const at::Tensor spans =
-      at::stack({offsets.narrow(0, 0, offsets.size(0) - 1), offsets.diff()});
+  const at::Tensor spans = at::stack({offsets.narrow(0, 0, offsets.size(0) - 1), offsets.diff()});
   return PoolSpans(Pooling::kMaximum, products, spans, products.size(0), control);
 }
 

@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "server/codec/attention_codec.h"
 #include "server/codec/encoder_codec.h"
+#include "server/codec/response.h"
 #include "tests/support/seeded.h"
 
 namespace castor::server {
@@ -222,7 +223,6 @@ TEST_F(EncodeTest, EncodeCarriesEverything) {
   ExpectParsesTo(EncodeEncodeResponse("id", std::move(result), 3.5), expected);
 }
 
-// Its share of the budgets is held until the bytes are gone.
 TEST_F(EncodeTest, SparseRowsComeWithoutATensor) {
   EncodeResult result;
   result.model = "splade";
@@ -230,8 +230,6 @@ TEST_F(EncodeTest, SparseRowsComeWithoutATensor) {
       .indices = {3, 300, 70'000, 5}, .values = {0.5F, 1.25F, 2, 0.125F}, .lengths = {3, 0, 1}};
   result.lengths = {1, 1, 1};
   result.report = SomeReport();
-  const auto share = std::make_shared<int>(0);
-  result.output.share = share;
 
   v1::EncodeResponse expected;
   expected.set_request_id("id");
@@ -241,13 +239,30 @@ TEST_F(EncodeTest, SparseRowsComeWithoutATensor) {
   for (const int64_t length : {3, 0, 1}) expected.mutable_sparse()->add_lengths(length);
   for (const int64_t length : {1, 1, 1}) expected.add_lengths(length);
   AddSomeReport(3.5, &expected);
-  {
-    const grpc::ByteBuffer answer = EncodeEncodeResponse("id", std::move(result), 3.5);
-    result = EncodeResult();
+  ExpectParsesTo(EncodeEncodeResponse("id", std::move(result), 3.5), expected);
+}
+
+// It counts for the bytes that there are, until the last of them is gone.
+TEST_F(EncodeTest, AnAnswerOwnsItsShareOfTheBudgets) {
+  struct Share final : AnswerShare {
+    int64_t bytes = 0;
+    void KeepOnly(int64_t kept) noexcept override { bytes = kept; }
+  };
+  for (const std::string text : {std::string(), std::string("small"), std::string(100'000, 'x')}) {
+    const auto share = std::make_shared<Share>();
+    const grpc::Slice pieces[] = {grpc::Slice("first"), grpc::Slice(text)};
+    std::vector<grpc::Slice> slices;
+    {
+      const grpc::ByteBuffer answer = Charged(grpc::ByteBuffer(pieces, 2), share);
+      EXPECT_EQ(BytesOf(answer), "first" + text);
+      EXPECT_EQ(share->bytes, 5 + std::ssize(text));
+      ASSERT_TRUE(answer.Dump(&slices).ok());
+    }
     EXPECT_EQ(share.use_count(), 2);
-    ExpectParsesTo(answer, expected);
+    slices.pop_back();
+    EXPECT_EQ(share.use_count(), 1);
   }
-  EXPECT_EQ(share.use_count(), 1);
+  EXPECT_FALSE(Charged(grpc::ByteBuffer(), std::make_shared<Share>()).Valid());
 }
 
 TEST_F(EncodeTest, EveryKernelReportsItsParameters) {
