@@ -220,6 +220,13 @@ class Engine {
   virtual absl::StatusOr<Ticket> Submit(AttentionRequest request, AttentionCompletion done) = 0;
   virtual absl::StatusOr<Ticket> Submit(EncodeRequest request, EncodeCompletion done) = 0;
 
+  // For what the caller gathers of a request before it can submit it: counts `bytes` and one
+  // request against the tenant's quotas until the result is destroyed, which must come before
+  // Submit. All that is gathered may be a sixteenth of max_queued_bytes, and a tenant's part three
+  // quarters of that. Errors as for Submit.
+  virtual absl::StatusOr<std::shared_ptr<void>> Reserve(const std::string& tenant,
+                                                        int64_t bytes) = 0;
+
   // A waiting request is answered with CANCELLED at once. A running one normally finishes with its
   // batch and gets its result. It is answered with CANCELLED if it would have to run again, or if
   // every request of its batch was cancelled or has expired. Unknown and answered tickets are

@@ -11,6 +11,7 @@
 
 #include "engine/assembly/internal.h"
 #include "engine/automatic/plan.h"
+#include "engine/base/guarded.h"
 #include "engine/engine.h"
 #include "engine/ledger/counters.h"
 #include "engine/ledger/ledger.h"
@@ -30,6 +31,9 @@ class EngineImpl final : public Engine {
 
   absl::StatusOr<Ticket> Submit(AttentionRequest request, AttentionCompletion done) override;
   absl::StatusOr<Ticket> Submit(EncodeRequest request, EncodeCompletion done) override;
+  absl::StatusOr<std::shared_ptr<void>> Reserve(const std::string& tenant, int64_t bytes) override {
+    return Guarded([&] { return ledger_->Reserve(tenant, bytes); });
+  }
   void Cancel(Ticket ticket) override { ledger_->Cancel(ticket); }
   void SetTenants(std::map<std::string, TenantTerms> tenants) override {
     ledger_->SetTenants(std::move(tenants));

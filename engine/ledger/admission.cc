@@ -39,6 +39,9 @@ constexpr double kOverheadUs = 1000;
 // which fills the queue does not keep the others out.
 constexpr int64_t kLastPart = 8;
 
+// Of the budget of bytes, as much again may be gathered that is not admitted yet.
+constexpr int64_t kGatheredPart = 16;
+
 milliseconds Hint(double us) {
   if (!(us > 0)) return kUnknownRetry;
   const double ms = std::min(us * 1e-3, static_cast<double>(kMaxRetry.count()));
@@ -113,13 +116,35 @@ absl::Status Ledger::Admit(Job& job) {
   const Cost quota = QuotaOf(tenant == nullptr ? tenants_.TermsOf(job.tenant) : tenant->terms);
   if (auto status = CheckAloneLocked(job.cost, quota); !status.ok()) return status;
   if (tenant != nullptr) {
-    if (auto status = CheckQuota(job, *tenant); !status.ok()) return status;
+    if (auto status = CheckQuota(job.cost, *tenant); !status.ok()) return status;
   }
   if (auto status = CheckRoom(job, tenant, now); !status.ok()) return status;
   job.rank = RankOf(job.priority, job.deadline, now, last_ticket_ + 1);
   if (auto status = CheckDeadlines(job, tenant, now); !status.ok()) return status;
   Take(job, now);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<void>> Ledger::Reserve(const std::string& name, int64_t bytes) {
+  const auto reserved = std::make_shared<Reservation>();  // whose end takes the lock
+  const TimePoint now = clock_->Now();
+  const Guard guard(*this);
+  if (auto status = CheckOpen(); !status.ok()) return status;
+  Tenant& tenant = tenants_.FindOrAdd(name, now);
+  const Cost cost{.bytes = bytes};
+  if (auto s = CheckAloneLocked(cost, QuotaOf(tenant.terms)); !s.ok()) return s;
+  if (auto status = CheckQuota(cost, tenant); !status.ok()) return status;
+  const int64_t most = budgets_.most.bytes / kGatheredPart;
+  if (bytes > most - gathered_.bytes || bytes > most / 4 * 3 - tenant.gathered.bytes) {
+    return QueueFull("the queue is full: too much waits for the rest of its request",
+                     kUnknownRetry);
+  }
+  Adjust(tenant, cost, /*gathers=*/true);
+  reserved->tenant_ = &tenant;
+  reserved->cost_ = cost;
+  reserved->gathers_ = true;
+  reserved->ledger_ = shared_from_this();
+  return reserved;
 }
 
 // Never inlined into what is noexcept: when an exception reaches a noexcept function with locals to
@@ -139,10 +164,12 @@ void Ledger::DoTake(Job& job, TimePoint now) {
 
 // Whether the tenant has so much left of its own quota. One that has not is not remembered as
 // refused: room would be kept from the others that this tenant could not take.
-absl::Status Ledger::CheckQuota(const Job& job, const Tenant& tenant) {
+absl::Status Ledger::CheckQuota(const Cost& cost, const Tenant& tenant) {
   const BudgetPart* scarce = nullptr;
   double first = 0;  // the part of its own requests that has to be answered first
-  const auto parts = PartsOf(job.cost, tenant.in_use, QuotaOf(tenant.terms));
+  Cost held = tenant.in_use;
+  held += tenant.gathered;
+  const auto parts = PartsOf(cost, held, QuotaOf(tenant.terms));
   for (const BudgetPart& part : parts) {
     if (part.missing() <= 0) continue;
     scarce = &part;

@@ -65,12 +65,14 @@ void Ledger::GiveBack(Reservation& reservation, const Cost& kept) noexcept {
   const Cost by = kept - reservation.cost_;
   reservation.cost_ = kept;
   // Likewise.
-  if (by.requests != 0 || by.tokens != 0 || by.bytes != 0) Adjust(*reservation.tenant_, by);
+  if (by.requests != 0 || by.tokens != 0 || by.bytes != 0) {
+    Adjust(*reservation.tenant_, by, reservation.gathers_);
+  }
 }
 
-void Ledger::Adjust(Tenant& tenant, const Cost& by) {
-  in_use_ += by;
-  tenant.in_use += by;
+void Ledger::Adjust(Tenant& tenant, const Cost& by, bool gathers) {
+  (gathers ? gathered_ : in_use_) += by;
+  (gathers ? tenant.gathered : tenant.in_use) += by;
 }
 
 void Ledger::LeaveLine(Reservation& reservation) {

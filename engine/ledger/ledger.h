@@ -77,6 +77,9 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   // The last two bring a hint when to retry, if that may help.
   absl::Status Admit(Job& job);
 
+  // Engine::Reserve.
+  absl::StatusOr<std::shared_ptr<void>> Reserve(const std::string& name, int64_t bytes);
+
   // Takes a job that was admitted: one that is ready to run, whose cost and time may have become
   // known since, or one that must be tokenized first. An admitted request is not refused for being
   // larger than it was estimated. DRAINING or INTERNAL when no more are accepted; the job is then
@@ -238,7 +241,8 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   bool WithdrawExpired() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Reservations'.
-  void Adjust(Tenant& tenant, const Cost& by) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Adjust(Tenant& tenant, const Cost& by, bool gathers = false)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LeaveLine(Reservation& reservation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveBack(Reservation& reservation, const Cost& kept) noexcept;
 
@@ -255,7 +259,8 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckAloneLocked(const Cost& cost, const Cost& quota) const;
   absl::Status CheckTime(const PredictedTime& time) const;
-  absl::Status CheckQuota(const Job& job, const Tenant& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CheckQuota(const Cost& cost, const Tenant& tenant)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckRoom(const Job& job, Tenant* tenant, TimePoint now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckDeadlines(const Job& job, const Tenant* tenant, TimePoint now)
@@ -321,6 +326,7 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
 
   BatchLimits limits_ ABSL_GUARDED_BY(mu_);
   Cost in_use_ ABSL_GUARDED_BY(mu_) = {0, 0, 0};
+  Cost gathered_ ABSL_GUARDED_BY(mu_) = {0, 0, 0};  // by Reserve
   Tenants tenants_ ABSL_GUARDED_BY(mu_);
   Runs runs_ ABSL_GUARDED_BY(mu_);
   Ticket last_ticket_ ABSL_GUARDED_BY(mu_) = 0;

@@ -26,6 +26,7 @@ class Reservation final : public AnswerShare {
     std::swap(tenant_, other.tenant_);
     std::swap(cost_, other.cost_);
     std::swap(place_, other.place_);
+    std::swap(gathers_, other.gathers_);
     return *this;
   }
   Reservation(const Reservation&) = delete;
@@ -45,6 +46,7 @@ class Reservation final : public AnswerShare {
   Tenant* tenant_ = nullptr;
   Cost cost_;
   std::optional<Rank> place_;  // in the tenant's line, while it waits
+  bool gathers_ = false;       // by Ledger::Reserve: of no budget, but of the tenant's quotas
 };
 
 }  // namespace castor

@@ -87,8 +87,10 @@ Tenant& Tenants::FindOrAdd(const std::string& name, TimePoint now) {
 // Those that owe or were refused stay, unless there are very many.
 void Tenants::ForgetIdle(TimePoint now) {
   const auto forget = [&](auto&& may_go) {
-    std::erase_if(tenants_,
-                  [&](const auto& entry) { return entry.second->idle() && may_go(*entry.second); });
+    std::erase_if(tenants_, [&](const auto& entry) {
+      const Tenant& tenant = *entry.second;
+      return tenant.idle() && tenant.gathered.requests == 0 && may_go(tenant);
+    });
   };
   forget([&](const Tenant& t) { return !device.Owes(t.device) && !WasRefused(t, now); });
   if (tenants_.size() >= kMany) forget([](const Tenant&) { return true; });

@@ -73,6 +73,7 @@ struct Tenant {
   std::string name;
   TenantTerms terms;
   Cost in_use{0, 0, 0};
+  Cost gathered{0, 0, 0};            // by Ledger::Reserve
   std::optional<TimePoint> refused;  // when there was no room for it, last
 
   absl::btree_map<Rank, Waiting> line;

@@ -58,6 +58,9 @@ class FakeEngine final : public Engine {
 
   absl::StatusOr<Ticket> Submit(AttentionRequest request, AttentionCompletion done) override;
   absl::StatusOr<Ticket> Submit(EncodeRequest request, EncodeCompletion done) override;
+  absl::StatusOr<std::shared_ptr<void>> Reserve(const std::string&, int64_t) override {
+    return nullptr;  // all that is asked for
+  }
   void Cancel(Ticket ticket) override;
   void SetTenants(std::map<std::string, TenantTerms> tenants) override;
   EngineInfo info() const override { return info_; }

@@ -143,5 +143,52 @@ TEST_F(QuotaTest, RoomIsKeptForWhoHasQuotaLeft) {
   ExpectFull(Of("small"), "8 requests");
 }
 
+// ---- Reserve
+
+TEST_F(QuotaTest, WhatIsGatheredCountsAgainstTheTenantsQuotas) {
+  Quotas({{"a", {.max_queued_requests = 2, .max_queued_bytes = 1000}}});
+  auto gathered = ledger_->Reserve("a", 600);
+  ASSERT_TRUE(gathered.ok()) << gathered.status();
+  EXPECT_EQ(ledger_->load().inflight_requests, 0) << "it is not admitted";
+  ExpectFull(Of("a", {1, 1, 401}), "1000 bytes");
+  EXPECT_EQ(ReasonOf(ledger_->Reserve("a", 401).status()), Reason::kQueueFull);
+  EXPECT_EQ(ReasonOf(ledger_->Reserve("a", 1001).status()), Reason::kTooLarge);
+  Admit(Of("a"));
+  ExpectFull(Of("a"), "2 requests");
+  EXPECT_EQ(ReasonOf(ledger_->Reserve("a", 1).status()), Reason::kQueueFull);
+  gathered->reset();
+  Admit(Of("a", {1, 1, 999}));
+}
+
+// Of the sixteenth of 640,000 bytes that is there for all.
+TEST_F(QuotaTest, NoTenantGathersMoreThanThreeQuarters) {
+  auto greedy = ledger_->Reserve("greedy", 30'000);
+  ASSERT_TRUE(greedy.ok()) << greedy.status();
+  const absl::Status full = ledger_->Reserve("greedy", 1).status();
+  EXPECT_EQ(ReasonOf(full), Reason::kQueueFull);
+  EXPECT_TRUE(RetryAfterOf(full));
+  auto other = ledger_->Reserve("other", 10'000);
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_EQ(ReasonOf(ledger_->Reserve("third", 1).status()), Reason::kQueueFull);
+  for (int i = 0; i < 64; ++i) Admit(Of("greedy"));  // what is gathered takes none of the budgets
+  greedy->reset();
+  EXPECT_TRUE(ledger_->Reserve("third", 1).ok());
+  ledger_->StartDraining();
+  EXPECT_EQ(ReasonOf(ledger_->Reserve("third", 1).status()), Reason::kDraining);
+}
+
+// However many come and go meanwhile.
+TEST_F(QuotaTest, ATenantThatOnlyGathersIsNotForgotten) {
+  Quotas({{"a", {.max_queued_requests = 1}}});
+  auto gathered = ledger_->Reserve("a", 100);
+  ASSERT_TRUE(gathered.ok()) << gathered.status();
+  for (size_t i = 0; i < 5 * Tenants::kMany; ++i) {
+    EXPECT_TRUE(ledger_->Reserve("passer-by " + std::to_string(i), 1).ok());
+  }
+  ExpectFull(Of("a"), "1 requests");
+  gathered->reset();
+  Admit(Of("a"));
+}
+
 }  // namespace
 }  // namespace castor

@@ -48,6 +48,9 @@ class ScriptedEngine final : public Engine {
     return kTicket;
   }
   absl::StatusOr<Ticket> Submit(EncodeRequest, EncodeCompletion) override { return kTicket; }
+  absl::StatusOr<std::shared_ptr<void>> Reserve(const std::string&, int64_t) override {
+    return nullptr;
+  }
   void Cancel(Ticket ticket) override {
     EXPECT_EQ(ticket, kTicket);
     ++cancels;
