@@ -21,8 +21,11 @@ constexpr int64_t kBytesPerSpan = sizeof(Spans::Range) + sizeof(uint32_t) + size
 
 int64_t TextBytes(const TextInput& input) {
   size_t bytes = 0;
-  for (std::string_view text : input.texts) bytes += text.size();
-  for (std::string_view pair : input.pairs) bytes += pair.size();
+  for (const auto* texts : {&input.texts, &input.pairs}) {
+    for (size_t i = 0; i < texts->size(); ++i) {
+      if (!TextInput::Repeats(*texts, i)) bytes += (*texts)[i].size();
+    }
+  }
   return static_cast<int64_t>(bytes);
 }
 
@@ -189,13 +192,17 @@ void OwnTexts(EncodeWork* work) {
   auto& input = std::get<TextInput>(work->request.input);
   std::string& owned = work->text;
   owned.reserve(static_cast<size_t>(TextBytes(input)));  // so that its bytes never move
-  const auto own = [&owned](std::string_view& text) {
-    const size_t at = owned.size();
-    owned.append(text);
-    text = std::string_view(owned).substr(at);
-  };
-  std::for_each(input.texts.begin(), input.texts.end(), own);
-  std::for_each(input.pairs.begin(), input.pairs.end(), own);
+  std::string_view last, copy;                           // of it
+  for (auto* const texts : {&input.texts, &input.pairs}) {
+    for (std::string_view& text : *texts) {
+      if (text.data() != last.data() || text.size() != last.size()) {
+        const size_t at = owned.size();
+        last = text;
+        copy = std::string_view(owned.append(text)).substr(at);
+      }
+      text = copy;
+    }
+  }
 }
 
 absl::StatusOr<bool> PrepareEncode(const encoder::Slice& slice, EncodeWork* work) {

@@ -87,6 +87,7 @@ std::string ProblemOf(std::string_view text, int64_t max_text_bytes) {
 absl::Status CheckTexts(const std::vector<std::string_view>& texts, std::string_view field,
                         int64_t max_text_bytes) {
   for (size_t i = 0; i < texts.size(); ++i) {
+    if (TextInput::Repeats(texts, i)) continue;
     const std::string problem = ProblemOf(texts[i], max_text_bytes);
     if (!problem.empty()) return InvalidField(FieldAt(field, i), problem);
   }
