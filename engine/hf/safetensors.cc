@@ -66,7 +66,7 @@ absl::StatusOr<std::unique_ptr<Safetensors>> Safetensors::OpenModel(const std::s
   return result;
 }
 
-const StoredTensor* StoredTensors::Find(std::string_view name) const {
+const StoredTensor* Safetensors::Find(std::string_view name) const {
   const auto found = tensors_.find(name);
   return found == tensors_.end() ? nullptr : &found->second;
 }

@@ -29,25 +29,8 @@ struct StoredTensor {
   std::string_view file;            // where it came from, for messages
 };
 
-// Tensors by name, from files of whatever format.
-class StoredTensors {
- public:
-  virtual ~StoredTensors() = default;
-  StoredTensors(const StoredTensors&) = delete;
-  StoredTensors& operator=(const StoredTensors&) = delete;
-
-  const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
-
-  // nullptr if there is no tensor of that name.
-  const StoredTensor* Find(std::string_view name) const;
-
- protected:
-  StoredTensors() = default;
-
-  std::map<std::string, StoredTensor, std::less<>> tensors_;
-};
-
-class Safetensors final : public StoredTensors {
+// The tensors of one or more files, by name. Immutable and thread-safe.
+class Safetensors final {
  public:
   // Opens `directory`/model.safetensors, or the shards of `directory`/model.safetensors.index.json.
   // Errors name the file.
@@ -55,6 +38,14 @@ class Safetensors final : public StoredTensors {
 
   // Opens one file.
   static absl::StatusOr<std::unique_ptr<Safetensors>> OpenFile(const std::string& path);
+
+  Safetensors(const Safetensors&) = delete;
+  Safetensors& operator=(const Safetensors&) = delete;
+
+  const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
+
+  // nullptr if there is no tensor of that name.
+  const StoredTensor* Find(std::string_view name) const;
 
  private:
   struct Close {
@@ -70,6 +61,7 @@ class Safetensors final : public StoredTensors {
   absl::Status AddShards(const std::string& directory, const std::string& index);
 
   std::vector<std::unique_ptr<const File>> files_;
+  std::map<std::string, StoredTensor, std::less<>> tensors_;
 };
 
 }  // namespace castor::hf

@@ -6,7 +6,7 @@
 //   modules.json                 optional: which modules follow the transformer
 //   1_Pooling/config.json        optional: how rows are pooled; of SPLADE, how words are weighed
 //   2_Dense/                     where modules.json names one: config.json and model.safetensors
-//   sparse_linear.pt, colbert_linear.pt  BGE-M3's layers, or .safetensors
+//   sparse_linear.safetensors, colbert_linear.safetensors    BGE-M3's layers
 //   sentence_bert_config.json    optional: max_seq_length
 //   config_sentence_transformers.json    optional: prompts
 //

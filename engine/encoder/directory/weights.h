@@ -23,7 +23,7 @@ class WeightReader {
  public:
   // `files` must outlive the reader. Weights become `dtype` on `device`. With `int8`, families are
   // to make products of 8 bits of those they multiply by.
-  WeightReader(const hf::StoredTensors& files, std::string directory, at::ScalarType dtype,
+  WeightReader(const hf::Safetensors& files, std::string directory, at::ScalarType dtype,
                at::Device device, bool int8 = false)
       : files_(files),
         directory_(std::move(directory)),
@@ -67,7 +67,7 @@ class WeightReader {
   at::Tensor TakeOnHost(std::string_view name, const std::vector<int64_t>& shape);
   void Fail(std::string_view where, std::string_view problem);
 
-  const hf::StoredTensors& files_;
+  const hf::Safetensors& files_;
   const std::string directory_;
   const at::ScalarType dtype_;
   const at::Device device_;

@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/regular_file.h"
 #include "engine/encoder/directory/config_keys.h"
-#include "engine/encoder/directory/torch_file.h"
 #include "engine/encoder/heads/classifier.h"
 #include "engine/encoder/heads/pooling.h"
 #include "engine/encoder/heads/splade.h"
@@ -151,39 +150,41 @@ Pooling UsualPooling(const Sources& from) {
 // BGE-M3's layers are in files beside the transformer.
 constexpr std::string_view kLexicalLayer = "sparse_linear", kTokenLayer = "colbert_linear";
 
-// The file of such a layer; empty: there is none.
-std::string FileOf(const Sources& from, std::string_view layer) {
-  for (const char* ending : {".safetensors", ".pt"}) {
-    std::string file = absl::StrCat(from.directory.transformer, "/", std::string(layer), ending);
-    if (NameExists(file)) return file;
-  }
-  return "";
+// FlagEmbedding saves the layers as pickles, which are programs.
+constexpr std::string_view kConvertLayers =
+    ": .pt files are not read. Convert them, where torch and safetensors are installed: python3 -c "
+    "\"import torch; from safetensors.torch import save_file; [save_file({k: v.contiguous() for k, "
+    "v "
+    "in torch.load(f + '.pt', 'cpu', weights_only=True).items()}, f + '.safetensors') for f in "
+    "('sparse_linear', 'colbert_linear')]\" in ";
+
+std::string FileOf(const Sources& from, std::string_view layer, const char* ending) {
+  return absl::StrCat(from.directory.transformer, "/", std::string(layer), ending);
+}
+
+bool HasFile(const Sources& from, std::string_view layer) {
+  return NameExists(FileOf(from, layer, ".safetensors")) || NameExists(FileOf(from, layer, ".pt"));
 }
 
 // `out` 0: as many as there are.
 absl::StatusOr<LoadedDense> LoadLayer(const Sources& from, std::string_view layer, int64_t out) {
-  const std::string file = FileOf(from, layer);
-  if (file.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(from.directory.transformer, ": lacks ",
-                                                   std::string(layer),
-                                                   ".safetensors or .pt: BGE-M3 has both layers"));
+  const std::string file = FileOf(from, layer, ".safetensors");
+  if (!NameExists(file) && NameExists(FileOf(from, layer, ".pt"))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        FileOf(from, layer, ".pt"), std::string(kConvertLayers), from.directory.transformer));
   }
-  std::unique_ptr<hf::StoredTensors> tensors;
-  if (file.ends_with(".pt")) {
-    auto opened = TorchFile::Open(file);
-    if (!opened.ok()) return opened.status();
-    tensors = *std::move(opened);
-  } else {
-    auto opened = hf::Safetensors::OpenFile(file);
-    if (!opened.ok()) return opened.status();
-    tensors = *std::move(opened);
+  if (!NameExists(file)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, ": missing; BGE-M3 has both sparse_linear and colbert_linear"));
   }
-  if (tensors->tensors().size() != 2) {
+  const auto tensors = hf::Safetensors::OpenFile(file);
+  if (!tensors.ok()) return tensors.status();
+  if ((*tensors)->tensors().size() != 2) {
     return absl::InvalidArgumentError(file + ": must hold \"weight\" and \"bias\", and no more");
   }
-  const hf::StoredTensor* stored = tensors->Find("weight");
+  const hf::StoredTensor* stored = (*tensors)->Find("weight");
   if (out == 0 && stored != nullptr && !stored->shape.empty()) out = stored->shape[0];
-  WeightReader weights(*tensors, file, at::kFloat, from.device);
+  WeightReader weights(**tensors, file, at::kFloat, from.device);
   at::Tensor weight = weights.Take("weight", {out, from.hidden()});
   at::Tensor bias = weights.Take("bias", {out});
   if (!weights.status().ok()) return weights.status();
@@ -193,7 +194,7 @@ absl::StatusOr<LoadedDense> LoadLayer(const Sources& from, std::string_view laye
 }
 
 bool IsBgeM3(const Sources& from) {
-  return !FileOf(from, kLexicalLayer).empty() || !FileOf(from, kTokenLayer).empty();
+  return HasFile(from, kLexicalLayer) || HasFile(from, kTokenLayer);
 }
 
 absl::StatusOr<LoadedHead> LoadBgeM3(const Sources& from) {

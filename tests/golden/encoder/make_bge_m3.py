@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes heads/bge_m3/: a small random BGE-M3 as FlagEmbedding saves it, half-precision layers
-among torch's files, and what FlagEmbedding's own functions compute from padded batches.
+"""Writes heads/bge_m3/: a small random BGE-M3 as FlagEmbedding saves it but for its layers,
+which are half-precision safetensors, and what FlagEmbedding's own functions compute from padded batches.
 
 TOKEN_EMBEDDINGS begin with the row of <s>, which FlagEmbedding leaves out: the same layer's.
 
@@ -49,7 +49,7 @@ config.to_json_file(OUT / "config.json")
 layers = {"sparse_linear": 1, "colbert_linear": COLBERT}
 for name, size in layers.items():
     layers[name] = torch.nn.Linear(config.hidden_size, size).half()
-    torch.save(layers[name].state_dict(), OUT / f"{name}.pt")
+    save_file(layers[name].state_dict(), OUT / f"{name}.safetensors", metadata={"format": "pt"})
     layers[name].float()
 
 kind = "sentence_transformers.models."
