@@ -1,57 +1,206 @@
 //! Where a text may be cut so that its parts, tokenized one after the other, give the same ids as
 //! the whole. A model takes a limited number of tokens, and text far beyond them need not be read.
 //!
-//! For pipelines of which neither kind of cut can be shown to be safe (regular expressions of their
-//! own, normalizers with a memory) there are none.
+//! Pipelines that drop the whitespace between words are cut before whitespace, and where each
+//! punctuation or Chinese character becomes a word, before those. Pipelines that keep a space with
+//! the word behind it, byte-level and Metaspace, are cut before a space that has two plain
+//! characters before it and one behind. A plain character is a letter or digit that forms no
+//! grapheme with the one before it. What a cut cannot change:
+//!
+//! - Words, which are what models see. None crosses whitespace that is dropped, punctuation that is
+//!   a word, or a Chinese character that the normalizer surrounds with spaces. GPT-2's expression
+//!   matches nothing that has a space behind a letter or digit, and looks back at nothing;
+//!   Metaspace begins a word at each space, and puts none before a part that has one already.
+//! - What a normalizer makes of either side. Those that map character by character, or decompose
+//!   and compose, do not look across what is cut at: nothing before it combines with it.
+//!   Sentencepiece's maps graphemes: the space is one, and so is the plain character before it,
+//!   which must not end in whitespace when it is mapped. So spaces that are put together afterwards
+//!   are on one side.
+//! - Added tokens. None holds what is cut at, as it is or normalized, so none crosses a cut. One
+//!   that must stand alone as a word looks at its neighbours: whitespace is the end of a word as
+//!   the end of a text is. Where spaces are kept, none takes those behind it. One that takes those
+//!   before it finds them in its own part.
+//!
+//! For pipelines of which this cannot be shown (regular expressions of their own, normalizers with
+//! a memory) there are no cuts.
 
-use crate::long_word::Shortened;
-use crate::space_cut::SpaceCuts;
-use crate::word_cut::WordCuts;
-use tokenizers::Tokenizer;
+use tokenizers::{NormalizedString, Normalizer, NormalizerWrapper, PreTokenizerWrapper, Tokenizer};
 
-pub enum Cuts {
-    Words(WordCuts),
-    Spaces(SpaceCuts),
+pub struct Cuts {
+    keeps_spaces: bool,
+    chinese: bool,       // before Chinese characters too
+    punctuation: String, // and before these, of ASCII
+}
+
+const WHITESPACE: [char; 4] = [' ', '\t', '\n', '\r'];
+
+/// What BertPreTokenizer makes words of, but for those that compose with what follows.
+fn punctuation(words: &PreTokenizerWrapper) -> String {
+    let stays = |c: &char| c.is_ascii_punctuation() && !matches!(c, '<' | '=' | '>');
+    match words {
+        PreTokenizerWrapper::BertPreTokenizer(_) => ('!'..='~').filter(stays).collect(),
+        _ => String::new(),
+    }
+}
+
+/// Those that no form of Unicode changes.
+fn is_chinese(c: char) -> bool {
+    ('\u{4e00}'..='\u{9fff}').contains(&c)
+}
+
+/// Of alphabets that are written with spaces. None of these extends a grapheme, or is extended by
+/// the next of them.
+fn is_plain(c: char) -> bool {
+    match c {
+        '0'..='9' | 'A'..='Z' | 'a'..='z' => true,
+        '\u{c0}'..='\u{24f}' | '\u{388}'..='\u{3ff}' | '\u{400}'..='\u{481}' => c.is_alphabetic(),
+        '\u{48a}'..='\u{52f}' | '\u{ac00}'..='\u{d7a3}' => true,
+        _ => false,
+    }
+}
+
+/// Whether each step of a normalizer is of this kind.
+fn all_steps(normalizer: &NormalizerWrapper, is: fn(&NormalizerWrapper) -> bool) -> bool {
+    match normalizer {
+        NormalizerWrapper::Sequence(steps) => steps.as_ref().iter().all(|one| all_steps(one, is)),
+        one => is(one),
+    }
+}
+
+fn is_local(normalizer: &NormalizerWrapper) -> bool {
+    use NormalizerWrapper::*;
+    matches!(
+        normalizer,
+        BertNormalizer(_) | Lowercase(_) | StripAccents(_) | NFC(_) | NFD(_) | NFKC(_) | NFKD(_)
+    )
+}
+
+fn is_safe_at_spaces(normalizer: &NormalizerWrapper) -> bool {
+    matches!(normalizer, NormalizerWrapper::Precompiled(_))
+        || joins_spaces(normalizer)
+        || is_local(normalizer)
+}
+
+/// Whether it makes one space of several, as sentencepiece does.
+fn joins_spaces(normalizer: &NormalizerWrapper) -> bool {
+    let joining = serde_json::json!(
+        {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "});
+    serde_json::to_value(normalizer).is_ok_and(|value| value == joining)
+}
+
+fn surrounds_chinese(normalizer: &NormalizerWrapper) -> bool {
+    matches!(normalizer, NormalizerWrapper::BertNormalizer(bert) if bert.handle_chinese_chars)
+}
+
+/// None: it is not known what becomes of spaces.
+fn keeps_spaces(words: &PreTokenizerWrapper) -> Option<bool> {
+    use PreTokenizerWrapper::*;
+    match words {
+        BertPreTokenizer(_) | Whitespace(_) | WhitespaceSplit(_) => Some(false),
+        ByteLevel(bytes) => bytes.use_regex.then_some(true),
+        Metaspace(metaspace) => metaspace.split.then_some(true),
+        Sequence(sequence) => match sequence.as_ref() {
+            [one] => keeps_spaces(one),
+            [WhitespaceSplit(_), Metaspace(_)] => Some(true),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn normalize(text: &str, normalizer: Option<&NormalizerWrapper>) -> Option<String> {
+    let mut normalized = NormalizedString::from(text);
+    if let Some(normalizer) = normalizer {
+        normalizer.normalize(&mut normalized).ok()?;
+    }
+    Some(normalized.get().to_owned())
 }
 
 impl Cuts {
     /// None if no place can be shown to be safe.
     pub fn of(tokenizer: &Tokenizer) -> Option<Cuts> {
-        WordCuts::of(tokenizer)
-            .map(Cuts::Words)
-            .or_else(|| SpaceCuts::of(tokenizer).map(Cuts::Spaces))
+        let normalizer = tokenizer.get_normalizer();
+        let words = tokenizer.get_pre_tokenizer()?;
+        let keeps_spaces = keeps_spaces(words)?;
+        let safe = if keeps_spaces {
+            is_safe_at_spaces
+        } else {
+            is_local
+        };
+        if !normalizer.map_or(true, |normalizer| all_steps(normalizer, safe)) {
+            return None;
+        }
+        if keeps_spaces {
+            if normalize(" ", normalizer)? != " " {
+                return None;
+            }
+            for c in ('\0'..='\u{d7a3}').filter(|&c| is_plain(c)) {
+                let mapped = normalize(c.encode_utf8(&mut [0; 4]), normalizer)?;
+                if mapped.ends_with(char::is_whitespace) {
+                    return None;
+                }
+            }
+        }
+        let surrounds = |normalizer| !all_steps(normalizer, |step| !surrounds_chinese(step));
+        let mut chinese = !keeps_spaces && normalizer.is_some_and(surrounds);
+        let mut punctuation = punctuation(words);
+        let added = tokenizer.get_added_tokens_decoder();
+        if added.len() != tokenizer.get_added_vocabulary().len() {
+            return None; // two of one id: one of them is not listed
+        }
+        for token in added.values() {
+            let normalized = normalize(&token.content, normalizer)?;
+            // An empty pattern would match at every cut.
+            if normalized.is_empty() || keeps_spaces && token.rstrip {
+                return None;
+            }
+            if (token.content.chars().chain(normalized.chars())).any(char::is_whitespace) {
+                return None;
+            }
+            chinese &= !token.single_word;
+            punctuation.retain(|c| {
+                !token.single_word && !token.content.contains(c) && !normalized.contains(c)
+            });
+        }
+        Some(Cuts {
+            keeps_spaces,
+            chinese,
+            punctuation,
+        })
     }
 
     /// The length of the first part of `text`: the first cut that is not before `size` bytes, else
     /// all of it.
     pub fn first_part(&self, text: &str, size: usize) -> usize {
-        if text.len() <= size {
-            return text.len();
-        }
-        let mut from = size.max(1);
+        let mut from = size.max(1).min(text.len());
         while !text.is_char_boundary(from) {
             from += 1;
         }
-        match self {
-            Cuts::Words(words) => words.next(text, from),
-            Cuts::Spaces(spaces) => spaces.next(text, from),
+        let mut rest = text[from..].char_indices();
+        rest.find(|&(at, c)| self.is_cut(text, from + at, c))
+            .map_or(text.len(), |(at, _)| from + at)
+    }
+
+    /// Whether there is a cut before `c`, which is at this byte.
+    fn is_cut(&self, text: &str, at: usize, c: char) -> bool {
+        if !self.keeps_spaces {
+            return WHITESPACE.contains(&c)
+                || self.chinese && is_chinese(c)
+                || self.punctuation.contains(c);
         }
-        .unwrap_or(text.len())
+        let plain = |c: Option<char>| c.is_some_and(is_plain);
+        let mut before = text[..at].chars().rev();
+        c == ' '
+            && plain(text[at + 1..].chars().next())
+            && plain(before.next())
+            && plain(before.next())
     }
 
     /// What is left of `text` without what no part needs at its start.
     pub fn skip<'a>(&self, text: &'a str) -> &'a str {
-        match self {
-            Cuts::Words(words) => words.skip_whitespace(text),
-            Cuts::Spaces(_) => text,
-        }
-    }
-
-    /// A text with the same tokens as `part`, perhaps a shorter one.
-    pub fn shorten<'a>(&self, part: &'a str) -> Shortened<'a> {
-        match self {
-            Cuts::Words(words) => words.shorten(part),
-            Cuts::Spaces(_) => Shortened::whole(part),
+        match self.keeps_spaces {
+            true => text,
+            false => text.trim_start_matches(WHITESPACE),
         }
     }
 }

@@ -3,15 +3,11 @@
 
 mod assemble;
 mod boundary;
-mod characters;
 mod cut;
 mod emitted;
 mod growth;
 mod header;
-mod long_word;
 mod offsets;
 mod progress;
 mod safetensors_file;
-mod space_cut;
 mod tokenizer;
-mod word_cut;

@@ -3,7 +3,6 @@
 use crate::boundary::Error;
 use crate::cut::Cuts;
 use crate::growth::Growth;
-use crate::long_word::Shortened;
 use tokenizers::{Encoding, Offsets, Tokenizer};
 
 /// Called between the parts of a long text; true: the result is no longer needed.
@@ -14,9 +13,6 @@ pub type Stop<'a> = &'a dyn Fn() -> bool;
 const BYTES_PER_TOKEN: usize = 8;
 const MIN_PART: usize = 1 << 10;
 const MAX_PART: usize = 1 << 14;
-
-// A part that is longer for want of a place to cut.
-const LONG_PART: usize = 1 << 15;
 
 type Token = (u32, u32, Offsets); // id, type id, bytes of the text
 
@@ -88,26 +84,22 @@ impl<'a> Progress<'a> {
         };
         let before = self.text.len() - self.rest.len();
         let (part, rest) = self.rest.split_at(size);
-        let short = match how.cuts {
-            Some(cuts) if size > LONG_PART => cuts.shorten(part),
-            _ => Shortened::whole(part),
-        };
-        if !how.growth.allows(how.tokenizer, &short.text)? {
+        if !how.growth.allows(how.tokenizer, part)? {
             return Err(Failure::Grown);
         }
         // Post-processors that trim offsets count characters, so let them see characters.
-        let by_character = how.offsets && !short.text.is_ascii();
+        let by_character = how.offsets && !part.is_ascii();
         let encoding = match (how.offsets, by_character) {
-            (false, _) => how.tokenizer.encode_fast(&*short.text, false)?,
-            (true, false) => how.tokenizer.encode(&*short.text, false)?,
-            (true, true) => how.tokenizer.encode_char_offsets(&*short.text, false)?,
+            (false, _) => how.tokenizer.encode_fast(part, false)?,
+            (true, false) => how.tokenizer.encode(part, false)?,
+            (true, true) => how.tokenizer.encode_char_offsets(part, false)?,
         };
         let characters: Vec<usize> = match by_character {
-            true => short.text.char_indices().map(|(at, _)| at).collect(),
+            true => part.char_indices().map(|(at, _)| at).collect(),
             false => Vec::new(),
         };
         let byte = |at: usize| match by_character {
-            true => *characters.get(at).unwrap_or(&short.text.len()),
+            true => *characters.get(at).unwrap_or(&part.len()),
             false => at,
         };
         self.rest = match how.cuts {
@@ -129,10 +121,7 @@ impl<'a> Progress<'a> {
                 let mut bytes = (0, 0);
                 if how.offsets {
                     let (begin, end) = encoding.get_offsets()[token];
-                    bytes = (
-                        before + short.before(byte(begin)),
-                        before + short.before(byte(end)),
-                    );
+                    bytes = (before + byte(begin), before + byte(end));
                 }
                 let type_id = encoding.get_type_ids()[token];
                 self.kept.push((encoding.get_ids()[token], type_id, bytes));
