@@ -126,10 +126,6 @@ struct Problem {
 
   CastInputs cast;  // for kernel Cast
 
-  // The queries are some of one sequence's (cuda/launch/pieces.h), and their rows must be what they
-  // are in the whole of it. With a causal mask they are the last that the keys belong to.
-  bool part = false;
-
   int64_t sequences() const { return static_cast<int64_t>(cu_seqlens_q.size()) - 1; }
   int64_t query_tokens() const { return cu_seqlens_q.back(); }
   int64_t key_tokens() const { return cu_seqlens_k.back(); }

@@ -1,7 +1,7 @@
 // One device that runs batches: the CPU, or a GPU behind the CUDA module.
 //
 // A device is owned by one engine thread, which makes every call below except those marked
-// otherwise: cuDNN's plans, CUDA's current device and the CPU's thread team are per thread.
+// otherwise: CUDA's current device and the CPU's thread team are per thread.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,7 @@ using attention::Spec;
 using attention::Variant;
 
 constexpr int64_t kMaxSequences = 64;
-constexpr attention::cuda::Capabilities kHopper{90, 91900};
+constexpr attention::cuda::Capabilities kHopper{90};
 
 void Require(bool holds, const char* what) {
   if (holds) return;
@@ -284,7 +284,7 @@ void CheckPlan(const AttentionRequest& request, std::span<const Variant> variant
     const auto segments = attention::cuda::PlanSegments(
         resolved.spec,
         Flash(resolved.spec) ? attention::cuda::Path::kFlash : attention::cuda::Path::kMath,
-        resolved.cu_seqlens_q, resolved.cu_seqlens_k, kHopper);
+        resolved.cu_seqlens_q, resolved.cu_seqlens_k);
     Require(!segments.empty(), "nothing to launch");
     Require(attention::cuda::MathBlockRows(resolved.spec.heads, resolved.key_tokens) >= 1,
             "a block without rows");

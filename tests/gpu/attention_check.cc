@@ -61,7 +61,7 @@ std::vector<Case> Cases(std::mt19937& random) {
         {attention::WithLogSumExp(MakeSpec(dtype, Vanilla{random() % 2 == 0}, 3, 64, 40)),
          RandomRequests(random, false, 300)});
   }
-  // Lengths that cuDNN supports, mixed with some that it does not.
+  // Multiples of the kernels' tiles, mixed with other lengths.
   for (const bool causal : {false, true}) {
     cases.push_back({MakeSpec(DType::kBFloat16, Vanilla{causal}, 8, 64, 64),
                      {SelfAttention({1024}, random()), SelfAttention({300, 2048, 17}, random()),

@@ -63,8 +63,8 @@ std::vector<CutCase> CutCases(std::mt19937& random) {
     add(MakeSpec(dtype, PlainClusters(50, random()), 4, 64, 64), true);
     add(MakeSpec(dtype, ImprovedClusters(50, 16, random()), 4, 64, 64), true);
   }
-  // Sequences that are FlashAttention's, of which some ranges are as long as what cuDNN takes (with
-  // 12 heads and 132 multiprocessors 2816 queries); beside cuDNN's own, which stay whole.
+  // Sequences that are cut, next to some that are as long as a range (with 12 heads and 132
+  // multiprocessors 2816 queries).
   const Spec causal = MakeSpec(DType::kBFloat16, Vanilla{true}, 12, 64, 64);
   cases.push_back(
       {causal, {{{7001, 2816, 33}, {7001, 2816, 33}, static_cast<uint32_t>(random())}}});

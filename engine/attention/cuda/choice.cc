@@ -1,7 +1,6 @@
 #include "engine/attention/cuda/choice.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <variant>
 
@@ -12,42 +11,6 @@ namespace {
 
 bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
 
-// cuDNN against flash, on Hopper, fp16 and bf16, TFLOP/s published for H100 by N (forward, not
-// causal, 16k tokens in total):
-//
-//            512   1k   2k   4k   8k  16k
-//   d=64   282/335 306/373 318/395 321/408 322/412 324/413   flash 2 / cuDNN
-//   d=128  309/497 350/574 362/617 368/609 370/600 370/595
-//
-// cuDNN wins by 1.2 to 1.7 times, but it compiles a plan of about 400 ms for each exact shape and
-// keeps it for good. So it serves a closed set of shapes, and flash serves everything else:
-//   - from 1024 tokens on: below, one launch per sequence leaves most of the GPU idle, and a lone
-//     flash launch over the whole batch wins;
-//   - lengths that are multiples of 128 (others have faulted), in coarser steps as they grow, which
-//     bounds the number of plans;
-//   - the dims and head counts of the models people serve, for the same reason;
-//   - up to the work of 64K tokens in 8 heads of 64, 15 to 21 ms: its result for a query may depend
-//     on the number of queries, so its launches cannot be cut (QueryStep), and a request of a
-//     million tokens would keep the device for seconds.
-constexpr int64_t kCudnnMinTokens = 1024;
-constexpr int64_t kCudnnMostWork = int64_t{1} << 42;  // heads * queries * keys * (d + d_v)
-constexpr std::array<int64_t, 2> kCudnnDims = {64, 128};
-constexpr std::array<int64_t, 10> kCudnnHeads = {4, 6, 8, 12, 16, 20, 24, 32, 48, 64};
-
-// Versions before 9.15 lose to flash or fault on this hardware; LibTorch 2.11 brings 9.19.
-constexpr int64_t kCudnnMinVersion = 91500;
-constexpr int kHopper = 90;
-
-// The step between served lengths: 128 up to 4K, 512 up to 16K, then the greatest power of two up
-// to N / 32.
-int64_t CudnnLengthStep(int64_t tokens) {
-  if (tokens <= 4096) return 128;
-  if (tokens <= 16384) return 512;
-  int64_t step = 512;
-  while (step * 64 <= tokens) step *= 2;
-  return step;
-}
-
 // Of FlashAttention's and CUTLASS's tiles each side, of queries or of keys, divides this. A range
 // that begins and ends at its multiples is cut between tiles, and under a causal mask its last tile
 // sees the keys that it saw.
@@ -55,11 +18,6 @@ constexpr int64_t kTile = 128;
 
 // How many blocks of those kernels a multiprocessor holds, by their registers.
 constexpr int64_t kBlocksEach = 2;
-
-template <size_t n>
-bool Contains(const std::array<int64_t, n>& values, int64_t value) {
-  return std::find(values.begin(), values.end(), value) != values.end();
-}
 
 // The efficient kernel multiplies a key's number by the row's length in 32 bits. Rows are padded to
 // 16 bytes a head.
@@ -143,36 +101,20 @@ bool EfficientFits(const Spec& spec, const Capabilities& device) {
          spec.heads <= kMaxGridHeads;
 }
 
-bool CudnnFits(const Spec& spec, int64_t query_tokens, int64_t key_tokens,
-               const Capabilities& device) {
-  return FlashFits(spec, device) && spec.group() == 1 && !spec.positional() &&
-         device.compute_capability == kHopper && device.cudnn_version >= kCudnnMinVersion &&
-         spec.head_dim == spec.value_dim && Contains(kCudnnDims, spec.head_dim) &&
-         Contains(kCudnnHeads, spec.heads) && query_tokens == key_tokens &&
-         query_tokens >= kCudnnMinTokens && query_tokens % CudnnLengthStep(query_tokens) == 0 &&
-         Count(spec.heads) * query_tokens * key_tokens * (spec.head_dim + spec.value_dim) <=
-             kCudnnMostWork;
-}
-
-Path PathOf(const Spec& spec, Path base, int64_t query_tokens, int64_t key_tokens,
-            const Capabilities& device) {
-  if (base == Path::kFlash && CudnnFits(spec, query_tokens, key_tokens, device)) {
-    return Path::kCudnn;
-  }
+Path PathOf(const Spec& spec, Path base, int64_t query_tokens, int64_t key_tokens) {
   if (base == Path::kEfficient && !EfficientIndexes(spec, key_tokens)) return Path::kMath;
   return LeavesRowsEmpty(spec, query_tokens, key_tokens) ? Path::kMath : base;
 }
 
 std::vector<Segment> PlanSegments(const Spec& spec, Path base,
                                   std::span<const int32_t> cu_seqlens_q,
-                                  std::span<const int32_t> cu_seqlens_k,
-                                  const Capabilities& device) {
+                                  std::span<const int32_t> cu_seqlens_k) {
   std::vector<Segment> segments;
   const int64_t sequences = static_cast<int64_t>(cu_seqlens_q.size()) - 1;
   for (int64_t s = 0; s < sequences; ++s) {
     const int64_t query_tokens = cu_seqlens_q[s + 1] - cu_seqlens_q[s];
     const int64_t key_tokens = cu_seqlens_k[s + 1] - cu_seqlens_k[s];
-    const Path path = PathOf(spec, base, query_tokens, key_tokens, device);
+    const Path path = PathOf(spec, base, query_tokens, key_tokens);
     const bool together = path == Path::kFlash || path == Path::kEfficient;
     if (together && !segments.empty() && segments.back().path == path &&
         segments.back().count < kMaxGridSequences) {
@@ -187,9 +129,7 @@ std::vector<Segment> PlanSegments(const Spec& spec, Path base,
 int64_t QueryStep(const Spec& spec, Path base, int64_t query_tokens, int64_t key_tokens,
                   const Capabilities& device) {
   if (!std::holds_alternative<Vanilla>(spec.kernel) || spec.positional() || spec.placed) return 0;
-  switch (PathOf(spec, base, query_tokens, key_tokens, device)) {
-    case Path::kCudnn:
-      return 0;
+  switch (PathOf(spec, base, query_tokens, key_tokens)) {
     case Path::kMath:
       // Its products span all keys, hidden ones too. Over many heads its blocks differ in length.
       return IsCausal(spec) || spec.heads > kMaxGridHeads ? 0
@@ -205,13 +145,13 @@ int64_t QueryStep(const Spec& spec, Path base, int64_t query_tokens, int64_t key
 }
 
 int64_t VanillaWorkspaceBytes(const Spec& spec, Path base, std::span<const int32_t> cu_seqlens_q,
-                              std::span<const int32_t> cu_seqlens_k, const Capabilities& device) {
+                              std::span<const int32_t> cu_seqlens_k) {
   Count fused = 0;
   Count math = 0;  // of one sequence: they come one after another
   for (size_t s = 0; s + 1 < cu_seqlens_q.size(); ++s) {
     const int64_t queries = cu_seqlens_q[s + 1] - cu_seqlens_q[s];
     const int64_t keys = cu_seqlens_k[s + 1] - cu_seqlens_k[s];
-    if (PathOf(spec, base, queries, keys, device) == Path::kMath) {
+    if (PathOf(spec, base, queries, keys) == Path::kMath) {
       math = std::max(math, MathBytes(spec, queries, keys));
     } else {
       fused += FusedBytes(spec, base, queries, keys);

@@ -10,8 +10,6 @@
 //               head_dim and causal; without paged keys nothing splits the keys, and for heads that
 //               share them FlashAttention (vanilla_cuda.cc) keeps it so.
 //   efficient   the same, with a kernel instance picked by dtype and dims.
-//   cuDNN       its heuristics look at the whole problem, batch size included, so each sequence is
-//               a problem of batch size 1, however many of them a batch holds.
 //   math        one sequence at a time, in query blocks whose size follows from its own lengths.
 //
 // The same holds for some of a sequence's queries, computed by themselves, where QueryStep allows
@@ -30,11 +28,10 @@ namespace castor::attention::cuda {
 // What the device and its libraries can do; fixed when the device is opened.
 struct Capabilities {
   int compute_capability = 0;  // 90 on Hopper
-  int64_t cudnn_version = 0;   // 91900 is 9.19.0; 0: no cuDNN
   int multiprocessors = 0;
 };
 
-enum class Path { kFlash, kCudnn, kEfficient, kMath };
+enum class Path { kFlash, kEfficient, kMath };
 
 // What grids can hold: heads and sequences are grid dimensions y and z of the varlen kernels.
 inline constexpr int64_t kMaxGridHeads = 65535;
@@ -48,14 +45,9 @@ bool ScaleFits(double scale);
 bool FlashFits(const Spec& spec, const Capabilities& device);
 bool EfficientFits(const Spec& spec, const Capabilities& device);
 
-// Whether cuDNN runs a sequence of these lengths. Implies FlashFits.
-bool CudnnFits(const Spec& spec, int64_t query_tokens, int64_t key_tokens,
-               const Capabilities& device);
-
-// On which path a row of `base` runs a sequence of these lengths: its own, unless cuDNN is faster
-// than flash, or a sequence has more keys than the efficient kernel can index.
-Path PathOf(const Spec& spec, Path base, int64_t query_tokens, int64_t key_tokens,
-            const Capabilities& device);
+// On which path a row of `base` runs a sequence of these lengths: its own, unless the sequence
+// has more keys than the efficient kernel can index, or a query without a key.
+Path PathOf(const Spec& spec, Path base, int64_t query_tokens, int64_t key_tokens);
 
 // Neighbouring sequences that one launch computes.
 struct Segment {
@@ -68,19 +60,18 @@ struct Segment {
 // as in Problem.
 std::vector<Segment> PlanSegments(const Spec& spec, Path base,
                                   std::span<const int32_t> cu_seqlens_q,
-                                  std::span<const int32_t> cu_seqlens_k,
-                                  const Capabilities& device);
+                                  std::span<const int32_t> cu_seqlens_k);
 
-// How far apart the queries of a sequence may be cut into problems of their own (Problem::part)
+// How far apart the queries of a sequence may be cut into problems of their own
 // that `base` computes, so that every row keeps its bytes: ranges begin at multiples of this and
 // hold at least as many queries. A range of this length fills the device. 0: not at all.
 int64_t QueryStep(const Spec& spec, Path base, int64_t query_tokens, int64_t key_tokens,
                   const Capabilities& device);
 
 // The most memory besides the tensors and the output that a row of `base` takes for these
-// sequences: Variant::workspace_bytes. What cuDNN takes is small, and its own affair.
+// sequences: Variant::workspace_bytes.
 int64_t VanillaWorkspaceBytes(const Spec& spec, Path base, std::span<const int32_t> cu_seqlens_q,
-                              std::span<const int32_t> cu_seqlens_k, const Capabilities& device);
+                              std::span<const int32_t> cu_seqlens_k);
 
 // How many query rows the math path computes at a time for a sequence of `key_tokens` keys: at most
 // kMathMostRows.

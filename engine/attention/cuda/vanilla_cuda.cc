@@ -2,7 +2,6 @@
 
 #include <ATen/ops/_efficient_attention_forward.h>
 #include <ATen/ops/_flash_attention_forward.h>
-#include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
 
 #include <algorithm>
 #include <optional>
@@ -47,19 +46,6 @@ at::Tensor FlashAttention(const Spec& spec, const Sequences& s) {
       /*return_debug_mask=*/false, /*scale=*/spec.softmax_scale,
       /*window_size_left=*/bound(spec.window.left), /*window_size_right=*/bound(spec.window.right));
   return FirstColumns(std::get<0>(result), spec.value_dim);
-}
-
-at::Tensor CudnnAttention(const Spec& spec, const Sequences& s) {
-  // [1, heads, tokens, dim], as a view: cuDNN takes the strides as they are.
-  const auto batched = [&](const at::Tensor& rows) {
-    return AlignedRows(rows, rows.size(2)).transpose(0, 1).unsqueeze(0);
-  };
-  const auto result = at::_scaled_dot_product_cudnn_attention(
-      batched(s.query), batched(s.key), batched(s.value), /*attn_bias=*/std::nullopt,
-      /*compute_log_sumexp=*/false, /*dropout_p=*/0.0, IsCausal(spec),
-      /*return_debug_mask=*/false, /*scale=*/spec.softmax_scale);
-  // The output has the query's layout, so this is no copy.
-  return std::get<0>(result).squeeze(0).transpose(0, 1).contiguous();
 }
 
 at::Tensor EfficientAttention(const Spec& spec, const Sequences& s) {

@@ -30,9 +30,6 @@ struct Sequences {
 // FlashAttention-2 over cu_seqlens. Requires FlashFits.
 at::Tensor FlashAttention(const Spec& spec, const Sequences& sequences);
 
-// cuDNN's fused attention over one sequence. Requires CudnnFits, and count == 1.
-at::Tensor CudnnAttention(const Spec& spec, const Sequences& sequences);
-
 // CUTLASS's memory-efficient attention over cu_seqlens; fp32 as three TF32 products, which keeps
 // fp32's accuracy. Requires EfficientFits.
 at::Tensor EfficientAttention(const Spec& spec, const Sequences& sequences);

@@ -39,8 +39,6 @@ std::pair<at::Tensor, at::Tensor> ComputeSegment(Path path, const Spec& spec,
   switch (path) {
     case Path::kFlash:
       return {FlashAttention(spec, sequences), {}};
-    case Path::kCudnn:
-      return {CudnnAttention(spec, sequences), {}};
     case Path::kEfficient:
       return {EfficientAttention(spec, sequences), {}};
     case Path::kMath:
@@ -49,24 +47,11 @@ std::pair<at::Tensor, at::Tensor> ComputeSegment(Path path, const Spec& spec,
   return {};
 }
 
-constexpr std::string_view kCudnnAndFlash = "cuda-cudnn+flash";
-
-// The backend's name in reports: the row's own, unless cuDNN took some or all sequences.
-std::string_view BackendOf(std::string_view row, std::span<const Segment> segments) {
-  size_t cudnn = 0;
-  for (const Segment& segment : segments) cudnn += segment.path == Path::kCudnn;
-  if (cudnn == 0) return row;
-  return cudnn == segments.size() ? "cuda-cudnn" : kCudnnAndFlash;
-}
-
 template <Path base>
 Computed ComputeVanilla(std::string_view row, const Spec& spec, const Problem& problem,
                         at::Device device) {
-  // A sequence of which this is a part was not cuDNN's, whatever the part's lengths are.
-  Capabilities capabilities = g_capabilities;
-  if (problem.part) capabilities.cudnn_version = 0;
   const std::vector<Segment> segments =
-      PlanSegments(spec, base, problem.cu_seqlens_q, problem.cu_seqlens_k, capabilities);
+      PlanSegments(spec, base, problem.cu_seqlens_q, problem.cu_seqlens_k);
   const at::Tensor query = ViewOf(problem.query, problem.query_tokens(), spec.heads, spec.head_dim,
                                   problem.query_stride, spec.dtype, device);
   const at::Tensor key = ViewOf(problem.key, problem.key_tokens(), spec.kv_heads, spec.head_dim,
@@ -74,7 +59,7 @@ Computed ComputeVanilla(std::string_view row, const Spec& spec, const Problem& p
   const at::Tensor value =
       ViewOf(problem.value, problem.key_tokens(), spec.kv_heads, spec.value_dim,
              problem.value_stride, problem.value_head_stride, spec.dtype, device);
-  Computed computed{{}, BackendOf(row, segments)};
+  Computed computed{{}, row};
   for (const Segment& segment : segments) {
     const int64_t query_first = problem.cu_seqlens_q[segment.first];
     const int64_t query_count = problem.cu_seqlens_q[segment.first + segment.count] - query_first;
@@ -103,7 +88,7 @@ int64_t VanillaStep(const Spec& spec, int64_t query_tokens, int64_t key_tokens) 
 template <Path base>
 int64_t VanillaWorkspace(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
                          std::span<const int32_t> cu_seqlens_k) {
-  return VanillaWorkspaceBytes(spec, base, cu_seqlens_q, cu_seqlens_k, g_capabilities);
+  return VanillaWorkspaceBytes(spec, base, cu_seqlens_q, cu_seqlens_k);
 }
 
 // The other kernels' sequences are one launch each: what a query gets depends on the others.
@@ -177,8 +162,7 @@ void Computed::Append(Computed piece, int64_t first) {
     part.first += first;
     outputs.push_back(std::move(part));
   }
-  // Only cuDNN and FlashAttention share a row.
-  backend = backend.empty() || backend == piece.backend ? piece.backend : kCudnnAndFlash;
+  backend = piece.backend;
 }
 
 Computed Compute(const Variant& variant, const Spec& spec, const Problem& problem,

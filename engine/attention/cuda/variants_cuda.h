@@ -28,7 +28,7 @@ struct OutputRows {
 // one, saves a pass over the output.
 struct Computed {
   std::vector<OutputRows> outputs;  // cover all query tokens, in order
-  std::string_view backend;         // what really ran, such as "cuda-cudnn"
+  std::string_view backend;         // the row's, such as "cuda-flash"
 
   // Adds what the same row computed of the batch's tokens from `first` on, which follow these.
   void Append(Computed piece, int64_t first);

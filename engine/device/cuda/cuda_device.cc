@@ -2,7 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -48,25 +47,13 @@ std::string CudaVersion(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-// 91900 is "9.19.0".
-std::string CudnnVersion(int64_t version) {
-  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
-         std::to_string(version % 100);
-}
-
-int64_t RuntimeCudnn() {
-  const auto& hooks = at::detail::getCUDAHooks();
-  return hooks.hasCuDNN() ? hooks.versionRuntimeCuDNN() : 0;
-}
-
-std::string Backend(int64_t cudnn) {
+std::string Backend() {
   int runtime = 0;
   int driver = 0;
   cudaRuntimeGetVersion(&runtime);
   cudaDriverGetVersion(&driver);
   return "LibTorch " TORCH_VERSION ", CUDA " + CudaVersion(runtime) + " (driver " +
-         CudaVersion(driver) + "), " +
-         (cudnn == 0 ? std::string("no cuDNN") : "cuDNN " + CudnnVersion(cudnn));
+         CudaVersion(driver) + ")";
 }
 
 int64_t AllocatedBytes(c10::DeviceIndex index) {
@@ -116,13 +103,12 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Open(int index,
     // Starts LibTorch's CUDA side, with the allocator and the context, while errors are cheap.
     at::empty({1}, at::TensorOptions().dtype(at::kFloat).device(torch_device));
 
-    const int64_t cudnn = RuntimeCudnn();
-    attention::cuda::SetCapabilities({capability, cudnn, properties.multiProcessorCount});
+    attention::cuda::SetCapabilities({capability, properties.multiProcessorCount});
     DeviceInfo info;
     info.name = "cuda:" + std::to_string(index);
     info.description = properties.name;
     info.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
-    info.backend = Backend(cudnn);
+    info.backend = Backend();
     device.reset(new CudaDevice(torch_device, std::move(info),
                                 MakeHostPool(PinnedMemory(index), options.max_cached_host_bytes)));
     return absl::OkStatus();

@@ -8,7 +8,6 @@
 #include <c10/core/Device.h>
 
 #include <atomic>
-#include <map>
 #include <memory>
 #include <span>
 #include <utility>
@@ -17,7 +16,6 @@
 #include "engine/attention/cuda/variants_cuda.h"
 #include "engine/device/cuda/faults.h"
 #include "engine/device/cuda/launch/execution.h"
-#include "engine/device/cuda/launch/launch_pace.h"
 #include "engine/device/device.h"
 
 namespace castor {
@@ -81,7 +79,6 @@ class CudaDevice : public Device {
   std::atomic<int64_t> peak_bytes_{0};
   int64_t launch_peak_ = 0;
   double launch_target_us_ = 2000;
-  std::map<std::pair<const attention::Variant*, DType>, LaunchPace> paces_;
   std::string_view encoder_backend_;  // what the attention layers of the last forward pass ran on
 };
 

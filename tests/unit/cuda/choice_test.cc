@@ -13,8 +13,8 @@
 namespace castor::attention::cuda {
 namespace {
 
-constexpr Capabilities kHopper{90, 91900};
-constexpr Capabilities kAmpere{80, 91900};
+constexpr Capabilities kHopper{90};
+constexpr Capabilities kAmpere{80};
 
 Spec MakeSpec(DType dtype, int64_t heads, int64_t head_dim, int64_t value_dim) {
   Spec spec;
@@ -46,7 +46,7 @@ TEST(FlashFitsTest, TakesHalfTypesUpToItsDims) {
   EXPECT_FALSE(FlashFits(MakeSpec(DType::kBFloat16, 8, 257, 64), kHopper));
   EXPECT_FALSE(FlashFits(MakeSpec(DType::kBFloat16, 8, 64, 257), kHopper));
   EXPECT_FALSE(FlashFits(MakeSpec(DType::kBFloat16, 65536, 8, 8), kHopper));
-  EXPECT_FALSE(FlashFits(MakeSpec(DType::kFloat16, 8, 64, 64), Capabilities{75, 91900}));
+  EXPECT_FALSE(FlashFits(MakeSpec(DType::kFloat16, 8, 64, 64), Capabilities{75}));
 }
 
 // These kernels would multiply the -infinity of hidden keys by 0, which gives NaN, or overflow with
@@ -57,7 +57,6 @@ TEST(ScaleFitsTest, OddScalesAreTheMathPaths) {
     spec.softmax_scale = scale;
     EXPECT_FALSE(FlashFits(spec, kHopper)) << scale;
     EXPECT_FALSE(EfficientFits(spec, kHopper)) << scale;
-    EXPECT_FALSE(CudnnFits(spec, 1024, 1024, kHopper)) << scale;
   }
   for (const double scale : {1e-6, 0.125, -0.125, 1.0, 1e6}) {
     spec.softmax_scale = scale;
@@ -66,12 +65,9 @@ TEST(ScaleFitsTest, OddScalesAreTheMathPaths) {
   }
 }
 
-// FlashAttention and the efficient kernel take heads that share keys, cuDNN's shapes do not.
-TEST(SharedHeadsTest, AreNotForCudnn) {
+TEST(SharedHeadsTest, FlashAndEfficientTakeThem) {
   Spec spec = MakeSpec(DType::kBFloat16, 8, 64, 64);
-  EXPECT_TRUE(CudnnFits(spec, 1024, 1024, kHopper));
   spec.kv_heads = 2;
-  EXPECT_FALSE(CudnnFits(spec, 1024, 1024, kHopper));
   EXPECT_TRUE(FlashFits(spec, kHopper));
   EXPECT_TRUE(EfficientFits(spec, kHopper));
 }
@@ -83,7 +79,7 @@ TEST(SharedHeadsTest, AreCountedInTheWorkspace) {
   const auto bytes = [&](Path path, int64_t kv_heads, int64_t dim) {
     Spec spec = MakeSpec(path == Path::kFlash ? DType::kBFloat16 : DType::kFloat32, 8, dim, dim);
     spec.kv_heads = kv_heads;
-    return VanillaWorkspaceBytes(spec, path, few, many, kHopper);
+    return VanillaWorkspaceBytes(spec, path, few, many);
   };
   EXPECT_LT(bytes(Path::kFlash, 2, 60), bytes(Path::kFlash, 8, 60));
   EXPECT_EQ(bytes(Path::kFlash, 2, 64), bytes(Path::kFlash, 8, 64));
@@ -116,12 +112,12 @@ TEST(PlacesTest, RowsWithoutAKeyGoToTheMathPath) {
   Spec spec = MakeSpec(DType::kBFloat16, 8, 64, 64);
   spec.kernel = Vanilla{.causal = true};
   for (const Path base : {Path::kFlash, Path::kEfficient}) {
-    EXPECT_EQ(PathOf(spec, base, 100, 101, kHopper), base);
-    EXPECT_EQ(PathOf(spec, base, 101, 100, kHopper), Path::kMath);
+    EXPECT_EQ(PathOf(spec, base, 100, 101), base);
+    EXPECT_EQ(PathOf(spec, base, 101, 100), Path::kMath);
   }
   EXPECT_EQ(QueryStep(spec, Path::kFlash, 5000, 100, kHopper), 0);
   spec.kernel = Vanilla{};
-  EXPECT_EQ(PathOf(spec, Path::kFlash, 101, 100, kHopper), Path::kFlash);
+  EXPECT_EQ(PathOf(spec, Path::kFlash, 101, 100), Path::kFlash);
 }
 
 // A row that ignored a window or a bias would be wrong without a word.
@@ -137,7 +133,6 @@ TEST(PlacesTest, WindowsAreForFlashAndMathBiasesForMathAlone) {
     EXPECT_FALSE(FlashFits(biased, kHopper));
     for (const Spec& spec : {windowed, biased}) {
       EXPECT_FALSE(EfficientFits(spec, kHopper));
-      EXPECT_FALSE(CudnnFits(spec, 1024, 1024, kHopper));
       EXPECT_EQ(QueryStep(spec, Path::kFlash, 65536, 65536, kHopper), 0) << "cut at no query";
     }
   }
@@ -152,61 +147,24 @@ TEST(PlacesTest, AWindowsBlocksMeetFewKeysHoweverManyThereAre) {
   spec.window = SymmetricWindow(INT64_MAX / 2);
   EXPECT_EQ(MathBlockKeys(spec, 1 << 20), 1 << 20);
   const auto bytes = [&](int64_t tokens) {
-    return VanillaWorkspaceBytes(spec, Path::kMath, Offsets({tokens}), Offsets({tokens}), kHopper);
+    return VanillaWorkspaceBytes(spec, Path::kMath, Offsets({tokens}), Offsets({tokens}));
   };
   spec.window = SymmetricWindow(64);
   EXPECT_LT(bytes(1 << 17), 3 * bytes(1 << 16)) << "linear";
 }
 
-TEST(CudnnFitsTest, ServesAClosedSetOfShapes) {
-  const Spec spec = MakeSpec(DType::kBFloat16, 8, 64, 64);
-  EXPECT_TRUE(CudnnFits(spec, 1024, 1024, kHopper));
-  EXPECT_TRUE(CudnnFits(spec, 65536, 65536, kHopper));
-  EXPECT_FALSE(CudnnFits(spec, 896, 896, kHopper)) << "too short";
-  EXPECT_FALSE(CudnnFits(spec, 1025, 1025, kHopper)) << "no multiple of 128";
-  EXPECT_FALSE(CudnnFits(spec, 1024, 2048, kHopper)) << "cross-attention";
-  EXPECT_FALSE(CudnnFits(spec, 1024, 1024, kAmpere));
-  EXPECT_FALSE(CudnnFits(spec, 1024, 1024, Capabilities{90, 91400})) << "an old cuDNN";
-  EXPECT_FALSE(CudnnFits(spec, 1024, 1024, Capabilities{90, 0})) << "no cuDNN";
-  EXPECT_FALSE(CudnnFits(MakeSpec(DType::kBFloat16, 8, 64, 128), 1024, 1024, kHopper));
-  EXPECT_FALSE(CudnnFits(MakeSpec(DType::kBFloat16, 7, 64, 64), 1024, 1024, kHopper));
-  EXPECT_FALSE(CudnnFits(MakeSpec(DType::kFloat32, 8, 64, 64), 1024, 1024, kHopper));
-}
-
-// Its launches cannot be cut, so none of them may be long.
-TEST(CudnnFitsTest, LeavesTheLongestToWhatCanBeCut) {
-  EXPECT_FALSE(CudnnFits(MakeSpec(DType::kBFloat16, 8, 64, 64), 1 << 17, 1 << 17, kHopper));
-  EXPECT_FALSE(CudnnFits(MakeSpec(DType::kBFloat16, 16, 64, 64), 1 << 16, 1 << 16, kHopper));
-  EXPECT_FALSE(CudnnFits(MakeSpec(DType::kBFloat16, 8, 128, 128), 1 << 16, 1 << 16, kHopper));
-  EXPECT_TRUE(CudnnFits(MakeSpec(DType::kBFloat16, 8, 128, 128), 1 << 15, 1 << 15, kHopper));
-}
-
-TEST(CudnnFitsTest, BoundsTheNumberOfPlans) {
-  const Spec spec = MakeSpec(DType::kFloat16, 8, 128, 128);
-  int plans = 0;
-  for (int64_t tokens = 1; tokens <= int64_t{1} << 21; ++tokens) {
-    if (!CudnnFits(spec, tokens, tokens, kHopper)) continue;
-    EXPECT_EQ(tokens % 128, 0);
-    ++plans;
-  }
-  EXPECT_GT(plans, 50);
-  EXPECT_LE(plans, 300);
-}
-
-TEST(PlanSegmentsTest, LaunchesNeighboursTogetherAndCudnnAlone) {
+TEST(PlanSegmentsTest, LaunchesNeighboursTogether) {
   const Spec spec = MakeSpec(DType::kBFloat16, 8, 64, 64);
   const std::vector<int32_t> cu = Offsets({10, 20, 1024, 1024, 30});
-  EXPECT_THAT(Shape(PlanSegments(spec, Path::kFlash, cu, cu, kHopper)),
-              testing::ElementsAre(std::pair(Path::kFlash, 2), std::pair(Path::kCudnn, 1),
-                                   std::pair(Path::kCudnn, 1), std::pair(Path::kFlash, 1)));
-  EXPECT_THAT(Shape(PlanSegments(spec, Path::kEfficient, cu, cu, kHopper)),
-              testing::ElementsAre(std::pair(Path::kEfficient, 5)));
+  for (const Path base : {Path::kFlash, Path::kEfficient}) {
+    EXPECT_THAT(Shape(PlanSegments(spec, base, cu, cu)), testing::ElementsAre(std::pair(base, 5)));
+  }
 }
 
 TEST(PlanSegmentsTest, KeepsWithinAGrid) {
   const Spec spec = MakeSpec(DType::kFloat32, 1, 8, 8);
   const std::vector<int32_t> cu = Offsets(std::vector<int64_t>(kMaxGridSequences + 5, 1));
-  EXPECT_THAT(Shape(PlanSegments(spec, Path::kEfficient, cu, cu, kHopper)),
+  EXPECT_THAT(Shape(PlanSegments(spec, Path::kEfficient, cu, cu)),
               testing::ElementsAre(std::pair(Path::kEfficient, kMaxGridSequences),
                                    std::pair(Path::kEfficient, 5)));
 }
@@ -225,14 +183,14 @@ TEST(PlanSegmentsTest, ASequencesPathIsItsOwn) {
       length = random() % 2 ? 128 * (1 + random() % 40) : 1 + random() % 3000;
     }
     const std::vector<int32_t> cu = Offsets(lengths);
-    const std::vector<Segment> segments = PlanSegments(spec, Path::kFlash, cu, cu, kHopper);
+    const std::vector<Segment> segments = PlanSegments(spec, Path::kFlash, cu, cu);
     int64_t next = 0;
     for (const Segment& segment : segments) {
       ASSERT_EQ(segment.first, next);
       next += segment.count;
       for (int64_t s = segment.first; s < segment.first + segment.count; ++s) {
         const std::vector<int32_t> alone = Offsets({lengths[s]});
-        EXPECT_EQ(PlanSegments(spec, Path::kFlash, alone, alone, kHopper)[0].path, segment.path);
+        EXPECT_EQ(PlanSegments(spec, Path::kFlash, alone, alone)[0].path, segment.path);
       }
     }
     EXPECT_EQ(next, static_cast<int64_t>(lengths.size()));
@@ -244,11 +202,11 @@ TEST(PlanSegmentsTest, KeysBeyond32BitsAreTheMathPaths) {
   const Spec spec = MakeSpec(DType::kFloat32, 8, 56, 64);
   constexpr int64_t kFits = 3'700'000, kWraps = 4'200'000;  // tokens of 8 * 64 elements
   const auto offsets = Offsets({kFits, kWraps, 100, 100});
-  EXPECT_THAT(Shape(PlanSegments(spec, Path::kEfficient, offsets, offsets, kHopper)),
+  EXPECT_THAT(Shape(PlanSegments(spec, Path::kEfficient, offsets, offsets)),
               testing::ElementsAre(std::pair(Path::kEfficient, 1), std::pair(Path::kMath, 1),
                                    std::pair(Path::kEfficient, 2)));
-  EXPECT_EQ(PathOf(spec, Path::kEfficient, 1, kWraps, kHopper), Path::kMath);
-  EXPECT_EQ(PathOf(spec, Path::kEfficient, kWraps, 1, kHopper), Path::kEfficient);
+  EXPECT_EQ(PathOf(spec, Path::kEfficient, 1, kWraps), Path::kMath);
+  EXPECT_EQ(PathOf(spec, Path::kEfficient, kWraps, 1), Path::kEfficient);
   EXPECT_EQ(QueryStep(spec, Path::kEfficient, kWraps, kWraps, kHopper),
             MathBlockRows(spec.heads, kWraps));
 }
@@ -273,8 +231,6 @@ TEST(QueryStepTest, IsTilesThatFillTheDevice) {
 
 TEST(QueryStepTest, IsNoneWhereABlockDependsOnTheOthers) {
   Spec spec = MakeSpec(DType::kBFloat16, 8, 64, 64);
-  EXPECT_EQ(QueryStep(spec, Path::kFlash, 4096, 4096, kHopper), 0) << "cuDNN's";
-  EXPECT_GT(QueryStep(spec, Path::kFlash, 4096, 4096, kAmpere), 0);
   EXPECT_GT(QueryStep(spec, Path::kFlash, 4097, 4097, kHopper), 0);
   EXPECT_EQ(QueryStep(spec, Path::kMath, 4097, 4097, kHopper), MathBlockRows(8, 4097));
   spec.kernel = Vanilla{true};
@@ -291,7 +247,7 @@ TEST(LogSumExpTest, OnlyTheMathPathReturnsIt) {
     spec.log_sum_exp = true;
     EXPECT_FALSE(FlashFits(spec, kHopper) || EfficientFits(spec, kHopper));
     const std::vector<int32_t> offsets = Offsets({1024});
-    for (const Segment& segment : PlanSegments(spec, Path::kMath, offsets, offsets, kHopper)) {
+    for (const Segment& segment : PlanSegments(spec, Path::kMath, offsets, offsets)) {
       EXPECT_EQ(segment.path, Path::kMath);
     }
   }
@@ -308,7 +264,7 @@ TEST(MathBlockRowsTest, BoundsTheScoreBlock) {
 TEST(VanillaWorkspaceTest, CountsCopiesForOddDimsAndTheBlocksOfTheMathPath) {
   const auto bytes = [](const Spec& spec, Path base, const std::vector<int64_t>& lengths) {
     const std::vector<int32_t> offsets = Offsets(lengths);
-    return VanillaWorkspaceBytes(spec, base, offsets, offsets, kHopper);
+    return VanillaWorkspaceBytes(spec, base, offsets, offsets);
   };
   const Spec fits = MakeSpec(DType::kBFloat16, 8, 64, 64);
   EXPECT_EQ(bytes(fits, Path::kFlash, {100, 200}), 300 * 8 * 4);

@@ -95,7 +95,6 @@ TEST_F(PiecesTest, EveryRowSeesWhatItSawInItsPlace) {
          CutBatch(spec, batch.view, most, [&](int64_t, int64_t) { return step; })) {
       EXPECT_EQ(piece.first_token, static_cast<int64_t>(rows.size()));
       const PieceProblem problem(spec, batch.view, piece);
-      EXPECT_EQ(problem.problem().part, piece.part);
       EXPECT_EQ(problem.problem().query_tokens(), piece.queries);
       EXPECT_EQ(problem.problem().key_tokens(), piece.keys);
       for (std::string& row : Rows(spec, problem.problem())) rows.push_back(std::move(row));

@@ -36,11 +36,6 @@ void CudaExecution::AwaitAllPiecesButLast() {
   if (compute_.size() > 1) compute_[compute_.size() - 2].end.synchronize();
 }
 
-void CudaExecution::Teach(LaunchPace& pace, double work) {
-  pace_ = &pace;
-  work_ = work;
-}
-
 void CudaExecution::BeginCopyOut() {
   compute_.back().end.block(streams_.copy_out);
   copy_out_begin_.record(streams_.copy_out);
@@ -72,7 +67,6 @@ absl::StatusOr<ExecutionTimes> CudaExecution::Wait() {
     return absl::OkStatus();
   });
   if (!status.ok()) return status;
-  if (pace_ != nullptr) pace_->Learn(work_, times_.compute_us);
   tensors_.clear();
   buffers_.clear();
   return times_;

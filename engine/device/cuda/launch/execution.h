@@ -19,7 +19,6 @@
 #include "absl/status/statusor.h"
 #include "engine/base/host_memory.h"
 #include "engine/device/cuda/faults.h"
-#include "engine/device/cuda/launch/launch_pace.h"
 #include "engine/device/device.h"
 
 namespace castor {
@@ -54,9 +53,6 @@ class CudaExecution : public Execution {
   // Blocks until the GPU has computed all pieces queued so far, save the last. May throw.
   void AwaitAllPiecesButLast();
 
-  // Has `pace`, which outlives this object, learn how long so much work took, once that is known.
-  void Teach(LaunchPace& pace, double work);
-
   // Keeps these until the execution has finished.
   void Keep(at::Tensor tensor) { tensors_.push_back(std::move(tensor)); }
   void Keep(HostBuffer buffer) { buffers_.push_back(std::move(buffer)); }
@@ -79,9 +75,6 @@ class CudaExecution : public Execution {
   std::vector<ComputeSpan> compute_;  // a piece each
   bool launched_ = false;             // EndCopyOut has been reached
   bool finished_ = false;             // nothing of this batch runs any more
-
-  LaunchPace* pace_ = nullptr;  // learns from this execution, which was `work_`
-  double work_ = 0;
 
   ExecutionTimes times_;
   std::vector<at::Tensor> tensors_;

@@ -11,6 +11,7 @@
 #include "engine/attention/cuda/variants_cuda.h"
 #include "engine/base/error.h"
 #include "engine/device/cuda/cuda_device.h"
+#include "engine/device/cuda/launch/launch_work.h"
 #include "engine/device/cuda/launch/pieces.h"
 #include "engine/device/cuda/packing/copies.h"
 #include "engine/device/cuda/packing/packed_batch.h"
@@ -30,14 +31,11 @@ absl::StatusOr<attention::cuda::Computed> CudaDevice::QueuePieces(const attentio
                                                                   const attention::Problem& batch,
                                                                   CudaExecution& execution,
                                                                   RunControl& control) {
-  LaunchPace& pace =
-      paces_.try_emplace({&variant, spec.dtype}, LaunchPace(spec.dtype)).first->second;
-  const std::vector<Piece> pieces =
-      CutBatch(spec, batch, pace.WorkIn(launch_target_us_), [&](int64_t queries, int64_t keys) {
+  const std::vector<Piece> pieces = CutBatch(
+      spec, batch, LaunchWorkIn(launch_target_us_, spec.dtype), [&](int64_t queries, int64_t keys) {
         return attention::cuda::QueryStep(variant, spec, queries, keys);
       });
   attention::cuda::Computed computed;
-  double work = 0;
   for (const Piece& piece : pieces) {
     if (&piece != &pieces.front()) {
       // One piece runs and the next waits behind it, so the GPU does not idle; what the control
@@ -50,9 +48,7 @@ absl::StatusOr<attention::cuda::Computed> CudaDevice::QueuePieces(const attentio
     computed.Append(attention::cuda::Compute(variant, spec, problem.problem(), device_),
                     piece.first_token);
     execution.EndCompute();
-    work += piece.work;
   }
-  execution.Teach(pace, work);
   return computed;
 }
 

@@ -13,6 +13,10 @@ using attention::Spec;
 // tiny dims from being taken for tiny work.
 constexpr double kScore = 64;
 
+// Microseconds for a million multiply-adds: 100 TFLOP/s in half types, 20 in float32.
+constexpr double kHalfPrice = 0.02;
+constexpr double kFloat32Price = 0.1;
+
 double CastWork(const Spec& spec, const Cast& cast, int64_t tokens) {
   const auto n = static_cast<double>(tokens);
   const auto clusters = static_cast<double>(std::max<int64_t>(1, spec.surrogates));
@@ -25,6 +29,10 @@ double CastWork(const Spec& spec, const Cast& cast, int64_t tokens) {
 }
 
 }  // namespace
+
+double LaunchWorkIn(double us, DType dtype) {
+  return us / (dtype == DType::kFloat32 ? kFloat32Price : kHalfPrice);
+}
 
 double LaunchWork(const Spec& spec, int64_t queries, int64_t keys) {
   if (const auto* cast = std::get_if<Cast>(&spec.kernel)) return CastWork(spec, *cast, queries);

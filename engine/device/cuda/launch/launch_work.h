@@ -7,11 +7,16 @@
 #include <cstdint>
 
 #include "engine/attention/problem.h"
+#include "engine/base/dtype.h"
 
 namespace castor {
 
 // Millions of multiply-adds, roughly, that one sequence takes. With a causal mask the queries are
 // the last of those that the keys belong to. Grows with the queries. Never wraps: it is a double.
 double LaunchWork(const attention::Spec& spec, int64_t queries, int64_t keys);
+
+// The work that takes so many microseconds at a rate which every served GPU reaches. On a faster
+// one launches are shorter; they queue behind one another, so it does not idle.
+double LaunchWorkIn(double us, DType dtype);
 
 }  // namespace castor

@@ -108,7 +108,6 @@ PieceProblem::PieceProblem(const Spec& spec, const Problem& batch, const Piece& 
   problem_.value += first_key * batch.value_stride * element;
   problem_.cu_seqlens_q = cu_seqlens_q_;
   problem_.cu_seqlens_k = cu_seqlens_k_;
-  problem_.part = piece.part;
   if (!problem_.places.empty()) {
     problem_.places = problem_.places.subspan(piece.first, piece.count);
   }
