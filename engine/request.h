@@ -159,8 +159,8 @@ struct TextInput {
   std::vector<std::string_view> pairs;  // empty, or one per text
   bool allow_special_tokens = false;
 
-  // Whether a text is the very one before it, as a query is in all of its pairs: then it is
-  // checked, copied and counted once.
+  // Whether a text is the very one before it, as a query is in all of its pairs: then it is checked
+  // and copied once. It is charged for each pair, since it is tokenized with each.
   static bool Repeats(const std::vector<std::string_view>& texts, size_t i) {
     return i > 0 && texts[i].data() == texts[i - 1].data() &&
            texts[i].size() == texts[i - 1].size();

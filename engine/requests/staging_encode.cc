@@ -21,11 +21,8 @@ constexpr int64_t kBytesPerSpan = sizeof(Spans::Range) + sizeof(uint32_t) + size
 
 int64_t TextBytes(const TextInput& input) {
   size_t bytes = 0;
-  for (const auto* texts : {&input.texts, &input.pairs}) {
-    for (size_t i = 0; i < texts->size(); ++i) {
-      if (!TextInput::Repeats(*texts, i)) bytes += (*texts)[i].size();
-    }
-  }
+  for (std::string_view text : input.texts) bytes += text.size();
+  for (std::string_view pair : input.pairs) bytes += pair.size();
   return static_cast<int64_t>(bytes);
 }
 
@@ -191,8 +188,14 @@ void OwnTexts(EncodeWork* work) {
   if (!std::holds_alternative<TextInput>(work->request.input)) return;  // ids are its own
   auto& input = std::get<TextInput>(work->request.input);
   std::string& owned = work->text;
-  owned.reserve(static_cast<size_t>(TextBytes(input)));  // so that its bytes never move
-  std::string_view last, copy;                           // of it
+  size_t bytes = 0;
+  for (const auto* const texts : {&input.texts, &input.pairs}) {
+    for (size_t i = 0; i < texts->size(); ++i) {
+      if (!TextInput::Repeats(*texts, i)) bytes += (*texts)[i].size();
+    }
+  }
+  owned.reserve(bytes);         // so that they never move
+  std::string_view last, copy;  // of it
   for (auto* const texts : {&input.texts, &input.pairs}) {
     for (std::string_view& text : *texts) {
       if (text.data() != last.data() || text.size() != last.size()) {

@@ -10,6 +10,7 @@
 
 #include "engine/base/error.h"
 #include "engine/kernel_table.h"
+#include "engine/requests/staging.h"
 
 namespace castor {
 namespace {
@@ -143,6 +144,27 @@ TEST(EncodeKernelTest, OtherModelsRunNoCast) {
   EXPECT_EQ(ReasonOf(chosen.status()), Reason::kKernelNotAvailable);
   EXPECT_THAT(std::string(chosen.status().message()), HasSubstr("cannot run cast"));
   EXPECT_TRUE(Choose(Clustered{}, SoftmaxModel()).ok());
+}
+
+// A reranker's query stands before each document.
+TEST(OwnTextsTest, CopiesARepeatedTextOnce) {
+  const std::string query = "query", documents = "ab";
+  TextInput input;
+  input.texts.assign(1000, query);
+  for (int i = 0; i < 1000; ++i)
+    input.pairs.push_back(std::string_view(documents).substr(i % 2, 1));
+  EncodeWork work;
+  work.request.input = input;
+  OwnTexts(&work);
+  const auto& own = std::get<TextInput>(work.request.input);
+  EXPECT_EQ(work.text.size(), query.size() + 1000);
+  EXPECT_EQ(own.texts, input.texts);
+  EXPECT_EQ(own.pairs, input.pairs);
+  const auto is_own = [&](std::string_view text) {
+    return text.data() >= work.text.data() && text.end() <= work.text.data() + work.text.size();
+  };
+  EXPECT_THAT(own.texts, testing::Each(testing::Truly(is_own)));
+  EXPECT_THAT(own.pairs, testing::Each(testing::Truly(is_own)));
 }
 
 }  // namespace
