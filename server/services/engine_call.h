@@ -46,11 +46,17 @@ class EngineCall final : public MessageCall, private RequestShell {
   }
 
   std::optional<absl::Status> OnPart(const grpc::ByteBuffer& part) override {
-    if constexpr (requires { request_.Add(part); }) {
+    if constexpr (requires { request_.Add(part, ""); }) {
       record_.Received(part);
-      return record_.accepted() ? request_.Add(part) : CallRecord::Draining();
+      return record_.accepted() ? request_.Add(part, Holder()) : CallRecord::Draining();
     }
     return std::nullopt;
+  }
+
+  // Where nobody is told from anybody else, a host counts as a tenant does.
+  std::string Holder() const {
+    const std::string peer = context()->peer();
+    return caller()->tenant.empty() ? peer.substr(0, peer.rfind(':')) : caller()->tenant;
   }
 
   void OnRefusal(const absl::Status& error) override {

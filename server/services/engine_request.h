@@ -75,7 +75,8 @@ class RequestShell {
 //   grpc::ByteBuffer EncodeError(std::string_view request_id, google::rpc::Status)   optional: the
 //                           answer to a message of a stream that has none
 //   headers()   optional: of the answer's initial metadata, pairs of strings
-//   absl::Status Add(const grpc::ByteBuffer&)   optional: a part of a request that comes in several
+//   absl::Status Add(const grpc::ByteBuffer&, const std::string& holder)   optional: a part of a
+//                           request that comes in several
 // where Decoded has the members `request`, the engine's type, `regions` and `timeout`.
 template <typename Protocol>
 class EngineRequest {
@@ -127,11 +128,11 @@ class EngineRequest {
     return protocol_.headers();
   }
 
-  // Before Start, of a request that comes in parts.
-  absl::Status Add(const grpc::ByteBuffer& part)
-    requires requires(Protocol& protocol) { protocol.Add(part); }
+  // Before Start, of a request that comes in parts, which `holder` has the server hold.
+  absl::Status Add(const grpc::ByteBuffer& part, const std::string& holder)
+    requires requires(Protocol& protocol) { protocol.Add(part, holder); }
   {
-    return protocol_.Add(part);
+    return protocol_.Add(part, holder);
   }
 
  private:

@@ -8,11 +8,10 @@
 
 namespace castor::server {
 
-absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message,
-                          size_t max_bytes) {
-  if (bytes.Length() > max_bytes) {
+absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message) {
+  if (bytes.Length() > kMaxSmallMessageBytes) {
     return MakeError(Reason::kTooLarge, "the limit for messages of this method is " +
-                                            std::to_string(max_bytes) + " bytes");
+                                            std::to_string(kMaxSmallMessageBytes) + " bytes");
   }
   grpc::ByteBuffer copy = bytes;  // adds a reference; the reader needs it mutable
   bool parsed = false;

@@ -11,12 +11,11 @@
 
 namespace castor::server {
 
-// What most messages that are parsed here need. Parsing copies, and beyond the transport's bounds.
+// Parsing copies, and beyond the transport's bounds.
 inline constexpr size_t kMaxSmallMessageBytes = 64 << 10;
 
-// MALFORMED_MESSAGE if the bytes do not parse; TOO_LARGE for more than `max_bytes`.
-absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message,
-                          size_t max_bytes = kMaxSmallMessageBytes);
+// MALFORMED_MESSAGE if the bytes do not parse; TOO_LARGE for more than those.
+absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message);
 
 grpc::ByteBuffer SerializeMessage(const google::protobuf::Message& message);
 

@@ -34,43 +34,37 @@ int64_t Characters(std::string_view text) {
   return std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; });
 }
 
-absl::Status SetTexts(Texts texts, Texts pairs, int64_t max_characters, EncodeRequest* out,
-                      Asked* asked) {
+absl::Status SetTexts(Texts texts, Texts pairs, int64_t max_characters, Converted* out) {
+  int64_t of_text = 0;
   for (size_t i = 0; i < texts.size(); ++i) {
     const std::string_view pair = pairs.empty() ? std::string_view() : pairs[i];
     if (texts[i].empty() && pair.empty()) return Invalid("`inputs` cannot be empty");
-    const int64_t characters = Characters(texts[i]) + Characters(pair);
+    if (!TextInput::Repeats(texts, i)) of_text = Characters(texts[i]);
+    const int64_t characters = of_text + Characters(pair);
     if (characters > max_characters) {
       return Invalid("`inputs` must have less than " + std::to_string(max_characters) +
                      " characters. Given: " + std::to_string(characters));
     }
-    asked->characters += characters;
+    out->asked.characters += characters;
   }
-  out->input =
+  out->request.input =
       TextInput{.texts = std::move(texts), .pairs = std::move(pairs), .allow_special_tokens = true};
   return absl::OkStatus();
 }
 
-template <typename Request>
-void SetPrompt(const Request& from, EncodeRequest* out) {
-  if (from.has_prompt_name()) out->prompt_name = from.prompt_name();
-}
-
 // What all but Tokenize's have.
-template <typename Request>
-absl::Status Set(const Request& from, Texts texts, Texts pairs, const ModelInfo& model,
-                 EncodeRequest* out, Asked* asked) {
-  if (!proto::TruncationDirection_IsValid(from.truncation_direction())) {
-    return UnknownValue("truncation_direction", from.truncation_direction());
+absl::Status Set(const wire::tei::Request& from, Texts texts, Texts pairs, const ModelInfo& model,
+                 Converted* out) {
+  if (!proto::TruncationDirection_IsValid(from.truncation_direction)) {
+    return UnknownValue("truncation_direction", from.truncation_direction);
   }
-  out->truncate = from.truncate();
-  const bool left = from.truncation_direction() == proto::TRUNCATION_DIRECTION_LEFT;
-  out->truncation_side = left ? Side::kLeft : Side::kRight;
-  if constexpr (requires { from.raw_scores(); }) asked->raw_scores = from.raw_scores();
-  if constexpr (requires { from.has_prompt_name(); }) SetPrompt(from, out);
+  out->request.truncate = from.truncate;
+  const bool left = from.truncation_direction == proto::TRUNCATION_DIRECTION_LEFT;
+  out->request.truncation_side = left ? Side::kLeft : Side::kRight;
+  out->asked.raw_scores = from.raw_scores;
+  out->request.prompt_name = from.prompt_name;
   return SetTexts(std::move(texts), std::move(pairs),
-                  from.truncate() ? kAnyLength : kMaxCharactersPerToken * model.max_tokens, out,
-                  asked);
+                  from.truncate ? kAnyLength : kMaxCharactersPerToken * model.max_tokens, out);
 }
 
 float Sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
@@ -107,83 +101,68 @@ uint64_t Nanoseconds(double us) { return us > 0 ? static_cast<uint64_t>(us * 100
 
 }  // namespace
 
-absl::Status Convert(const proto::EmbedRequest& from, const ModelInfo& model, EncodeRequest* out,
-                     Asked* asked) {
+absl::Status Convert(wire::tei::EmbedRequest from, const ModelInfo& model, Converted* out) {
   const bool served = Has(model, EncodeOutput::kPooled);
   if (absl::Status s = Need(served, "an embedding model"); !s.ok()) return s;
-  if (from.has_dimensions() && from.dimensions() == 0) {
-    return InvalidField("dimensions", "should be positive");
-  }
-  out->output = EncodeOutput::kPooled;
-  out->normalize = !from.has_normalize() || from.normalize();
-  out->dimensions = from.dimensions();
-  return Set(from, {from.inputs()}, {}, model, out, asked);
+  if (from.dimensions == 0) return InvalidField("dimensions", "should be positive");
+  out->request.output = EncodeOutput::kPooled;
+  out->request.normalize = from.normalize.value_or(true);
+  out->request.dimensions = from.dimensions.value_or(0);
+  return Set(from, {from.inputs}, {}, model, out);
 }
 
-absl::Status Convert(const proto::EmbedSparseRequest& from, const ModelInfo& model,
-                     EncodeRequest* out, Asked* asked) {
+absl::Status Convert(wire::tei::EmbedSparseRequest from, const ModelInfo& model, Converted* out) {
   const bool served = Has(model, EncodeOutput::kSparse);
   if (absl::Status s = Need(served, "an embedding model with SPLADE pooling"); !s.ok()) return s;
-  out->output = EncodeOutput::kSparse;
-  return Set(from, {from.inputs()}, {}, model, out, asked);
+  out->request.output = EncodeOutput::kSparse;
+  return Set(from, {from.inputs}, {}, model, out);
 }
 
-absl::Status Convert(const proto::EmbedAllRequest& from, const ModelInfo& model, EncodeRequest* out,
-                     Asked* asked) {
+absl::Status Convert(wire::tei::EmbedAllRequest from, const ModelInfo& model, Converted* out) {
   const bool served = Has(model, EncodeOutput::kTokenEmbeddings);
   if (absl::Status s = Need(served, "an embedding model"); !s.ok()) return s;
-  out->output = EncodeOutput::kTokenEmbeddings;
-  out->normalize = false;
-  return Set(from, {from.inputs()}, {}, model, out, asked);
+  out->request.output = EncodeOutput::kTokenEmbeddings;
+  out->request.normalize = false;
+  return Set(from, {from.inputs}, {}, model, out);
 }
 
-absl::Status Convert(const proto::PredictRequest& from, const ModelInfo& model, EncodeRequest* out,
-                     Asked* asked) {
+absl::Status Convert(wire::tei::PredictRequest from, const ModelInfo& model, Converted* out) {
   if (absl::Status s = Need(Classifies(model), "a classifier model"); !s.ok()) return s;
-  out->output = EncodeOutput::kLogits;
-  return Set(from, {from.inputs()}, {}, model, out, asked);
+  out->request.output = EncodeOutput::kLogits;
+  return Set(from, {from.inputs}, {}, model, out);
 }
 
-absl::Status Convert(const proto::PredictPairRequest& from, const ModelInfo& model,
-                     EncodeRequest* out, Asked* asked) {
+absl::Status Convert(wire::tei::PredictPairRequest from, const ModelInfo& model, Converted* out) {
   if (absl::Status s = Need(Classifies(model), "a classifier model"); !s.ok()) return s;
-  if (from.inputs_size() != 1 && from.inputs_size() != 2) {
+  if (from.texts.size() != 1 && from.texts.size() != 2) {
     return InvalidField("inputs", "must have one or two entries");
   }
-  out->output = EncodeOutput::kLogits;
-  const auto& inputs = from.inputs();
-  return Set(from, {inputs[0]}, inputs.size() == 2 ? Texts{inputs[1]} : Texts(), model, out, asked);
+  out->request.output = EncodeOutput::kLogits;
+  return Set(from, {from.texts[0]}, from.texts.size() == 2 ? Texts{from.texts[1]} : Texts(), model,
+             out);
 }
 
-absl::Status Convert(const proto::RerankRequest& from, const ModelInfo& model, EncodeRequest* out,
-                     Asked* asked) {
-  return Convert(from, Texts(from.texts_size(), from.query()), model, out, asked);
-}
-
-absl::Status Convert(const proto::RerankRequest& from, std::vector<std::string_view> queries,
-                     const ModelInfo& model, EncodeRequest* out, Asked* asked) {
+absl::Status Convert(wire::tei::RerankRequest from, const ModelInfo& model, Converted* out) {
   if (absl::Status s = Need(Classifies(model), "a classifier model"); !s.ok()) return s;
   if (absl::Status s = Need(ScoresPairs(model), "a re-ranker model"); !s.ok()) return s;
-  out->output = EncodeOutput::kLogits;
-  Texts texts(from.texts().begin(), from.texts().end());
-  if (from.return_text()) asked->texts.assign(from.texts().begin(), from.texts().end());
-  return Set(from, std::move(queries), std::move(texts), model, out, asked);
+  out->request.output = EncodeOutput::kLogits;
+  from.queries.resize(from.texts.size(), from.query);
+  if (from.return_text) out->asked.texts = from.texts;
+  return Set(from, std::move(from.queries), std::move(from.texts), model, out);
 }
 
-absl::Status Convert(const proto::EncodeRequest& from, const ModelInfo&, EncodeRequest* out,
-                     Asked* asked) {
-  out->instead =
-      TokenizeOnly{.add_special_tokens = from.add_special_tokens(), .return_tokens = true};
-  out->truncate = false;
-  asked->texts = {from.inputs()};
-  SetPrompt(from, out);
-  return SetTexts({from.inputs()}, {}, kAnyLength, out, asked);
+absl::Status Convert(wire::tei::EncodeRequest from, const ModelInfo&, Converted* out) {
+  out->request.instead =
+      TokenizeOnly{.add_special_tokens = from.add_special_tokens, .return_tokens = true};
+  out->request.truncate = false;
+  out->asked.texts = {from.inputs};
+  out->request.prompt_name = from.prompt_name;
+  return SetTexts({from.inputs}, {}, kAnyLength, out);
 }
 
-absl::Status Convert(const proto::DecodeRequest& from, const ModelInfo&, EncodeRequest* out,
-                     Asked*) {
-  out->instead = DetokenizeOnly{.skip_special_tokens = from.skip_special_tokens()};
-  out->input.emplace<TokenInput>().ids.assign(from.ids().begin(), from.ids().end());
+absl::Status Convert(wire::tei::DecodeRequest from, const ModelInfo&, Converted* out) {
+  out->request.instead = DetokenizeOnly{.skip_special_tokens = from.skip_special_tokens};
+  out->request.input.emplace<TokenInput>().ids = std::move(from.ids);
   return absl::OkStatus();
 }
 
@@ -230,7 +209,8 @@ void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo&,
     proto::Rank* const row = out->add_ranks();
     row->set_index(static_cast<uint32_t>(i));
     row->set_score(scores[i]);
-    if (!asked.texts.empty()) row->set_text(asked.texts[i]);
+    if (asked.texts.empty()) continue;
+    row->set_text(asked.texts[i].data(), asked.texts[i].size());
   }
 }
 
@@ -239,7 +219,7 @@ void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo& model
   const Tokenized& from = *result.tokenized;
   const auto prompt = std::ranges::find(model.prompts.all, result.prompt_name, &Prompt::name);
   const bool prompted = !result.prompt_name.empty() && prompt != model.prompts.all.end();
-  const std::string text = (prompted ? prompt->text : "") + asked.texts.front();
+  const std::string text = std::string(prompted ? prompt->text : "").append(asked.texts.front());
   for (size_t i = 0; i < from.ids.size(); ++i) {
     proto::SimpleToken* const token = out->add_tokens();
     token->set_id(static_cast<uint32_t>(from.ids[i]));
@@ -262,7 +242,8 @@ void Fill(const EncodeResult& result, const Asked&, const ModelInfo&, proto::Dec
 void Fill(const EncodeResult& result, int64_t characters, double total_us, proto::Metadata* out) {
   const Timing& timing = result.report.timing;
   const auto& counts = result.token_counts;
-  out->set_compute_chars(static_cast<uint32_t>(characters));
+  out->set_compute_chars(
+      static_cast<uint32_t>(std::min<int64_t>(characters, std::numeric_limits<uint32_t>::max())));
   out->set_compute_tokens(
       static_cast<uint32_t>(std::accumulate(counts.begin(), counts.end(), int64_t{0})));
   out->set_total_time_ns(Nanoseconds(total_us));

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "engine/engine.h"
+#include "server/tei/wire.h"
 #include "tei/v1/tei.pb.h"
 
 namespace castor::server::tei {
@@ -20,29 +21,23 @@ namespace proto = ::tei::v1;
 struct Asked {
   int64_t characters = 0;
   bool raw_scores = false;
-  std::vector<std::string> texts;  // that it repeats
+  std::vector<std::string_view> texts;  // that it repeats
 };
 
-// `out` points into `from` and, where there are `queries`, into those.
-absl::Status Convert(const proto::EmbedRequest& from, const ModelInfo& model, EncodeRequest* out,
-                     Asked* asked);
-absl::Status Convert(const proto::EmbedSparseRequest& from, const ModelInfo& model,
-                     EncodeRequest* out, Asked* asked);
-absl::Status Convert(const proto::EmbedAllRequest& from, const ModelInfo& model, EncodeRequest* out,
-                     Asked* asked);
-absl::Status Convert(const proto::PredictRequest& from, const ModelInfo& model, EncodeRequest* out,
-                     Asked* asked);
-absl::Status Convert(const proto::PredictPairRequest& from, const ModelInfo& model,
-                     EncodeRequest* out, Asked* asked);
-absl::Status Convert(const proto::RerankRequest& from, const ModelInfo& model, EncodeRequest* out,
-                     Asked* asked);
-absl::Status Convert(const proto::EncodeRequest& from, const ModelInfo& model, EncodeRequest* out,
-                     Asked* asked);
-absl::Status Convert(const proto::DecodeRequest& from, const ModelInfo& model, EncodeRequest* out,
-                     Asked* asked);
-// With a query of its own for each text.
-absl::Status Convert(const proto::RerankRequest& from, std::vector<std::string_view> queries,
-                     const ModelInfo& model, EncodeRequest* out, Asked* asked);
+struct Converted {
+  EncodeRequest request;
+  Asked asked;
+};
+
+// `out` points into what `from` points into.
+absl::Status Convert(wire::tei::EmbedRequest from, const ModelInfo& model, Converted* out);
+absl::Status Convert(wire::tei::EmbedSparseRequest from, const ModelInfo& model, Converted* out);
+absl::Status Convert(wire::tei::EmbedAllRequest from, const ModelInfo& model, Converted* out);
+absl::Status Convert(wire::tei::PredictRequest from, const ModelInfo& model, Converted* out);
+absl::Status Convert(wire::tei::PredictPairRequest from, const ModelInfo& model, Converted* out);
+absl::Status Convert(wire::tei::RerankRequest from, const ModelInfo& model, Converted* out);
+absl::Status Convert(wire::tei::EncodeRequest from, const ModelInfo& model, Converted* out);
+absl::Status Convert(wire::tei::DecodeRequest from, const ModelInfo& model, Converted* out);
 
 void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo& model,
           proto::EmbedResponse* out);

@@ -3,54 +3,69 @@
 
 #include <google/protobuf/arena.h>
 
-#include <atomic>
 #include <chrono>
 #include <concepts>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
+#include "engine/base/error.h"
 #include "server/codec/regions.h"
 #include "server/codec/response.h"
-#include "server/services/message.h"
+#include "server/codec/slice_view.h"
+#include "server/services/call.h"
 #include "server/tei/messages.h"
 #include "server/tei/models.h"
+#include "server/tei/wire.h"
 
 namespace castor::server::tei {
 
 // What gRPC's servers take by default, and so the protocol's own.
 inline constexpr size_t kMaxMessageBytes = 4 << 20;
 
+// `message` points into `slices`.
+template <typename Request>
+absl::Status Read(const grpc::ByteBuffer& bytes, SliceView* slices, Request* message) {
+  if (bytes.Length() > kMaxMessageBytes) {
+    return MakeError(Reason::kTooLarge, "the limit for messages of this method is " +
+                                            std::to_string(kMaxMessageBytes) + " bytes");
+  }
+  *slices = SliceView(bytes);
+  return wire::Parse(slices, message);
+}
+
 // One call's, or one message's of a stream.
 template <typename Request, typename Response>
 class Protocol {
  public:
-  struct Decoded {
-    std::unique_ptr<Request> message = std::make_unique<Request>();
-    EncodeRequest request;  // points into the message
-    Asked asked;
+  struct Decoded : Converted {
+    SliceView slices;               // that the others point into,
+    std::list<std::string> copies;  // or, of what came in parts, these
+    Request message;
     RequestRegions regions;
     std::optional<std::chrono::milliseconds> timeout;
   };
   using Result = EncodeResult;
 
-  explicit Protocol(const Choice& choice) : choice_(choice) {}
+  Protocol(const Choice& choice, const ServiceContext& services)
+      : choice_(choice), services_(services) {}
 
   absl::Status Decode(const grpc::ByteBuffer& bytes, TenantRegions, Decoded* decoded) const {
     absl::Status status = choice_.error;
-    if (status.ok()) status = ParseMessage(bytes, decoded->message.get(), kMaxMessageBytes);
-    if (!status.ok()) return status;
-    decoded->request.model = model().name;
-    return Convert(*decoded->message, model(), &decoded->request, &decoded->asked);
+    if (status.ok()) status = Read(bytes, &decoded->slices, &decoded->message);
+    return status.ok() ? Ask(decoded) : status;
   }
 
   static std::optional<KernelName> RequestedKernel(const Decoded&) { return std::nullopt; }
 
   std::optional<OutputRange> TakeOutput(Decoded& decoded) {
     asked_ = std::move(decoded.asked);
+    if (asked_.texts.empty()) return std::nullopt;
+    slices_ = std::move(decoded.slices);
+    copies_ = std::move(decoded.copies);
     return std::nullopt;
   }
 
@@ -67,7 +82,7 @@ class Protocol {
   }
 
   static absl::Status Refusal(const absl::Status& error, bool submitted) {
-    return InOwnTerms(error, submitted, std::same_as<Request, proto::RerankRequest>);
+    return InOwnTerms(error, submitted, std::same_as<Request, wire::tei::RerankRequest>);
   }
 
   // The initial metadata of the answer.
@@ -76,35 +91,40 @@ class Protocol {
  protected:
   const ModelInfo& model() const { return choice_.model; }
 
+  // Of a message that is read.
+  absl::Status Ask(Decoded* decoded) const {
+    const int64_t texts = std::ssize(decoded->message.texts);
+    const int64_t most = services_.engine.options().max_sequences;
+    if (std::same_as<Request, wire::tei::RerankRequest> && texts > most) {
+      return InvalidField("texts", "has " + std::to_string(texts) + " entries; at most " +
+                                       std::to_string(most) + " are allowed in one request");
+    }
+    decoded->request.model = model().name;
+    return Convert(std::move(decoded->message), model(), decoded);
+  }
+
   const Choice& choice_;
+  const ServiceContext& services_;
 
  private:
   Asked asked_;
+  SliceView slices_;  // that its texts point into, if there are any, or
+  std::list<std::string> copies_;
   Headers headers_;
 };
 
-// What all calls of RerankStream hold while they wait for the rest of their texts.
-struct Gathering {
-  const int64_t max_texts;  // of one call
-  const int64_t max_bytes;  // of all together
-  mutable std::atomic<int64_t> bytes = 0;
-};
-
 // Its parts are one Rerank, but each text has its own query.
-class RerankStreamProtocol : public Protocol<proto::RerankRequest, proto::RerankResponse> {
+class RerankStreamProtocol : public Protocol<wire::tei::RerankRequest, proto::RerankResponse> {
  public:
-  RerankStreamProtocol(const Choice& choice, const Gathering& gathering)
-      : Protocol(choice), gathering_(gathering) {}
-  ~RerankStreamProtocol() { gathering_.bytes -= bytes_; }
+  using Protocol::Protocol;
 
-  absl::Status Add(const grpc::ByteBuffer& part);
+  absl::Status Add(const grpc::ByteBuffer& part, const std::string& holder);
   absl::Status Decode(const grpc::ByteBuffer&, TenantRegions, Decoded* decoded);
 
  private:
-  const Gathering& gathering_;
-  int64_t bytes_ = 0;
-  proto::RerankRequest gathered_;
-  std::vector<std::string> queries_;
+  Decoded gathered_;
+  int64_t bytes_ = 0;  // of it
+  std::shared_ptr<void> held_;
 };
 
 }  // namespace castor::server::tei

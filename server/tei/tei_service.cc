@@ -14,9 +14,6 @@
 namespace castor::server::tei {
 namespace {
 
-// All RerankStream calls together may hold this fraction of the engine's byte budget.
-constexpr int64_t kShareOfBytes = 16;
-
 // The overhead of holding one text, in bytes.
 constexpr int64_t kBytesPerText = 128;
 
@@ -45,41 +42,44 @@ void Fill(const EngineOptions& options, const ModelInfo& model, proto::InfoRespo
 
 }  // namespace
 
-absl::Status RerankStreamProtocol::Add(const grpc::ByteBuffer& part) {
-  proto::RerankStreamRequest text;
-  if (absl::Status s = ParseMessage(part, &text, kMaxMessageBytes); !s.ok()) return s;
-  const auto texts = static_cast<int64_t>(queries_.size());
-  if (texts == gathering_.max_texts) {
+absl::Status RerankStreamProtocol::Add(const grpc::ByteBuffer& bytes, const std::string& holder) {
+  SliceView slices;
+  wire::tei::RerankRequest part;
+  if (absl::Status s = Read(bytes, &slices, &part); !s.ok()) return s;
+  wire::tei::RerankRequest& all = gathered_.message;
+  const size_t texts = all.texts.size();
+  if (static_cast<int64_t>(texts) == services_.engine.options().max_sequences) {
     return InvalidField("text", "comes after " + std::to_string(texts) +
                                     " others; no more are allowed in one request");
   }
-  const auto bytes = static_cast<int64_t>(part.Length()) + kBytesPerText;
-  bytes_ += bytes;
-  const int64_t all = gathering_.bytes += bytes;
+  const std::string_view text = part.texts.empty() ? std::string_view() : part.texts.back();
+  bytes_ += std::ssize(part.query) + std::ssize(text) + kBytesPerText;
   if (bytes_ > static_cast<int64_t>(kMaxMessageBytes)) {
     return MakeError(Reason::kTooLarge, "the texts are more than " +
                                             std::to_string(kMaxMessageBytes) + " bytes together");
   }
-  if (all > gathering_.max_bytes) {
-    return MakeError(Reason::kQueueFull, "too many texts wait for the rest of their requests");
-  }
+  held_.reset();
+  absl::StatusOr<std::shared_ptr<void>> held = services_.engine.Reserve(holder, bytes_);
+  if (!held.ok()) return held.status();
+  held_ = *std::move(held);
   if (texts == 0) {
-    gathered_.set_truncate(text.truncate());
-    gathered_.set_raw_scores(text.raw_scores());
-    gathered_.set_return_text(text.return_text());
-    gathered_.set_truncation_direction(text.truncation_direction());
+    all.truncate = part.truncate;
+    all.raw_scores = part.raw_scores;
+    all.return_text = part.return_text;
+    all.truncation_direction = part.truncation_direction;
   }
-  queries_.push_back(std::move(*text.mutable_query()));
-  gathered_.add_texts(std::move(*text.mutable_text()));
+  const std::string_view copy = gathered_.copies.emplace_back(part.query).append(text);
+  all.queries.push_back(copy.substr(0, part.query.size()));
+  all.texts.push_back(copy.substr(part.query.size()));
   return absl::OkStatus();
 }
 
 absl::Status RerankStreamProtocol::Decode(const grpc::ByteBuffer&, TenantRegions,
                                           Decoded* decoded) {
+  held_.reset();  // from here on it is a request like others
   if (!choice_.error.ok()) return choice_.error;
-  decoded->request.model = model().name;
-  return Convert(gathered_, {queries_.begin(), queries_.end()}, model(), &decoded->request,
-                 &decoded->asked);
+  *decoded = std::move(gathered_);
+  return Ask(decoded);
 }
 
 // An RPC of one request, and its stream.
@@ -88,12 +88,12 @@ void TeiService::Add(const char* path, const char* stream_path) {
   using Engine = EngineRequest<Protocol<Request, Response>>;
   AddMethod(path, [this](Arrival call) {
     const Choice& choice = models_.Choose(*call.context);
-    return EngineMethod<Engine>(services_, Method::kTei, choice)(std::move(call));
+    return EngineMethod<Engine>(services_, Method::kTei, choice, services_)(std::move(call));
   });
   if (stream_path == nullptr) return;
   AddMethod(stream_path, [this](Arrival call) {
     const Choice& choice = models_.Choose(*call.context);
-    return EngineStreamMethod<Engine>(services_, Method::kTei, choice)(std::move(call));
+    return EngineStreamMethod<Engine>(services_, Method::kTei, choice, services_)(std::move(call));
   });
 }
 
@@ -109,32 +109,28 @@ void TeiService::AddInfo() {
 }
 
 TeiService::TeiService(const ServiceContext& services, const Models& models)
-    : MessageService(services.authorizer),
-      services_(services),
-      models_(models),
-      gathering_{.max_texts = services.engine.options().max_sequences,
-                 .max_bytes = services.engine.options().max_queued_bytes / kShareOfBytes} {
+    : MessageService(services.authorizer), services_(services), models_(models) {
   AddInfo();
-  Add<proto::EmbedRequest, proto::EmbedResponse>("/tei.v1.Embed/Embed",
-                                                 "/tei.v1.Embed/EmbedStream");
-  Add<proto::EmbedSparseRequest, proto::EmbedSparseResponse>("/tei.v1.Embed/EmbedSparse",
-                                                             "/tei.v1.Embed/EmbedSparseStream");
-  Add<proto::EmbedAllRequest, proto::EmbedAllResponse>("/tei.v1.Embed/EmbedAll",
-                                                       "/tei.v1.Embed/EmbedAllStream");
-  Add<proto::PredictRequest, proto::PredictResponse>("/tei.v1.Predict/Predict",
-                                                     "/tei.v1.Predict/PredictStream");
-  Add<proto::PredictPairRequest, proto::PredictResponse>("/tei.v1.Predict/PredictPair",
-                                                         "/tei.v1.Predict/PredictPairStream");
-  Add<proto::RerankRequest, proto::RerankResponse>("/tei.v1.Rerank/Rerank", nullptr);
+  Add<wire::tei::EmbedRequest, proto::EmbedResponse>("/tei.v1.Embed/Embed",
+                                                     "/tei.v1.Embed/EmbedStream");
+  Add<wire::tei::EmbedSparseRequest, proto::EmbedSparseResponse>("/tei.v1.Embed/EmbedSparse",
+                                                                 "/tei.v1.Embed/EmbedSparseStream");
+  Add<wire::tei::EmbedAllRequest, proto::EmbedAllResponse>("/tei.v1.Embed/EmbedAll",
+                                                           "/tei.v1.Embed/EmbedAllStream");
+  Add<wire::tei::PredictRequest, proto::PredictResponse>("/tei.v1.Predict/Predict",
+                                                         "/tei.v1.Predict/PredictStream");
+  Add<wire::tei::PredictPairRequest, proto::PredictResponse>("/tei.v1.Predict/PredictPair",
+                                                             "/tei.v1.Predict/PredictPairStream");
+  Add<wire::tei::RerankRequest, proto::RerankResponse>("/tei.v1.Rerank/Rerank", nullptr);
   AddMethod("/tei.v1.Rerank/RerankStream", [this](Arrival call) {
     const Choice& choice = models_.Choose(*call.context);
     return EngineMethod<EngineRequest<RerankStreamProtocol>>(services_, Method::kTei, choice,
-                                                             gathering_)(std::move(call));
+                                                             services_)(std::move(call));
   });
-  Add<proto::EncodeRequest, proto::EncodeResponse>("/tei.v1.Tokenize/Tokenize",
-                                                   "/tei.v1.Tokenize/TokenizeStream");
-  Add<proto::DecodeRequest, proto::DecodeResponse>("/tei.v1.Tokenize/Decode",
-                                                   "/tei.v1.Tokenize/DecodeStream");
+  Add<wire::tei::EncodeRequest, proto::EncodeResponse>("/tei.v1.Tokenize/Tokenize",
+                                                       "/tei.v1.Tokenize/TokenizeStream");
+  Add<wire::tei::DecodeRequest, proto::DecodeResponse>("/tei.v1.Tokenize/Decode",
+                                                       "/tei.v1.Tokenize/DecodeStream");
 }
 
 }  // namespace castor::server::tei

@@ -22,7 +22,6 @@ class TeiService final : public MessageService {
 
   const ServiceContext& services_;
   const Models& models_;
-  const Gathering gathering_;
 };
 
 }  // namespace castor::server::tei

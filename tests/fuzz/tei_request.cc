@@ -1,5 +1,6 @@
-// tei.v1's requests: what protobuf accepts is refused with a reason, or becomes a request of the
-// engine's that has the message's texts. The first byte says which message the rest is.
+// tei.v1's requests: what protobuf accepts, and nothing else, is read; and refused with a reason,
+// or becomes a request of the engine's that has the message's texts. The first byte says which
+// message the rest is.
 
 #include <cstdint>
 #include <cstdlib>
@@ -53,16 +54,19 @@ void Check(const EncodeRequest& request, const Asked& asked) {
   Require(input.allow_special_tokens);
 }
 
-template <typename Request>
+template <typename Request, typename Message>
 void Run(const uint8_t* data, size_t size) {
-  Request message;
-  if (!message.ParseFromArray(data, static_cast<int>(size))) return;
+  grpc::Slice slice(data, size);
+  SliceView slices(grpc::ByteBuffer(&slice, 1));
+  Request request;
+  const bool parsed = wire::Parse(&slices, &request).ok();
+  Require(parsed == Message().ParseFromArray(data, static_cast<int>(size)));
+  if (!parsed) return;
   for (const ModelInfo& model : Models()) {
-    EncodeRequest request;
-    Asked asked;
-    const absl::Status status = Convert(message, model, &request, &asked);
+    Converted converted;
+    const absl::Status status = Convert(request, model, &converted);
     if (status.ok()) {
-      Check(request, asked);
+      Check(converted.request, converted.asked);
     } else {
       Require(!status.message().empty());
     }
@@ -74,11 +78,16 @@ void Run(const uint8_t* data, size_t size) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace castor::server::tei;
+  namespace wire = castor::server::wire;
   using Target = void (*)(const uint8_t*, size_t);
-  constexpr Target kTargets[] = {Run<proto::EmbedRequest>,       Run<proto::EmbedSparseRequest>,
-                                 Run<proto::EmbedAllRequest>,    Run<proto::PredictRequest>,
-                                 Run<proto::PredictPairRequest>, Run<proto::RerankRequest>,
-                                 Run<proto::EncodeRequest>,      Run<proto::DecodeRequest>};
+  constexpr Target kTargets[] = {Run<wire::tei::EmbedRequest, proto::EmbedRequest>,
+                                 Run<wire::tei::EmbedSparseRequest, proto::EmbedSparseRequest>,
+                                 Run<wire::tei::EmbedAllRequest, proto::EmbedAllRequest>,
+                                 Run<wire::tei::PredictRequest, proto::PredictRequest>,
+                                 Run<wire::tei::PredictPairRequest, proto::PredictPairRequest>,
+                                 Run<wire::tei::RerankRequest, proto::RerankRequest>,
+                                 Run<wire::tei::EncodeRequest, proto::EncodeRequest>,
+                                 Run<wire::tei::DecodeRequest, proto::DecodeRequest>};
   if (size == 0) return 0;
   kTargets[data[0] % std::size(kTargets)](data + 1, size - 1);
   return 0;

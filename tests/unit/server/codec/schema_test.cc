@@ -16,6 +16,8 @@
 #include "server/codec/enums.h"
 #include "server/codec/messages.h"
 #include "server/oip/wire.h"
+#include "server/tei/wire.h"
+#include "tei/v1/tei.pb.h"
 
 namespace castor::server::wire {
 namespace {
@@ -94,6 +96,8 @@ Lines Contract(const Descriptor& message) {
     }
     if (field->enum_type() != nullptr) {
       words += "int32";  // how it is read
+    } else if (field->type() == FieldDescriptor::TYPE_UINT32) {
+      words += "int64";  // likewise
     } else {
       words += is_message ? "message" : field->type_name();
     }
@@ -143,6 +147,22 @@ TEST(SchemaTest, DeclaresTheOpenInferenceProtocol) {
   }
   EXPECT_EQ(Declared<oip::wire::ParameterEntry>(),  // a map's
             (Lines{{1, "key: string"}, {2, "value: message"}}));
+}
+
+TEST(SchemaTest, DeclaresTheEmbeddingInferenceProtocol) {
+  ExpectSame<tei::EmbedRequest>(::tei::v1::EmbedRequest::descriptor());
+  ExpectSame<tei::EmbedSparseRequest>(::tei::v1::EmbedSparseRequest::descriptor());
+  ExpectSame<tei::EmbedAllRequest>(::tei::v1::EmbedAllRequest::descriptor());
+  ExpectSame<tei::PredictRequest>(::tei::v1::PredictRequest::descriptor());
+  ExpectSame<tei::PredictPairRequest>(::tei::v1::PredictPairRequest::descriptor());
+  ExpectSame<tei::RerankRequest>(::tei::v1::RerankRequest::descriptor());
+  ExpectSame<tei::EncodeRequest>(::tei::v1::EncodeRequest::descriptor());
+  ExpectSame<tei::DecodeRequest>(::tei::v1::DecodeRequest::descriptor());
+  // Read as a RerankRequest.
+  Lines part = Contract(*::tei::v1::RerankStreamRequest::descriptor());
+  EXPECT_EQ(part[2], "text: string");
+  part[2] = "texts: repeated string";
+  EXPECT_EQ(Declared<tei::RerankRequest>(), part);
 }
 
 // A kernel's name on the wire is the engine's label in capitals.
