@@ -32,7 +32,7 @@ from client import Client
 from honest import HONEST, keepalive
 from oip_attacks import OIP_ATTACKS
 from peer import Peer
-from tei_attacks import TEI_ATTACKS
+from tei_attacks import GREEDY, TEI_ATTACKS, TEI_TLS_ATTACKS
 from tls_attacks import TLS_ATTACKS
 from token_attacks import TOKEN_ATTACKS
 
@@ -60,7 +60,8 @@ class Security:
         certificate, key = authority.issue("server")
         callers = os.path.join(folder, "callers.toml")
         with open(callers, "w") as file:
-            file.write(callers_file(caller_entry("neighbour", TOKEN)))
+            file.write(callers_file(caller_entry("neighbour", TOKEN), caller_entry("greedy", GREEDY),
+                                    "[tenant.greedy]\nmax_queued_requests = 4\n"))
         self.arguments = ["--tls-certificate", certificate, "--tls-key", key,
                           "--auth-tokens", callers]
         self.context = client_context(authority.path)
@@ -277,7 +278,8 @@ def main() -> int:
         plain = (ATTACKS + BOMBS + OIP_ATTACKS + TEI_ATTACKS + TOKEN_ATTACKS +
                  (HEAVY if arguments.heavy else []))
         for attack, how in ([(attack, None) for attack in plain] +
-                            [(attack, security) for attack in TLS_ATTACKS + BOMBS] +
+                            [(attack, security)
+                             for attack in TLS_ATTACKS + BOMBS + TEI_TLS_ATTACKS] +
                             [(scene, how) for scene in HONEST for how in (None, security)
                              if arguments.seconds >= 10 or how is None or scene is not keepalive]):
             if arguments.only and attack.__name__ != arguments.only:

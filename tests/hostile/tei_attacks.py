@@ -1,6 +1,7 @@
 """Attacks by tei.v1, as those of attacks.py."""
 
 import os
+import threading
 import time
 
 from attacks import Harm
@@ -12,6 +13,7 @@ GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden"
 EMBED, EMBED_STREAM = "/tei.v1.Embed/Embed", "/tei.v1.Embed/EmbedStream"
 RERANK, RERANK_STREAM = "/tei.v1.Rerank/Rerank", "/tei.v1.Rerank/RerankStream"
 RANKER = [("castor-model", "rank")]
+GREEDY = "castor_of_the_greedy"  # a caller with a quota
 LARGEST = 4 << 20
 
 # The streams, and the field of their messages that can be largest.
@@ -27,7 +29,7 @@ def number(at: int, value: int) -> bytes:
 
 def begin(client, path: str) -> int:
     """A call to the model that ranks, which serves everything but EmbedSparse."""
-    client.credential = RANKER
+    client.credential = RANKER + [pair for pair in client.credential if pair not in RANKER]
     return client.begin(path)
 
 
@@ -125,6 +127,98 @@ def tei_ceaseless_rerank(target) -> str:
     return "both refused"
 
 
+# Messages whose elements would take much more in memory than on the wire, or work for each of them.
+BOMBS = [
+    (RERANK, field(1, b"q" * (2 << 20)) + b"\x12\0" * 1000000 + number(3, 1)),
+    (RERANK, field(1, b"q") + b"\x12\0" * 2000000 + number(5, 1)),
+    ("/tei.v1.Predict/PredictPair", b"\x0a\0" * 2000000),
+    ("/tei.v1.Tokenize/Decode", field(1, b"\1" * (LARGEST - 16))),
+    (EMBED, field(1, b"a" * 9000) + b"\x7a\0" * 2000000),
+    (EMBED, field(1, b"a" * 9000) + b"\x7b\x7c" * 2000000),
+]
+
+# So long may one word wait beside them, on a busy machine, and so much may the server grow.
+PATIENCE = 5.0
+MAX_BOMBS_GROWTH = 256 << 20
+
+
+def tei_bombs(target) -> str:
+    """Messages of 4 MiB with a million elements, on eight connections, beside small calls."""
+    end, harms, counts = time.monotonic() + max(target.seconds, 3), [], []
+
+    def attack(first: int) -> None:
+        client, count = target.client(), 0
+        while time.monotonic() < end:
+            path, message = BOMBS[(first + count) % len(BOMBS)]
+            stream = begin(client, path)
+            client.upload(stream, grpc_message(message))
+            answer = client.finish(stream)
+            count += 1
+            if answer.status not in {"0", "3", "8"}:
+                harms.append(f"{path} is answered with {answer.status} {answer.message}")
+        client.close()
+        counts.append(count)
+
+    before = target.resident()
+    attackers = [threading.Thread(target=attack, args=(i,)) for i in range(8)]
+    for attacker in attackers:
+        attacker.start()
+    small, longest, most, start = target.client(), 0.0, before, 0.0
+    while start < end:
+        start = time.monotonic()
+        stream = begin(small, RERANK)
+        small.upload(stream, grpc_message(field(1, b"q") + field(2, b"t")))
+        answer = small.finish(stream)
+        longest, most = max(longest, time.monotonic() - start), max(most, target.resident())
+        if answer.status != "0":
+            harms.append(f"a word is answered with {answer.status} {answer.message}")
+    small.close()
+    for attacker in attackers:
+        attacker.join()
+    if longest > PATIENCE:
+        harms.append(f"a word waited {longest:.1f} s")
+    if most - before > MAX_BOMBS_GROWTH:
+        harms.append(f"it grew by {most - before >> 20} MiB")
+    if harms:
+        raise Harm(harms[0])
+    return f"{sum(counts)} refused, {most - before >> 20} MiB more, a word waits {longest:.2f} s"
+
+
+def tei_greedy_rerank(target) -> str:
+    """One tenant, or one host, begins all RerankStreams that it can; others' are answered."""
+    if target.tls is None:
+        kinds = [({}, [("castor-tenant", "greedy")]), ({"source": "127.0.0.3"}, [])]
+    else:
+        kinds = [({}, [("authorization", "Bearer " + GREEDY)])]
+    seen = []
+    for how, credential in kinds:
+        clients = []
+        for size in [1 << 19] * 5 + [1 << 14] * 3 + [1 << 9] * 3 + [64]:
+            client = target.client(**how)
+            client.credential = credential or client.credential
+            clients.append(client)
+            for _ in range(16):
+                stream = begin(client, RERANK_STREAM)
+                client.upload(stream, grpc_message(field(1, b"q") + field(2, b"t" * size)),
+                              end=False)
+        for client in clients:
+            client.idle(0.1)
+        good = target.client()
+        for _ in range(5):
+            stream = begin(good, RERANK_STREAM)
+            good.upload(stream, grpc_message(field(1, b"q") + field(2, b"t" * 1000) +
+                                              number(3, 1)), end=False)
+            answer = end(good, stream)
+            if answer.status != "0":
+                raise Harm(f"beside {how or credential} it is answered with {answer.status} "
+                           f"{answer.message}")
+        good.close()
+        seen.append(sum(not answer.status for c in clients for answer in c.answers.values()))
+        for client in clients:
+            client.close()
+    return f"{seen} calls were open"
+
+
 def tei_waiting_rerank(target) -> str:
     """Many RerankStreams of 1 MiB each that never half-close; one that does is answered after."""
     message = grpc_message(field(1, b"q") + field(2, b"t" * (1 << 20)))
@@ -153,8 +247,10 @@ def tei_waiting_rerank(target) -> str:
         time.sleep(0.05)
 
 
+# Over TLS, with callers, too.
+TEI_TLS_ATTACKS = [tei_bombs, tei_greedy_rerank]
 TEI_ATTACKS = [tei_contradictions, tei_largest, tei_unread_stream, tei_ceaseless_rerank,
-               tei_waiting_rerank]
+               tei_waiting_rerank, *TEI_TLS_ATTACKS]
 for attack in TEI_ATTACKS:
     attack.arguments = ["--model", f"rank={GOLDEN}/heads/cross_encoder",
                         "--model", f"embed={GOLDEN}/tiny_bert"]
