@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 
-from castor.errors import CastorError
+from castor.errors import CastorError, DeadlineExceededError, of_client
 
 FIRST_BACKOFF, MOST_BACKOFF = 0.1, 2.0  # seconds
 
@@ -139,6 +139,8 @@ def check_target(target: Any) -> None:
 
 def explained(error: CastorError, target: str, tls: TLS | None) -> CastorError:
     """The error with what gRPC does not say: where nothing listens, and who speaks TLS."""
+    if "SETTINGS" in error.message:  # it takes connections, and says nothing
+        return of_client(DeadlineExceededError, 4, error.message, index=error.index)
     told, host_port = error.message, re.fullmatch(r"(?:dns:/*)?localhost:(\d+)", target)
     refused = "refused" in told
     if refused and host_port:  # gRPC tells of the last address alone

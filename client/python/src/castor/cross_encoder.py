@@ -47,16 +47,13 @@ class CrossEncoder(Served):
         apply_softmax: bool | None = False,
         convert_to_numpy: bool = True,
         convert_to_tensor: bool = False,
-        device: Any = None,
-        pool: Any = None,
-        chunk_size: int | None = None,
         **options: Any,
     ) -> Any:
         """Scores of pairs; of one pair its own. A flat list is one pair."""
         if not isinstance(inputs, str):
             inputs = texts.as_list(inputs, "inputs")
             inputs = tuple(inputs) if inputs and isinstance(inputs[0], str) else inputs
-        options |= {"device": device, "show_progress_bar": show_progress_bar}
+        options["show_progress_bar"] = show_progress_bar
         everything = self._options(prompt_name, prompt, options)
         activation_fn = activation_fn or self.activation_fn
         everything |= {"activation_fn": activation_fn, "apply_softmax": bool(apply_softmax)}
@@ -75,27 +72,20 @@ class CrossEncoder(Served):
         documents: Iterable[str],
         top_k: int | None = None,
         return_documents: bool = False,
-        prompt_name: str | None = None,
-        prompt: str | None = None,
-        batch_size: int = 32,
-        show_progress_bar: bool | None = None,
-        activation_fn: Any = None,
-        device: Any = None,
-        pool: Any = None,
-        chunk_size: int | None = None,
+        *args: Any,
+        **options: Any,
     ) -> list[Ranked]:
-        """The documents with their scores, best first."""
+        """The documents with their scores, best first. Further arguments are predict()'s."""
         documents = texts.as_list(documents, "documents")
         if self.num_labels != 1:
             raise ValueError("rank() is for models with one label: see predict()")
-        options = {"activation_fn": activation_fn, "device": device}
-        pairs = [(query, each) for each in documents]
-        scores = self.predict(pairs, prompt_name, prompt, 32, show_progress_bar, **options).tolist()
-        ranked: list[Ranked] = [{"corpus_id": n, "score": each} for n, each in enumerate(scores)]
+        scores = self.predict([(query, each) for each in documents], *args, **options).tolist()
+        order = sorted(range(len(scores)), key=lambda n: -scores[n])[:top_k]
+        ranked: list[Ranked] = [{"corpus_id": n, "score": scores[n]} for n in order]
         if return_documents:
             for each in ranked:
                 each["text"] = documents[each["corpus_id"]]
-        return sorted(ranked, key=lambda each: -each["score"])[:top_k]
+        return ranked
 
 
 class SparseEncoder(Served):
@@ -133,8 +123,6 @@ class SparseEncoder(Served):
         save_to_cpu: bool = False,
         device: Any = None,
         max_active_dims: int | None = None,
-        pool: Any = None,
-        chunk_size: int | None = None,
         **options: Any,
     ) -> Any:
         """A sparse tensor, [texts, vocabulary], or a list of them; of one text its row."""

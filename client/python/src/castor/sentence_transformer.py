@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from castor import tensors, texts
 from castor.client import Client
-from castor.served import Served, inputs_first, of_prompt
+from castor.served import Served, features, inputs_first, of_prompt
 
 
 class SentenceTransformer(Served):
@@ -98,13 +98,7 @@ class SentenceTransformer(Served):
         rows = self._rows(several, normalize, dim or self.truncate_dim, "float32", {**options})
         tokens = self.client.encode(several, output_value="token_embeddings", **options)
         found = [
-            {
-                "input_ids": each.ids,
-                "token_type_ids": each.type_ids,
-                "attention_mask": np.ones(len(each.ids), np.int64),
-                "token_embeddings": of_tokens,
-                "sentence_embedding": row,
-            }
+            features(each) | {"token_embeddings": of_tokens, "sentence_embedding": row}
             for row, of_tokens, each in zip(rows, tokens, self._tokens(several, **cut))
         ]
         made = [{name: tensors.to_torch(each[name]) for name in each} for each in found]

@@ -141,18 +141,14 @@ class Served:
         """Tensors of [texts, tokens], filled up with zeros."""
         import torch
 
-        made = self._tokens(texts, **options)
-        columns = {
-            "input_ids": [each.ids for each in made],
-            "token_type_ids": [each.type_ids for each in made],
-            "attention_mask": [np.ones(len(each.ids), np.int64) for each in made],
-        }
+        made = [features(each) for each in self._tokens(texts, **options)]
         pad = functools.partial(torch.nn.utils.rnn.pad_sequence, batch_first=True)
-        return {name: pad([*map(torch.from_numpy, rows)]) for name, rows in columns.items()}
+        names = list(made[0]) if made else []
+        return {name: pad([torch.from_numpy(each[name]) for each in made]) for name in names}
 
     preprocess = tokenize
 
-    def _tokens(self, inputs: Iterable[str], **options: Any) -> Any:
+    def _tokens(self, inputs: Any, **options: Any) -> Any:
         known = {
             "truncate": True,
             "max_tokens": self._max_tokens or 0,
@@ -175,8 +171,8 @@ class Served:
             given.pop(name, None)
         if self._max_tokens:  # what is longer is cut, as its caller said
             given = {"max_tokens": self._max_tokens, "truncate": True, **given}
-        name = prompt_name if prompt is None else None
-        return {"model": self.model, "prompt_name": name, "prompt": prompt, **given}
+        prompt_name = prompt_name if prompt is None else None
+        return {"model": self.model, "prompt_name": prompt_name, "prompt": prompt, **given}
 
 
 def _floats(rows: Any, as_tensor: bool) -> Any:
@@ -191,6 +187,12 @@ def _floats(rows: Any, as_tensor: bool) -> Any:
     return rows if rows.dtype == torch.float64 else rows.float()
 
 
+def features(tokens: Any) -> dict[str, Any]:
+    """As transformers names them."""
+    mask = np.ones(len(tokens.ids), np.int64)
+    return {"input_ids": tokens.ids, "token_type_ids": tokens.type_ids, "attention_mask": mask}
+
+
 class Tokenizer:
     """The server's, with those methods of transformers' that programs call most."""
 
@@ -201,34 +203,22 @@ class Tokenizer:
     def model_max_length(self) -> int:
         return self._served.max_seq_length
 
-    @property
-    def vocab_size(self) -> int:
-        return int(self._served._info.vocabulary_size)
-
-    def __len__(self) -> int:
-        return self.vocab_size
-
     def __call__(self, text: str | Iterable[str], **_: Any) -> dict[str, Any]:
         """Lists, not filled up and not cut."""
-        made = self._served._tokens(text, truncate=False)
-        columns = {
-            "input_ids": [each.ids.tolist() for each in made],
-            "token_type_ids": [each.type_ids.tolist() for each in made],
-            "attention_mask": [[1] * len(each.ids) for each in made],
-        }
-        return {k: v[0] for k, v in columns.items()} if isinstance(text, str) else columns
+        made = [features(each) for each in self._served._tokens(text, truncate=False)]
+        lists = {name: [each[name].tolist() for each in made] for name in (made[0] if made else [])}
+        return {name: each[0] for name, each in lists.items()} if isinstance(text, str) else lists
 
-    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        [made] = self._served._tokens(text, truncate=False, add_special_tokens=add_special_tokens)
-        return made.ids.tolist()  # type: ignore[no-any-return]
+    def _cut(self, text: str, special: bool) -> Any:
+        options = {"truncate": False, "add_special_tokens": special, "return_tokens": True}
+        return self._served._tokens(text, **options)[0]
 
-    def tokenize(self, text: str) -> list[str]:
-        options = {"truncate": False, "add_special_tokens": False, "return_tokens": True}
-        [made] = self._served._tokens(text, **options)
-        return made.tokens  # type: ignore[no-any-return]
+    def encode(self, text: str, add_special_tokens: bool = True) -> Any:
+        return self._cut(text, add_special_tokens).ids.tolist()
+
+    def tokenize(self, text: str) -> Any:
+        return self._cut(text, False).tokens
 
     def decode(self, token_ids: Any, skip_special_tokens: bool = False) -> str:
-        client, model = self._served.client, self._served.model
-        skip: Any = {"skip_special_tokens": skip_special_tokens}
-        [text] = client.detokenize([[int(each) for each in token_ids]], model=model, **skip)
-        return str(text)
+        options: Any = {"model": self._served.model, "skip_special_tokens": skip_special_tokens}
+        return str(self._served.client.detokenize([[*map(int, token_ids)]], **options)[0])
