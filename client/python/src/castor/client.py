@@ -176,11 +176,7 @@ def method_of(build: Callable[..., Any], method: Any) -> Any:
     del method.__wrapped__  # or else a bound method would lack its first argument
     signature = inspect.signature(build)
     first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    parameters = [
-        each.replace(kind=each.POSITIONAL_OR_KEYWORD) if each.kind is each.POSITIONAL_ONLY else each
-        for each in signature.parameters.values()
-    ]
-    method.__signature__ = signature.replace(parameters=[first, *parameters])
+    method.__signature__ = signature.replace(parameters=[first, *signature.parameters.values()])
     return method
 
 

@@ -140,7 +140,7 @@ class SparseEncoder(Served):
             kept = np.sort(order[rank < most])
             at, values = at[:, kept], values[kept]
         made = torch.sparse_coo_tensor(
-            torch.from_numpy(at), torch.from_numpy(values), sparse.shape
+            torch.from_numpy(at), torch.from_numpy(values), sparse.shape, check_invariants=True
         ).coalesce()
         made = made if convert_to_sparse_tensor else made.to_dense()
         if isinstance(inputs, str):

@@ -39,7 +39,11 @@ class Patience:
         self.renew()
 
     def renew(self) -> None:
-        self._ends, self.failures = time.monotonic() + self.timeout, 0
+        self._ends = time.monotonic() + self.timeout
+        self.forget()
+
+    def forget(self) -> None:
+        self.failures = 0
         self._before: errors.CastorError | None = None
 
     @property
@@ -105,7 +109,7 @@ def run(call: Call[Any], timeout: float) -> Steps:
                     if patience.busy:
                         errors.of_input(error, start)
                     raise
-                patience.renew()
+                patience.renew() if patience.busy else patience.forget()
         result = call.read(answers)
         if not isinstance(result, type(call)):
             yield "give", result
