@@ -129,6 +129,12 @@ client::ClientOptions CommonFlags::options() const {
   options.target = server;
   options.deadline = std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds * 1000));
   security.SetOn(&options);
+void WarnOfCut(const std::string& what, const std::string& places, const std::string& result) {
+  Complain("warning: " + what + " were truncated to the model's maximum length ('castor models' " +
+           "shows it)" + (places.empty() ? "" : ": " + places) + "; " + result +
+           "; --no-truncate refuses instead");
+}
+
   return options;
 }
 

@@ -65,6 +65,9 @@ void SilenceGrpc();
 // Prints "PROGRAM: MESSAGE" as one line on standard error, whatever characters it contains.
 void Complain(std::string_view message);
 
+// Warns that `what` ("2 of 3 inputs") did not fit the model, at which places, and what follows.
+void WarnOfCut(const std::string& what, const std::string& places, const std::string& result);
+
 // The tensor in an .npy file. Throws UsageError.
 v1::Tensor ReadTensor(const std::string& path);
 

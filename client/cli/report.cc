@@ -220,6 +220,20 @@ size_t CellsOf(std::string_view text) {
   return cells;
 }
 
+std::string TokensText(int64_t tokens, bool cut) {
+  return std::to_string(tokens) + (cut ? " (cut)" : "");
+}
+
+void CutTexts::Add(bool is_cut) {
+  const std::string place = cut == 10 ? "..." : "[" + std::to_string(all) + "]";
+  if (is_cut && cut++ <= 10) places += (places.empty() ? "" : ", ") + place;
+  ++all;
+}
+
+std::string CutTexts::Text(const std::string& what) const {
+  return std::to_string(cut) + " of " + std::to_string(all) + " " + what;
+}
+
 std::string FitText(std::string_view text, size_t cells) {
   const std::string clean = client::CleanLine(text);
   if (CellsOf(clean) <= cells) return clean;

@@ -25,6 +25,17 @@ std::string RateText(double per_second);   // "0.500", "12.3", "4,980"
 std::string ShortText(double value);       // "0", "0.25", "12.3", "4.98k", "1.23M"
 std::string ShortCount(double count);      // of whole things: "0", "12", "1,024", "1.05M"
 
+// Of a text: "12", "256 (cut)".
+std::string TokensText(int64_t tokens, bool cut);
+// Which of many texts were cut to fit the model.
+struct CutTexts {
+  size_t all = 0, cut = 0;
+  std::string places;  // the first ten of the cut ones: "[0], [7]"
+
+  void Add(bool is_cut);
+  std::string Text(const std::string& what) const;  // "2 of 3 inputs"
+};
+
 using client::CleanText;
 
 // CleanLine, cut to `cells` columns of a terminal; an ellipsis says that it was. Never wider than

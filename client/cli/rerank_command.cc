@@ -1,4 +1,5 @@
 // castor rerank: documents in the order of what they say of a query.
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -19,13 +20,34 @@ struct RerankFlags {
   InputFlags documents;  // texts and text_file alone
   std::string model;
   int32_t top_n = 0;
+  bool no_truncate = false;
 };
 
-std::string Table(const v1::RerankResponse& response, double round_trip_us) {
-  std::vector<std::vector<std::string>> cells = {{"DOCUMENT", "SCORE", "LOGIT", "TEXT"}};
+// Whether the answer fits the request: whoever answers may be no castor-server.
+absl::Status Check(const v1::RerankRequest& request, const v1::RerankResponse& response) {
+  const int documents = request.documents_size();
+  const int expected = request.top_n() > 0 ? std::min(request.top_n(), documents) : documents;
+  std::vector<bool> seen(static_cast<size_t>(documents));
+  bool fits = response.results_size() == expected && response.truncated_size() == documents &&
+              response.token_counts_size() == documents;
   for (const v1::RankedDocument& row : response.results()) {
-    cells.push_back({"[" + std::to_string(row.index()) + "]", FormatReal(row.score(), "%.4f"),
-                     FormatReal(row.logit(), "%.4f"), FitText(row.document(), 100)});
+    fits = fits && row.index() >= 0 && row.index() < documents && !seen[row.index()];
+    if (fits) seen[row.index()] = true;
+  }
+  if (fits) return absl::OkStatus();
+  return absl::DataLossError(
+      "the answer does not fit the request: it must rank each document at most once, and say of "
+      "each how many tokens it has");
+}
+
+std::string Table(const v1::RerankResponse& response, double round_trip_us) {
+  std::vector<std::vector<std::string>> cells = {{"DOCUMENT", "SCORE", "LOGIT", "TOKENS", "TEXT"}};
+  for (const v1::RankedDocument& row : response.results()) {
+    cells.push_back(
+        {"[" + std::to_string(row.index()) + "]", FormatReal(row.score(), "%.4f"),
+         FormatReal(row.logit(), "%.4f"),
+         TokensText(response.token_counts(row.index()), response.truncated(row.index())),
+         FitText(row.document(), 100)});
   }
   Rows rows = {{"model", response.model()}};
   AppendReports(response.kernel(), response.timing(), response.batch(), response.memory(),
@@ -39,6 +61,7 @@ int Run(const RerankFlags& flags) {
   request.set_query(flags.query);
   request.set_top_n(flags.top_n);
   request.set_return_documents(true);
+  if (flags.no_truncate) request.set_truncate(false);
   InputReader reader(flags.documents);
   while (const auto input = reader.Next()) {
     request.mutable_documents()->MergeFrom(input->request.texts().texts());
@@ -47,6 +70,18 @@ int Run(const RerankFlags& flags) {
   const auto begin = std::chrono::steady_clock::now();
   const auto response = client.Rerank(request);
   const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+  if (response.ok()) {
+    if (const absl::Status fits = Check(request, *response); !fits.ok()) {
+      Complain(std::string(fits.message()));
+      return kServerError;
+    }
+    CutTexts texts;
+    for (const bool cut : response->truncated()) texts.Add(cut);
+    if (texts.cut > 0) {
+      WarnOfCut(texts.Text("documents (with the query)"), texts.places,
+                "scores do not cover the rest");
+    }
+  }
   return Show(response, flags.common,
               [&](const v1::RerankResponse& answer) { return Table(answer, took.count()); });
 }
@@ -63,6 +98,7 @@ Runner AddRerankCommand(CLI::App* command) {
   command->add_option("--top-n", flags->top_n, "Show only the best N documents")
       ->type_name("N")
       ->transform(Number(1, INT32_MAX));
+  command->add_flag("--no-truncate", flags->no_truncate, "Refuse documents that are too long");
   AddModelFlag(command, "Options", &flags->model);
   AddCommonFlags(command, &flags->common, false);
   command->footer(

@@ -15,6 +15,7 @@ constexpr size_t kMostTexts = 20;   // in a table
 constexpr size_t kMostLabels = 5;   // of a sequence, in a table
 constexpr size_t kMostIndices = 8;  // likewise
 constexpr size_t kTextCells = 48;
+constexpr size_t kMostCut = 10;                    // that are named
 constexpr int64_t kMostTokens = int64_t{1} << 40;  // of a sequence
 
 double Cosine(const float* a, const float* b, int64_t width) {
@@ -153,6 +154,8 @@ absl::Status EncodeAnswer::Append(v1::EncodeResponse response,
   const absl::Status rows = sparse ? AppendSparse(response.sparse(), inputs.size())
                                    : AppendRows(response, inputs.size(), spans.size());
   if (!rows.ok()) return rows;
+  for (const bool cut : response.truncated()) cut_inputs_.Add(cut);
+  for (const v1::PooledSpan& span : response.spans()) cut_spans_.Add(span.truncated());
   token_counts_.insert(token_counts_.end(), response.token_counts().begin(),
                        response.token_counts().end());
   truncated_.insert(truncated_.end(), response.truncated().begin(), response.truncated().end());
@@ -174,9 +177,6 @@ EncodeAnswer::Counts EncodeAnswer::Count() const {
   all.values += values_.size();
   all.rows += kept_rows();
   for (const int64_t count : token_counts_) all.tokens += count;
-  all.cut += std::count(truncated_.begin(), truncated_.end(), true);
-  all.cut_spans += std::count_if(spans_.begin(), spans_.end(),
-                                 [](const auto& span) { return span.truncated(); });
   return all;
 }
 
@@ -198,13 +198,9 @@ bool EncodeAnswer::ShowsRows() const {
 }
 
 std::string EncodeAnswer::CutText() const {
-  const Counts all = Count();
-  if (all.cut == 0 && all.cut_spans == 0) return "";
-  std::string text = std::to_string(all.cut) + " of " + std::to_string(all.inputs) + " inputs";
-  if (all.spans > 0) {
-    text += " and " + std::to_string(all.cut_spans) + " of " + std::to_string(all.spans) + " spans";
-  }
-  return text;
+  if (cut_inputs_.cut == 0 && cut_spans_.cut == 0) return "";
+  return cut_inputs_.Text("inputs") +
+         (cut_spans_.all > 0 ? " and " + cut_spans_.Text("spans") : "");
 }
 
 std::string EncodeAnswer::Shape() const {
@@ -228,8 +224,7 @@ std::string EncodeAnswer::CosineTable() const {
   for (size_t i = 0; i < count; ++i) {
     const int64_t tokens = spans ? spans_[i].end() - spans_[i].begin() : token_counts_[i];
     const bool cut = spans ? spans_[i].truncated() : truncated_[i];
-    std::vector<std::string> row = {"[" + std::to_string(i) + "]",
-                                    std::to_string(tokens) + (cut ? " (cut)" : "")};
+    std::vector<std::string> row = {"[" + std::to_string(i) + "]", TokensText(tokens, cut)};
     for (size_t j = 0; j < count; ++j) {
       const float* const all = values_.data();
       row.push_back(FormatReal(Cosine(all + static_cast<int64_t>(i) * width_,
@@ -246,9 +241,8 @@ template <typename Cell>
 std::string EncodeAnswer::SequenceTable(const std::string& title, const Cell& cell) const {
   std::vector<std::vector<std::string>> cells = {{"", "TOKENS", title, "INPUT"}};
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    cells.push_back({"[" + std::to_string(i) + "]",
-                     std::to_string(token_counts_[i]) + (truncated_[i] ? " (cut)" : ""), cell(i),
-                     FitText(inputs_[i], kTextCells)});
+    cells.push_back({"[" + std::to_string(i) + "]", TokensText(token_counts_[i], truncated_[i]),
+                     cell(i), FitText(inputs_[i], kTextCells)});
   }
   return FormatTable(cells);
 }

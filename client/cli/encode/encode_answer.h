@@ -25,6 +25,10 @@ class EncodeAnswer {
   // Of how many sequences and spans the model's length cut something off: "2 of 3 texts and 1 of 9
   // spans"; empty if of none.
   std::string CutText() const;
+  // These sequences, or spans where there are any: "[0], [7]".
+  const std::string& CutPlaces() const {
+    return cut_spans_.all > 0 ? cut_spans_.places : cut_inputs_.places;
+  }
 
   bool sparse() const { return sparse_; }
   size_t inputs() const { return forgotten_.inputs + inputs_.size(); }
@@ -79,9 +83,10 @@ class EncodeAnswer {
 
   struct Counts {
     size_t inputs = 0, spans = 0, values = 0;
-    int64_t rows = 0, tokens = 0, cut = 0, cut_spans = 0;
+    int64_t rows = 0, tokens = 0;
   };
   Counts forgotten_;
+  CutTexts cut_inputs_, cut_spans_;
   Counts Count() const;  // of everything
 };
 

@@ -112,10 +112,8 @@ int Run(const EncodeFlags& flags) {
   const double elapsed_us =
       std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
   if (const std::string cut = answer.CutText(); !cut.empty()) {
-    Complain(
-        "warning: " + cut +
-        " were truncated to the model's maximum length ('castor models' shows it): rows do not "
-        "cover the rest, and are zeros where nothing is left; --no-truncate refuses instead");
+    WarnOfCut(cut, answer.CutPlaces(),
+              "rows do not cover the rest, and are zeros where nothing is left");
   }
   return output.End(answer, elapsed_us);
 }
