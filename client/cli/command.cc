@@ -6,8 +6,10 @@
 #include <cerrno>  // program_invocation_short_name
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "client/cli/values.h"
 #include "client/file.h"
 #include "client/npy.h"
@@ -19,9 +21,17 @@ namespace {
 // The format that the file's name has: a table in x.npy would be found out late.
 void SettleFormat(const CLI::Option& output, const CLI::Option& file, bool npy,
                   CommonFlags* flags) {
-  const std::string named = flags->file.ends_with(".npy")    ? "npy"
-                            : flags->file.ends_with(".json") ? "json"
-                                                             : "";
+  const std::string extension =
+      absl::AsciiStrToLower(std::filesystem::path(flags->file).extension().string());
+  constexpr std::string_view kOthers =
+      " .csv .tsv .jsonl .ndjson .npz .parquet .pkl .pt .safetensors .html .xml .yaml ";
+  if (output.count() == 0 && kOthers.find(" " + extension + " ") != std::string_view::npos) {
+    throw CLI::ValidationError("--file " + flags->file,
+                               "this command writes .txt, .json" +
+                                   std::string(npy ? " and .npy" : "") +
+                                   "; --output says which where the name does not");
+  }
+  const std::string named = extension == ".npy" ? "npy" : extension == ".json" ? "json" : "";
   if (!named.empty() && output.count() == 0) flags->output = named;
   if (!named.empty() && (flags->output != named || (named == "npy" && !npy))) {
     throw CLI::ValidationError("--file " + flags->file, named == "npy" && !npy
@@ -49,16 +59,6 @@ CLI::Validator Target() {
       "");
 }
 
-}  // namespace
-
-v1::Tensor ReadTensor(const std::string& path) { return OrUsageError(client::ReadNpy(path)); }
-
-std::optional<int> KeepStandardDescriptors(char** argv) {
-  bool missing = false;
-  for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; ++descriptor) {
-    // A descriptor that closes on exec was not there at the start: one of our libraries opened it.
-    const int flags = fcntl(descriptor, F_GETFD);
-    if (flags >= 0 && (flags & FD_CLOEXEC) == 0) continue;
 // The error, with a hint where one helps.
 std::string TextOf(const client::Error& error, const CommonFlags& flags) {
   std::string hint;
@@ -95,6 +95,16 @@ std::string TextOf(const client::Error& error, const CommonFlags& flags) {
   return error.ToString() + (hint.empty() ? "" : "; " + hint);
 }
 
+}  // namespace
+
+v1::Tensor ReadTensor(const std::string& path) { return OrUsageError(client::ReadNpy(path)); }
+
+std::optional<int> KeepStandardDescriptors(char** argv) {
+  bool missing = false;
+  for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; ++descriptor) {
+    // A descriptor that closes on exec was not there at the start: one of our libraries opened it.
+    const int flags = fcntl(descriptor, F_GETFD);
+    if (flags >= 0 && (flags & FD_CLOEXEC) == 0) continue;
     missing = true;
     const int mode = descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY;
     const int useless = open("/dev/null", mode | O_CLOEXEC);
@@ -119,6 +129,12 @@ void Complain(std::string_view message) {
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
+void WarnOfCut(const std::string& what, const std::string& places, const std::string& result) {
+  Complain("warning: " + what + " were truncated to the model's maximum length ('castor models' " +
+           "shows it)" + (places.empty() ? "" : ": " + places) + "; " + result +
+           "; --no-truncate refuses instead");
+}
+
 OutputFormat CommonFlags::format() const {
   if (output == "json") return OutputFormat::kJson;
   return output == "npy" ? OutputFormat::kNpy : OutputFormat::kTable;
@@ -129,13 +145,17 @@ client::ClientOptions CommonFlags::options() const {
   options.target = server;
   options.deadline = std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds * 1000));
   security.SetOn(&options);
-void WarnOfCut(const std::string& what, const std::string& places, const std::string& result) {
-  Complain("warning: " + what + " were truncated to the model's maximum length ('castor models' " +
-           "shows it)" + (places.empty() ? "" : ": " + places) + "; " + result +
-           "; --no-truncate refuses instead");
+  return options;
 }
 
-  return options;
+client::Client CommonFlags::Connect() const {
+  constexpr int kQuietAttempts = 5;  // within 1.5 s
+  client::ClientOptions with_notice = options();
+  with_notice.on_retry = [flags = *this](const client::Error& error) {
+    if (error.attempts != kQuietAttempts) return;
+    Complain(TextOf(error, flags) + "; trying again until --timeout has passed");
+  };
+  return client::Client(with_notice);
 }
 
 void AddCommonFlags(CLI::App* command, CommonFlags* flags, bool npy) {
@@ -154,16 +174,6 @@ void AddCommonFlags(CLI::App* command, CommonFlags* flags, bool npy) {
                                                : std::vector<std::string>{"table", "json"};
   CLI::Option* output =
       AddOption(command, "Output", "-o,--output", &flags->output, "FORMAT",
-client::Client CommonFlags::Connect() const {
-  constexpr int kQuietAttempts = 5;  // within 1.5 s
-  client::ClientOptions with_notice = options();
-  with_notice.on_retry = [flags = *this](const client::Error& error) {
-    if (error.attempts != kQuietAttempts) return;
-    Complain(TextOf(error, flags) + "; trying again until --timeout has passed");
-  };
-  return client::Client(with_notice);
-}
-
                 npy ? "table, json or npy (npy needs --file; default: by the extension of "
                       "--file, else table)"
                     : "table or json (default: by the extension of --file, else table)",
