@@ -2,7 +2,8 @@
 
 use crate::boundary::{guarded, Error};
 use crate::header::check_unique_names;
-use safetensors::SafeTensors;
+use safetensors::tensor::Metadata;
+use safetensors::{SafeTensorError, SafeTensors};
 use std::ffi::{c_char, c_int};
 use std::fs;
 use std::io::Read;
@@ -35,8 +36,30 @@ fn read(file: &fs::File, size: u64) -> Result<Vec<u8>, Error> {
     Ok(buffer)
 }
 
+/// What a download that broke off, or was never begun, has for weights.
+fn explain(error: SafeTensorError, buffer: &[u8]) -> Error {
+    if buffer.starts_with(b"version https://git-lfs") {
+        return "is a pointer of Git LFS, not the weights: fetch them by git lfs pull".into();
+    }
+    let whole = match &error {
+        SafeTensorError::HeaderTooSmall | SafeTensorError::InvalidHeaderLength => usize::MAX,
+        SafeTensorError::MetadataIncompleteBuffer => {
+            let length = u64::from_le_bytes(buffer[..LENGTH_BYTES].try_into().unwrap());
+            let begin = LENGTH_BYTES + length as usize;
+            match serde_json::from_slice::<Metadata>(&buffer[LENGTH_BYTES..begin]) {
+                Ok(metadata) => begin.saturating_add(metadata.data_len()),
+                Err(_) => return error.into(),
+            }
+        }
+        _ => return error.into(),
+    };
+    let order = if buffer.len() < whole { "shorter" } else { "longer" };
+    format!("is {order} than its header says: fetch it again").into()
+}
+
 fn parse(buffer: Vec<u8>) -> Result<File, Error> {
-    let (header_size, metadata) = SafeTensors::read_metadata(&buffer)?;
+    let (header_size, metadata) =
+        SafeTensors::read_metadata(&buffer).map_err(|error| explain(error, &buffer))?;
     let data_begin = LENGTH_BYTES + header_size;
     check_unique_names(&buffer[LENGTH_BYTES..data_begin])?;
     let mut tensors = Vec::new();

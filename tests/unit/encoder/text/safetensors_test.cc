@@ -57,6 +57,22 @@ TEST(SafetensorsTest, RefusesBadLengths) {
   EXPECT_FALSE(Open(SafetensorsBytes(one, "123456789")).ok());
 }
 
+// A download that broke off is told from a file that was never weights.
+TEST(SafetensorsTest, SaysThatAFileIsShorterOrLongerThanItsHeaderSays) {
+  const auto said = [](const std::string& bytes) { return std::string(Open(bytes).message()); };
+  const std::string whole =
+      SafetensorsBytes(R"({"a":)" + Entry("F32", "[2]", "[0,8]") + "}", "12345678");
+  for (size_t size = 0; size < whole.size(); ++size) {
+    EXPECT_THAT(said(whole.substr(0, size)),
+                HasSubstr("x.safetensors: is shorter than its header says"))
+        << size;
+  }
+  EXPECT_THAT(said(whole + "9"), HasSubstr("is longer than its header says"));
+  EXPECT_THAT(said("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"),
+              HasSubstr("git lfs pull"));
+  EXPECT_THAT(said("<!DOCTYPE html><html>"), HasSubstr("header too large"));
+}
+
 TEST(SafetensorsTest, RefusesBadHeaders) {
   const auto header = [](const std::string& text) { return Open(SafetensorsBytes(text, "")); };
   EXPECT_TRUE(header("{}").ok());
