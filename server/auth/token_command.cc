@@ -18,6 +18,7 @@
 #include "server/auth/caller_table.h"
 #include "server/auth/live_files.h"
 #include "server/auth/token.h"
+#include "server/options/option_kinds.h"
 
 namespace castor::server {
 namespace {
@@ -170,7 +171,7 @@ int RunTokenCommand(int argc, const char* const* argv) {
   } catch (const CLI::Success& request) {
     return app.exit(request);
   } catch (const CLI::Error& error) {
-    return Complain(std::string(error.what()) + "; see castor-server token --help", 2);
+    return Complain(error.what() + DidYouMean(app, error) + "; see castor-server token --help", 2);
   }
   try {
     return Draw(flags);

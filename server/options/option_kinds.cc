@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <cstdlib>
+#include <iterator>
 
 namespace castor::server {
 
@@ -18,6 +19,36 @@ std::string EnvironmentName(std::string_view flag) {
 bool IsSet(const std::string& environment_name) {
   const char* value = std::getenv(environment_name.c_str());
   return value != nullptr && *value != '\0';
+}
+
+std::string DidYouMean(const std::string& typed, const std::vector<std::string>& candidates) {
+  const auto sorted = [](std::string text) {
+    std::sort(text.begin(), text.end());
+    return text;
+  };
+  std::string nearest;
+  size_t least = 4;  // letters that are too many or missing, in whatever order the others are
+  for (const std::string& candidate : candidates) {
+    const std::string a = sorted(typed), b = sorted(candidate);
+    std::string differ;
+    std::set_symmetric_difference(a.begin(), a.end(), b.begin(), b.end(),
+                                  std::back_inserter(differ));
+    if (differ.size() >= least) continue;
+    least = differ.size();
+    nearest = candidate;
+  }
+  return nearest.empty() ? "" : "; did you mean " + nearest + "?";
+}
+
+std::string DidYouMean(const CLI::App& app, const CLI::Error& error) {
+  const std::vector<std::string> left = app.remaining();
+  const bool extras = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError);
+  if (!extras || left.empty()) return "";
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+  }
+  return DidYouMean(left.front().substr(0, left.front().find('=')), flags);
 }
 
 CLI::Option* Declarer::Known(const std::string& flag, std::vector<ConfigType> types,
@@ -37,7 +68,11 @@ void Declarer::ReadEntry(const std::string& path, const ConfigEntry& entry) {
     throw CLI::ConfigError(path + ": line " + std::to_string(entry.line) + ": " + problem);
   };
   const auto found = options_.find("--" + entry.key);
-  if (found == options_.end()) fail("unknown key '" + entry.key + "'");
+  if (found == options_.end()) {
+    std::vector<std::string> keys;
+    for (const auto& [flag, option] : options_) keys.push_back(flag.substr(2));
+    fail("unknown key '" + entry.key + "'" + DidYouMean(entry.key, keys));
+  }
   Option& option = found->second;
   if (std::find(option.types.begin(), option.types.end(), entry.type) == option.types.end()) {
     std::string taken;

@@ -27,6 +27,11 @@ std::string EnvironmentName(std::string_view flag);
 // Whether the variable is set to something.
 bool IsSet(const std::string& environment_name);
 
+// "; did you mean --model?" for "--modle", by the nearest of the candidates; "" if none is near.
+std::string DidYouMean(const std::string& typed, const std::vector<std::string>& candidates);
+// The same for what the arguments hold and `app` has no option for; "" for any other error.
+std::string DidYouMean(const CLI::App& app, const CLI::Error& error);
+
 // Declares options of one kind each. Bad values throw CLI::ValidationError while CLI11 parses, and
 // in ReadFile and Finish.
 class Declarer {

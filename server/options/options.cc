@@ -297,7 +297,7 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
   } catch (const CLI::Success& request) {  // --help, --version
     return app.exit(request);
   } catch (const CLI::Error& error) {
-    const std::string message = error.what();
+    const std::string message = error.what() + DidYouMean(app, error);
     std::fprintf(stderr, "castor-server: %s; see castor-server --help\n",
                  OneLine(message + SourceOf(message, declare, arguments)).c_str());
     return 2;
