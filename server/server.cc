@@ -88,12 +88,28 @@ void LogCostModel(const CostModelInfo& model) {
                          {"us_at_4096_tokens", examples}});
 }
 
+// What the model is for where a request says nothing. Requires an output.
+const char* HeadOf(const ModelInfo& info) {
+  const EncodeOutput own = info.outputs.front();
+  if (own == EncodeOutput::kPooled) return "embeddings";
+  if (own == EncodeOutput::kTokenEmbeddings) return "late interaction";
+  if (own == EncodeOutput::kSparse) return "sparse embeddings";
+  if (info.token_labels) return "token classifier";
+  return info.labels.size() == 1 ? "reranker" : "classifier";
+}
+
 // What was loaded, from where, and what it does where a request says nothing.
 void LogModel(const ModelInfo& info) {
   const LogValue none = LogValue::IfAny("");
   const bool encodes = !info.outputs.empty();  // a file of CAST layers does not
   const bool pools =
       std::count(info.outputs.begin(), info.outputs.end(), EncodeOutput::kPooled) > 0;
+  std::string outputs;
+  const v1::Model model = ToProto(info);
+  for (const int output : model.outputs()) {
+    const std::string& name = v1::EncodeOutput_Name(static_cast<v1::EncodeOutput>(output));
+    outputs.append(outputs.empty() ? "" : ", ").append(name);
+  }
   std::string prompts;
   for (const Prompt& prompt : info.prompts.all) {
     prompts.append(prompts.empty() ? "" : ", ").append(prompt.name);
@@ -106,8 +122,10 @@ void LogModel(const ModelInfo& info) {
            {"bytes", info.weight_bytes},
            {"seconds", std::round(info.load_seconds * 1e3) / 1e3},
            {"max_tokens", encodes ? LogValue(info.max_tokens) : none},
-           {"pooling", pools ? LogValue(v1::Pooling_Name(ToProto(info).pooling())) : none},
+           {"pooling", pools ? LogValue(v1::Pooling_Name(model.pooling())) : none},
            {"normalize", pools ? LogValue(info.normalize) : none},
+           {"head", encodes ? LogValue(HeadOf(info)) : none},
+           {"outputs", LogValue::IfAny(outputs)},
            {"prompts", LogValue::IfAny(prompts)},
            {"default_prompt", LogValue::IfAny(info.prompts.default_name)},
            {"mean_cosine_to_float32", info.int8 ? LogValue(info.int8->mean_cosine) : none},

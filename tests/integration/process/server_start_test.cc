@@ -74,6 +74,8 @@ TEST(ServerStartTest, SaysWhichModelsItLoaded) {
   EXPECT_THAT(tiny, ContainsRegex("model=tiny path=[^ ]*tiny_bert family=bert dtype=FLOAT32 "
                                   "bytes=[0-9]+ seconds=[0-9.e-]+ max_tokens=[0-9]+ pooling=CLS"));
   EXPECT_THAT(splade, ContainsRegex("model=splade path=[^ ]*splade_bert family=bert"));
+  EXPECT_THAT(tiny, ContainsRegex("head=embeddings outputs=\"POOLED"));
+  EXPECT_THAT(splade, ContainsRegex("head=\"sparse embeddings\" outputs=\"SPARSE"));
   EXPECT_NE(process.AwaitLine(" listening "), "") << process.output();
 }
 
