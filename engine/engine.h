@@ -28,7 +28,7 @@
 namespace castor {
 
 struct ModelSource {
-  std::string name;
+  std::string name;               // two names of one directory share its weights
   std::string directory;          // in Hugging Face layout; or NAME.safetensors with CAST layers
   DType dtype = DType::kFloat32;  // of the weights on the device: kFloat32 or kBFloat16
 
@@ -153,6 +153,7 @@ struct Prompts {
 
 struct ModelInfo {
   std::string name;
+  std::string alias_of;     // the name by which its weights were loaded; empty: this one
   std::string directory;    // that it was loaded from
   double load_seconds = 0;  // as long as that took
   std::string family;

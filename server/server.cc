@@ -126,6 +126,7 @@ void LogModel(const ModelInfo& info) {
            {"normalize", pools ? LogValue(info.normalize) : none},
            {"head", encodes ? LogValue(HeadOf(info)) : none},
            {"outputs", LogValue::IfAny(outputs)},
+           {"alias_of", LogValue::IfAny(info.alias_of)},
            {"prompts", LogValue::IfAny(prompts)},
            {"default_prompt", LogValue::IfAny(info.prompts.default_name)},
            {"mean_cosine_to_float32", info.int8 ? LogValue(info.int8->mean_cosine) : none},

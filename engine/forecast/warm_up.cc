@@ -135,7 +135,8 @@ absl::StatusOr<EncoderPrices> WarmUp(Device& device, const ModelSet& models, con
   const auto budget = [&] { return Budget{clock, clock.Now() + limit}; };
   const auto with_each_model = [&](auto&& run) {
     for (const ModelPtr& model : models.all()) {
-      if (model->encoder == nullptr) continue;  // CAST layers
+      // CAST layers, or another name.
+      if (model->encoder == nullptr || !model->info.alias_of.empty()) continue;
       const absl::Status status = Guarded([&] { return run(model); });
       if (!status.ok()) return Failed("model \"" + model->info.name + "\"", status);
     }

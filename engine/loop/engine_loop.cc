@@ -1,10 +1,12 @@
 #include "engine/loop/engine_loop.h"
 
 #include <chrono>
+#include <filesystem>
 #include <future>
 #include <iterator>
 #include <map>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "engine/base/error.h"
@@ -54,6 +56,20 @@ absl::StatusOr<LoadedModel> LoadModel(Device& device, const ModelSource& source,
                    "the weights of model \"" + source.name + "\" take " + std::to_string(bytes) +
                        " bytes of the device's memory, and " + std::to_string(budget.for_runs()) +
                        " of " + std::to_string(budget.most()) + " are free (--max-device-bytes)");
+}
+
+// The model among those `loaded` from the first of `sources` that has the source's weights, or
+// null.
+const LoadedModel* SameWeights(const ModelSource& source, const std::vector<ModelSource>& sources,
+                               const std::vector<LoadedModel>& loaded) {
+  for (size_t i = 0; i < loaded.size(); ++i) {
+    std::error_code error;
+    if (source.dtype == sources[i].dtype && source.int8 == sources[i].int8 &&
+        std::filesystem::equivalent(source.directory, sources[i].directory, error)) {
+      return &loaded[i];
+    }
+  }
+  return nullptr;
 }
 
 // One run's checkpoints, on the engine thread: ends the run when nobody waits for any of its
@@ -127,8 +143,13 @@ absl::Status EngineLoop::Open(const DeviceFactory& open, const EngineOptions& op
   std::vector<LoadedModel> models;
   for (const ModelSource& source : options.models) {
     const TimePoint start = clock_.Now();
-    auto model = LoadModel(*device_, source, budget);
+    const LoadedModel* const same = SameWeights(source, options.models, models);
+    auto model = same != nullptr ? *same : LoadModel(*device_, source, budget);
     if (!model.ok()) return model.status();
+    if (same != nullptr) {
+      model->info.alias_of = same->info.name;
+      model->info.name = source.name;
+    }
     model->info.directory = source.directory;
     model->info.load_seconds = Microseconds(start, clock_.Now()) * 1e-6;
     if (options.on_model_loaded) options.on_model_loaded(model->info);

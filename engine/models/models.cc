@@ -1,6 +1,7 @@
 #include "engine/models/models.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -11,8 +12,10 @@ namespace castor {
 ModelSet::ModelSet(std::vector<LoadedModel> models) {
   std::sort(models.begin(), models.end(),
             [](const LoadedModel& a, const LoadedModel& b) { return a.info.name < b.info.name; });
+  std::map<std::string, uint64_t> numbers;  // by the name that is no alias
   for (LoadedModel& model : models) {
-    model.number = models_.size() + 1;
+    const std::string& owner = model.info.alias_of.empty() ? model.info.name : model.info.alias_of;
+    model.number = numbers.emplace(owner, numbers.size() + 1).first->second;
     models_.push_back(std::make_shared<const LoadedModel>(std::move(model)));
   }
   for (const ModelPtr& model : models_) {
@@ -34,7 +37,7 @@ absl::StatusOr<ModelPtr> ModelSet::FindEncoder(const std::string& name) const {
     ModelPtr only;
     int encoders = 0;
     for (const ModelPtr& model : models_) {
-      if (model->encoder == nullptr) continue;
+      if (model->encoder == nullptr || !model->info.alias_of.empty()) continue;
       only = model;
       ++encoders;
     }

@@ -17,7 +17,7 @@
 namespace castor {
 
 struct LoadedModel {
-  uint64_t number = 0;  // in the set, from 1
+  uint64_t number = 0;  // of its weights in the set, from 1
   ModelInfo info;
   std::shared_ptr<const encoder::Model> encoder;  // null for a file of CAST layers
   std::vector<std::shared_ptr<const attention::CastLayer>> cast_layers;  // by index
@@ -35,7 +35,8 @@ class ModelSet {
   ModelPtr Find(const std::string& name) const;
 
   // The encoder of that name. MODEL_NOT_FOUND when there is no such model, or when `name` is empty
-  // and there is not exactly one encoder; KERNEL_NOT_AVAILABLE when the model encodes nothing.
+  // and there is not exactly one encoder, by whatever names; KERNEL_NOT_AVAILABLE when the model
+  // encodes nothing.
   absl::StatusOr<ModelPtr> FindEncoder(const std::string& name) const;
 
   // The layers of all models, as "MODEL/INDEX".

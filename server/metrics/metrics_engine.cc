@@ -171,7 +171,8 @@ void CollectMemory(const EngineStats& stats, const EngineInfo& info, Samples& ou
   for (const ModelInfo& model : info.models) {
     // CAST layers, which encode nothing, stay in the host's memory.
     const bool on_host = model.outputs.empty();
-    out.Gauge("castor_model_weights_bytes", "Weights of a model, by device.", model.weight_bytes,
+    const int64_t bytes = model.alias_of.empty() ? model.weight_bytes : 0;  // they are there once
+    out.Gauge("castor_model_weights_bytes", "Weights of a model, by device.", bytes,
               {{"model", model.name}, {"device", on_host ? "cpu" : info.device.name}});
   }
   const auto runs = [&](const char* name, const char* help, const RunMemory& of) {

@@ -53,20 +53,48 @@ std::string ReadCollector(const std::string& text, TraceOptions* trace) {
   return CheckAddress(trace->endpoint);
 }
 
+namespace {
+
+// Parts of letters, digits, '.', '_' and '-', with a '/' between them; no path to elsewhere.
+bool IsModelName(const std::string& name) {
+  constexpr std::string_view kLetters =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+  for (size_t begin = 0; begin <= name.size();) {
+    const size_t end = std::min(name.find('/', begin), name.size());
+    const std::string_view part = std::string_view(name).substr(begin, end - begin);
+    if (part.empty() || part == "." || part == ".." ||
+        part.find_first_not_of(kLetters) != std::string_view::npos) {
+      return false;
+    }
+    begin = end + 1;
+  }
+  return name.size() <= 128;
+}
+
+}  // namespace
+
 ModelSource ParseModel(const std::string& text) {
   ModelSource model;
+  std::error_code error;
+  // A '=' may also be part of a path.
   const size_t equals = text.find('=');
-  const bool named = equals != std::string::npos && text.find('/') > equals;
+  const bool path = text.find('/') < equals &&
+                    (text[0] == '/' || text[0] == '.' || std::filesystem::exists(text, error));
+  const bool named = equals != std::string::npos && !path;
   model.directory = named ? text.substr(equals + 1) : text;
   auto fail = [&](const std::string& problem) {
     throw CLI::ValidationError("--model", "'" + text + "' " + problem);
   };
-  std::error_code error;
   const bool file = model.directory.ends_with(".safetensors") &&
                     std::filesystem::is_regular_file(model.directory, error);
   if (!file && !std::filesystem::is_directory(model.directory, error)) {
     if (!std::filesystem::exists(model.directory, error)) {
-      fail("cannot be opened: " + (error ? error.message() : "no such file or directory"));
+      const bool of_hub =
+          IsModelName(model.directory) && std::ranges::count(model.directory, '/') == 1;
+      fail("cannot be opened: " + (error ? error.message() : "no such file or directory") +
+           (of_hub ? "; a model of the Hugging Face hub must be fetched first: hf download " +
+                         model.directory + " --local-dir DIR"
+                   : ""));
     }
     fail("is a file: give its directory, or a .safetensors file of CAST layers");
   }
@@ -79,10 +107,10 @@ ModelSource ParseModel(const std::string& text) {
     if (!path.has_filename()) path = path.parent_path();  // "models/minilm/", "."
     model.name = (file ? path.stem() : path.filename()).string();
   }
-  if (model.name.empty() || model.name.size() > 128 ||
-      model.name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                   "0123456789._-") != std::string::npos) {
-    fail("gives no valid name: 1 to 128 letters, digits, '.', '_', '-' (use NAME=DIR)");
+  if (!IsModelName(model.name)) {
+    fail(
+        "gives no valid name: 1 to 128 letters, digits, '.', '_', '-', and '/' between them (use "
+        "NAME=DIR)");
   }
   return model;
 }

@@ -21,8 +21,8 @@ std::string ReadCollector(const std::string& text, TraceOptions* trace);
 // "oip,tei"; "" and "none" are none.
 std::string ReadProtocols(const std::string& text, Protocols* protocols);
 
-// [NAME=]PATH. Names become path components, labels and health services: a small alphabet. Throws
-// CLI::ValidationError.
+// [NAME=]PATH. Names become labels, health services and CAST layers (NAME/INDEX): a small alphabet.
+// Throws CLI::ValidationError.
 ModelSource ParseModel(const std::string& text);
 
 // "NAME=X". The same.

@@ -255,8 +255,8 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
   declare.List(
       kModels, "--model", "[NAME=]PATH", &models,
       "A model to load: a directory as Hugging Face lays it out, or a .safetensors file of "
-      "CAST layers, and the name to serve it under (default: its own). Repeatable, or "
-      "several separated by commas");
+      "CAST layers, and the name to serve it under (default: its own), such as BAAI/bge-m3. "
+      "Repeatable, or several separated by commas; a directory may have several names");
   declare.List(kLimits, "--tenant-weight", "NAME=X", &weights,
                "A tenant's share of the device relative to the others' (default 1 each; 0.001 to "
                "1000). Repeatable, or several separated by commas");

@@ -18,15 +18,19 @@ Models::Models(const std::vector<ModelInfo>& loaded, const std::string& usual)
     : unknown_{.model = {},
                .error = MakeError(Reason::kModelNotFound,
                                   "the metadata castor-model does not name a loaded encoder")} {
+  int different = 0;
   for (const ModelInfo& model : loaded) {
-    if (!model.outputs.empty()) choices_[model.name].model = model;  // not a file of CAST layers
+    if (model.outputs.empty()) continue;  // a file of CAST layers
+    choices_[model.name].model = model;
+    if (!model.alias_of.empty()) continue;
+    ++different;
+    usual_ = &choices_[model.name];
   }
   const auto named = choices_.find(usual);
   if (named != choices_.end()) {
     usual_ = &named->second;
-  } else if (choices_.size() == 1) {
-    usual_ = &choices_.begin()->second;
-  } else {
+  } else if (different != 1) {
+    usual_ = &none_;
     none_.error = MakeError(Reason::kModelNotFound,
                             choices_.empty()
                                 ? "no encoder is loaded: start the server with --model"

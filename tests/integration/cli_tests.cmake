@@ -11,6 +11,15 @@ target_compile_definitions(cli_test PRIVATE
   CASTOR_TEST_MODEL="${CASTOR_DEPS}/minilm")
 add_dependencies(cli_test castor castor-server)
 
+castor_test(cli_models_test SINGLE_THREADED
+            SOURCES client/cli_models_test.cc client/program.cc process/server_process.cc
+            LIBS castor_client nlohmann_json::nlohmann_json LABELS integration)
+target_compile_definitions(cli_models_test PRIVATE
+  CASTOR_PROGRAM="$<TARGET_FILE:castor>"
+  CASTOR_SERVER_PROGRAM="$<TARGET_FILE:castor-server>"
+  CASTOR_GOLDEN_ENCODER="${CMAKE_SOURCE_DIR}/tests/golden/encoder")
+add_dependencies(cli_models_test castor castor-server)
+
 castor_test(cli_tls_test SINGLE_THREADED
             SOURCES client/cli_tls_test.cc client/program.cc
             LIBS castor_client castor_secure_server LABELS integration)

@@ -2,8 +2,11 @@
 // fit beside others waits for them.
 #include <gtest/gtest.h>
 
+#include <string>
 #include <thread>
+#include <vector>
 
+#include "tests/support/temporary_folder.h"
 #include "tests/unit/loop/engine_fixture.h"
 
 namespace castor {
@@ -95,6 +98,26 @@ TEST_F(EngineDeviceMemoryTest, ModelsTakeTheirPartOfIt) {
   EXPECT_EQ(ReasonOf(engine_->Submit(Request(2, 4), answers_.Slot(2)).status()), Reason::kTooLarge);
   Submit(Request(3, 3), 3);
   EXPECT_TRUE(answers_.Get(3).ok());
+}
+
+TEST_F(EngineDeviceMemoryTest, WeightsOfSeveralNamesAreLoadedOnce) {
+  const TemporaryFolder folder, other;
+  std::vector<std::string> loaded;
+  script_->make_model = [&](const ModelSource& source) {
+    loaded.push_back(source.name);
+    return std::make_shared<FakeModel>(source.name);
+  };
+  options_.models = {{"org/model", folder.path()},
+                     {"alias", folder / "."},
+                     {"another", other.path()},
+                     {"bfloat16", folder.path(), DType::kBFloat16}};
+  Start();
+  EXPECT_EQ(loaded, (std::vector<std::string>{"org/model", "another", "bfloat16"}));
+  const std::vector<ModelInfo>& models = engine_->info().models;
+  ASSERT_EQ(models.size(), 4U);
+  EXPECT_EQ(models[0].name, "alias");
+  EXPECT_EQ(models[0].alias_of, "org/model");
+  for (size_t i = 1; i < models.size(); ++i) EXPECT_EQ(models[i].alias_of, "") << models[i].name;
 }
 
 }  // namespace

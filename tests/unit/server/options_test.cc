@@ -10,7 +10,9 @@
 namespace castor::server {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST_F(OptionsTest, NothingGivenMeansTheDefaults) {
   const ServerOptions options = ParseOrDie({});
@@ -206,6 +208,53 @@ TEST_F(OptionsTest, ModelsComeFromEnvironmentAndFileToo) {
   ASSERT_EQ(options.engine.models.size(), 2u);
   EXPECT_EQ(options.engine.models[0].name, "p");
   EXPECT_EQ(options.engine.models[1].name, "q");
+}
+
+// Existing clients send the hub's names; paths may hold a '=' themselves.
+TEST_F(OptionsTest, ANameMayHaveSlashesAndADirectorySeveralNames) {
+  const std::string a = MakeFolder("a"), odd = MakeFolder("b=c");
+  const auto models =
+      ParseOrDie({"--model", "BAAI/bge-m3=" + a, "--model", "bge=" + a + ",x/y/z=" + a, "--model",
+                  "q=" + odd, "--tei-model", "BAAI/bge-m3"})
+          .engine.models;
+  ASSERT_EQ(models.size(), 4U);
+  EXPECT_EQ(models[0].name, "BAAI/bge-m3");
+  EXPECT_EQ(models[0].directory, a);
+  EXPECT_EQ(models[1].name, "bge");
+  EXPECT_EQ(models[1].directory, a);
+  EXPECT_EQ(models[2].name, "x/y/z");
+  EXPECT_EQ(models[3].directory, odd);
+  const std::filesystem::path here = std::filesystem::current_path();
+  std::filesystem::current_path(folder_);
+  MakeFolder("in/d=e");
+  EXPECT_THAT(ErrorOf({"--model", "in/d=e"}), HasSubstr("no valid name"));  // of its own: d=e
+  EXPECT_EQ(ParseOrDie({"--model", "in/d=a"}).engine.models[0].name, "in/d");
+  std::filesystem::current_path(here);
+  for (const char* bad :
+       {"/x=", "x//y=", "x/=", "../x=", "x/../y=", "x/./y=", "a b/c=", "x:y/z="}) {
+    EXPECT_THAT(ErrorOf({"--model", bad + a}),
+                AnyOf(HasSubstr("no valid name"), HasSubstr("cannot be opened")))
+        << bad;
+  }
+  EXPECT_THAT(ErrorOf({"--model", "x/y=" + a, "--model", "x/y=" + odd}), HasSubstr("given twice"));
+}
+
+TEST_F(OptionsTest, AModelOfTheHubIsToBeFetchedFirst) {
+  for (const char* flag : {"BAAI/bge-m3", "bge=BAAI/bge-m3", "x/y=BAAI/bge-m3"}) {
+    EXPECT_THAT(ErrorOf({"--model", flag}), HasSubstr("hf download BAAI/bge-m3 --local-dir"))
+        << flag;
+  }
+  EXPECT_THAT(ErrorOf({"--model", "/models/bge-m3"}), Not(HasSubstr("hf download")));
+}
+
+TEST_F(OptionsTest, AMistypedFlagOrKeyIsAnsweredWithTheNearest) {
+  EXPECT_THAT(ErrorOf({"--modle", "x"}), HasSubstr("did you mean --model?"));
+  EXPECT_THAT(ErrorOf({"--modle=x"}), HasSubstr("did you mean --model?"));
+  EXPECT_THAT(ErrorOf({"--max-que-tokens", "5"}), HasSubstr("did you mean --max-queued-tokens?"));
+  EXPECT_THAT(ErrorOf({"--confg", "x"}), HasSubstr("did you mean --config?"));
+  EXPECT_THAT(ErrorOf({"--quite-another-thing"}), Not(HasSubstr("did you mean")));
+  EXPECT_THAT(ErrorOf({"--config", WriteFile("max-deadlin = \"1s\"\n")}),
+              HasSubstr("did you mean max-deadline?"));
 }
 
 TEST_F(OptionsTest, BadModelsAreRefused) {
