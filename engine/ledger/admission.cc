@@ -191,7 +191,7 @@ absl::Status Ledger::CheckRoom(const Job& job, Tenant* tenant, TimePoint now) {
     wait_us = std::max(wait_us, tenants_.waiting_us() * part.missing_part());
   }
   if (scarce != nullptr) {
-    (tenant != nullptr ? *tenant : tenants_.FindOrAdd(job.tenant, now)).refused = now;
+    tenants_.Refuse(tenant != nullptr ? *tenant : tenants_.FindOrAdd(job.tenant, now), now);
     return QueueFull(std::string("the queue is full: no room in the budget of ") + scarce,
                      Hint(wait_us));
   }

@@ -50,20 +50,23 @@ bool IsHopeless(const Job& job, TimePoint now, double pace) {
 
 // Never inlined into what is noexcept: see admission.cc.
 ABSL_ATTRIBUTE_NOINLINE
-void Ledger::Insert(std::unique_ptr<Job>&& job) {
+TimePoint Ledger::Insert(std::unique_ptr<Job>&& job) {
   Tenant& tenant = TenantOf(*job);
   tenants_.device.Arrive(tenant.device);
   tenant.ready.emplace(job->rank, job.get());
+  tenant.ready_us.Add(job->predicted.alone_us(), 1);
   Group& group = groups_[job->batch_key];
   group.tokens += job->cost.tokens;
   std::unique_ptr<Job>& place = group.jobs[job->rank];
   place = std::move(job);
   ++ready_;
+  return DueAt(group);
 }
 
 std::unique_ptr<Job> Ledger::Remove(const Job& job) {
   Tenant& tenant = TenantOf(job);
   tenant.ready.erase(job.rank);
+  tenant.ready_us.Add(job.predicted.alone_us(), -1);
   if (tenant.ready.empty()) tenants_.device.Leave(tenant.device);
   const auto group = groups_.find(job.batch_key);
   const auto at = group->second.jobs.find(job.rank);
@@ -101,14 +104,22 @@ Ledger::Opening Ledger::OpeningFor(Opening::Beside beside, TimePoint now) const 
 }
 
 // The first job in the order of service that is due, short enough and that the device has memory
-// for; null if there is none.
-const Job* Ledger::FirstDue(TimePoint now, const Opening& opening) {
+// for.
+const Job* Ledger::FirstDue(TimePoint now, const Opening& opening, Search* search) {
   tenants_.StartAnewIfFar();
   const bool passes = opening.beside == Opening::Beside::kHeldUp;
-  for (const auto& [turn, tenant] : tenants_.device.order()) {
+  int looks = Search::kLooks;
+  const auto& order = tenants_.device.order();
+  for (auto at = order.lower_bound(search->turn); at != order.end(); ++at) {
+    const auto& [turn, tenant] = *at;
+    if (turn != search->turn) *search = {.turn = turn};
+    if (--looks < 0) return nullptr;
     const double most_us = opening.passage.MostUsOf(tenant->name);
-    if (most_us <= 0) continue;
-    for (const auto& [rank, job] : tenant->ready) {
+    if (most_us <= 0 || !tenant->ready_us.AnyUpTo(most_us)) continue;
+    for (auto next = tenant->ready.upper_bound(search->rank); next != tenant->ready.end(); ++next) {
+      if (--looks < 0) return nullptr;
+      search->rank = next->first;
+      const Job* const job = next->second;
       const double us = job->predicted.alone_us();
       if (us > most_us) continue;
       if (passes && !opening.HasMemoryFor(*job)) continue;
@@ -116,9 +127,11 @@ const Job* Ledger::FirstDue(TimePoint now, const Opening& opening) {
       if (us > opening.passage.MostUs(tenant->name, end)) continue;  // it is not its turn
       if (limits_.delay.count() > 0 && DueAt(groups_.find(job->batch_key)->second) > now) continue;
       // One that waits for memory is not overtaken, save at checkpoints: those end.
-      return opening.HasMemoryFor(*job) ? job : nullptr;
+      search->done = !opening.HasMemoryFor(*job);
+      return search->done ? nullptr : job;
     }
   }
+  search->done = true;
   return nullptr;
 }
 
@@ -229,6 +242,7 @@ void Ledger::DoDropLate(const Job& job, TimePoint now) {
 ABSL_ATTRIBUTE_NOINLINE
 JobList Ledger::TakeBatch(bool passes) {
   std::optional<Growing> batch;
+  Search search;
   double middle = 0;
   bool grows = true;
   while (grows) {
@@ -243,9 +257,10 @@ JobList Ledger::TakeBatch(bool passes) {
                                        : runs_.empty() ? Opening::Beside::kNothing
                                                        : Opening::Beside::kLaunch,
                                        now);
-    const Job* const head = FirstDue(now, opening);
-    if (head == nullptr) return {};
-    if (IsHopeless(*head, now, opening.pace)) {
+    const Job* const head = FirstDue(now, opening, &search);
+    if (head == nullptr) {
+      if (search.done) return {};
+    } else if (IsHopeless(*head, now, opening.pace)) {
       DropLate(*head, now);
     } else {
       Begin(*head, now, opening, &batch);
@@ -271,10 +286,15 @@ JobList Ledger::NextBatch(bool wait) noexcept {
 
 bool Ledger::HasPasser() noexcept {
   const TimePoint now = clock_->Now();
-  MutexLock lock(mu_);
-  if (ready_ == 0) return false;
-  const Opening opening = OpeningFor(Opening::Beside::kHeldUp, now);
-  return !opening.passage.closed() && FirstDue(now, opening) != nullptr;
+  Search search;
+  while (!search.done) {
+    MutexLock lock(mu_);
+    if (ready_ == 0) return false;
+    const Opening opening = OpeningFor(Opening::Beside::kHeldUp, now);
+    if (opening.passage.closed()) return false;
+    if (FirstDue(now, opening, &search) != nullptr) return true;
+  }
+  return false;
 }
 
 JobList Ledger::TakePasser() noexcept { return TakeBatch(/*passes=*/true); }

@@ -72,7 +72,7 @@ void Ledger::GiveBack(Reservation& reservation, const Cost& kept) noexcept {
 
 void Ledger::Adjust(Tenant& tenant, const Cost& by, bool gathers) {
   (gathers ? gathered_ : in_use_) += by;
-  (gathers ? tenant.gathered : tenant.in_use) += by;
+  tenants_.Adjust(tenant, by, gathers);
 }
 
 void Ledger::LeaveLine(Reservation& reservation) {
@@ -150,9 +150,8 @@ void Ledger::PushReady(std::unique_ptr<Job>&& job) {
   tenants_.AdjustTime(tenant, *reservation.place_, job->predicted);
   job->state = Job::State::kReady;
   job->queued = clock_->Now();
-  Insert(std::move(job));
   // A sleeper must look again if a batch is due earlier, or may be.
-  const TimePoint due = FirstDueAt();
+  const TimePoint due = Insert(std::move(job));
   if (due >= device_sleeps_until_) return;
   device_sleeps_until_ = due;
   wakes_.device = true;

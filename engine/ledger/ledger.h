@@ -297,12 +297,22 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   };
   Opening OpeningFor(Opening::Beside beside, TimePoint now) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Insert(std::unique_ptr<Job>&& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns when its group is due.
+  TimePoint Insert(std::unique_ptr<Job>&& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::unique_ptr<Job> Remove(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // When the group is due: as soon as it can fill a batch, or its first has waited for the delay.
   TimePoint DueAt(const Group& group) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   TimePoint FirstDueAt() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  const Job* FirstDue(TimePoint now, const Opening& opening) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // How far a search has come that lets go of the lock after some looks at tenants and requests.
+  struct Search {
+    static constexpr int kLooks = 64;
+    FairShare::Turn turn{-std::numeric_limits<double>::infinity(), 0};
+    Rank rank{TimePoint::min(), 0};  // of that tenant's requests, the last
+    bool done = false;
+  };
+  // Null: there is none, or the search is not done.
+  const Job* FirstDue(TimePoint now, const Opening& opening, Search* search)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   struct Growing;
   JobList TakeBatch(bool passes);
   void Begin(const Job& head, TimePoint now, const Opening& opening, std::optional<Growing>* batch)

@@ -120,6 +120,7 @@ ABSL_ATTRIBUTE_NOINLINE
 void Ledger::DoPost(Tenant& tenant, Answer&& answer) {
   tenants_.answering.Arrive(tenant.answering);
   tenant.to_answer.push_back(std::move(answer));
+  tenants_.Recount(tenant);
   if (wakes_.completions < idle_completions_) ++wakes_.completions;
 }
 
@@ -152,6 +153,7 @@ bool Ledger::TakeAnswer(AtHand* at_hand, Answer* answer) {
     if (next == answers.end()) continue;
     *answer = std::move(*next);
     answers.erase(next);
+    tenants_.Recount(*tenant);
     tenants_.answering.Begin(tenant->answering);
     tenants_.answering.Charge(tenant->answering, static_cast<double>(answer->bytes + kAnswerBytes));
     if (answers.empty()) tenants_.answering.Leave(tenant->answering);

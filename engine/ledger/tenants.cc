@@ -53,6 +53,7 @@ Tenants::Terms Tenants::SetTerms(Terms terms) {
     device.Reweigh(tenant->device, weight);
     answering.Reweigh(tenant->answering, weight);
     if (!tenant->line.empty()) total_weight_ += weight;
+    Recount(*tenant);
   }
   return terms;
 }
@@ -69,7 +70,7 @@ Tenant* Tenants::Find(const std::string& name) {
 
 Tenant& Tenants::FindOrAdd(const std::string& name, TimePoint now) {
   if (Tenant* const known = Find(name)) return *known;
-  if (tenants_.size() >= sweep_at_) ForgetIdle(now);
+  for (int looks = 0; looks < 4 && tenants_.size() >= kMany; ++looks) ForgetNext(now);
   auto added = std::make_unique<Tenant>();
   Tenant& tenant = *added;
   tenant.name = name;
@@ -81,31 +82,50 @@ Tenant& Tenants::FindOrAdd(const std::string& name, TimePoint now) {
   device.Open(tenant.device);
   answering.Open(tenant.answering);
   tenants_.emplace(name, std::move(added));
+  to_look_at_.push_back(&tenant);
   return tenant;
 }
 
 // Those that owe or were refused stay, unless there are very many.
-void Tenants::ForgetIdle(TimePoint now) {
-  const auto forget = [&](auto&& may_go) {
-    std::erase_if(tenants_, [&](const auto& entry) {
-      const Tenant& tenant = *entry.second;
-      return tenant.idle() && tenant.gathered.requests == 0 && may_go(tenant);
-    });
-  };
-  forget([&](const Tenant& t) { return !device.Owes(t.device) && !WasRefused(t, now); });
-  if (tenants_.size() >= kMany) forget([](const Tenant&) { return true; });
-  // A sweep is paid for by the tenants that came since the last.
-  sweep_at_ = std::max(kMany, 2 * tenants_.size());
+void Tenants::ForgetNext(TimePoint now) {
+  Tenant& tenant = *to_look_at_.front();
+  to_look_at_.pop_front();
+  const bool wanted = device.Owes(tenant.device) || WasRefused(tenant, now);
+  if (!tenant.idle() || tenant.gathered.requests != 0 || (wanted && tenants_.size() < 2 * kMany)) {
+    to_look_at_.push_back(&tenant);
+    return;
+  }
+  if (tenant.refused) EndRefusal(tenant);
+  tenants_.erase(tenants_.find(tenant.name));
+}
+
+// For those that have used up a quota nothing is kept: they could not take it.
+void Tenants::Recount(Tenant& tenant) noexcept {
+  const bool asks = (!tenant.idle() || tenant.refused) && !UsedUp(tenant);
+  const double weight = asks ? tenant.terms.weight : 0;
+  asking_weight_ += weight - tenant.asking_weight;
+  tenant.asking_weight = weight;
+}
+
+void Tenants::Refuse(Tenant& tenant, TimePoint now) {
+  if (tenant.refused) EndRefusal(tenant);
+  tenant.refused = now;
+  refused_.emplace(now, &tenant);
+  Recount(tenant);
+}
+
+void Tenants::EndRefusal(Tenant& tenant) noexcept {
+  refused_.erase({*tenant.refused, &tenant});
+  tenant.refused.reset();
+  Recount(tenant);
 }
 
 double Tenants::ShareOfBudgets(const Tenant& tenant, TimePoint now) {
-  double weights = 0;
-  for (const auto& [name, other] : tenants_) {
-    const bool asks = !other->idle() || WasRefused(*other, now);
-    // For those that have used up a quota nothing is kept: they could not take it.
-    if (other.get() == &tenant || (asks && !UsedUp(*other))) weights += other->terms.weight;
+  // Some at a time: the lock is held.
+  for (int i = 0; i < 64 && !refused_.empty() && !WasRefused(*refused_.begin()->second, now); ++i) {
+    EndRefusal(*refused_.begin()->second);
   }
-  return tenant.terms.weight / weights;
+  return tenant.terms.weight / (asking_weight_ - tenant.asking_weight + tenant.terms.weight);
 }
 
 void Tenants::StartAnewIfFar() {

@@ -11,6 +11,7 @@
 // Not thread-safe: the ledger guards it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -21,8 +22,10 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
 #include "engine/base/clock.h"
 #include "engine/ledger/budgets.h"
 #include "engine/ledger/decaying_sum.h"
@@ -57,6 +60,20 @@ class TimesBySize {
   double total_ = 0;
 };
 
+// How many requests there are of each class of time.
+class CountsBySize {
+ public:
+  void Add(double us, int count) { counts_[TimeClassOf(us)] += count; }
+  // Whether there may be one of at most `us`.
+  bool AnyUpTo(double us) const {
+    return std::any_of(counts_.begin(), counts_.begin() + TimeClassOf(us) + 1,
+                       [](int count) { return count > 0; });
+  }
+
+ private:
+  std::array<int, kTimeClasses> counts_{};
+};
+
 // A request that waits, from its admission until it runs, as forecasts see it.
 struct Waiting {
   double us = 0;
@@ -75,6 +92,7 @@ struct Tenant {
   Cost in_use{0, 0, 0};
   Cost gathered{0, 0, 0};            // by Ledger::Reserve
   std::optional<TimePoint> refused;  // when there was no room for it, last
+  double asking_weight = 0;          // its part of Tenants::asking_weight_
 
   absl::btree_map<Rank, Waiting> line;
   TimesBySize waiting_us;               // of the line
@@ -84,6 +102,7 @@ struct Tenant {
   FairShare::Account tokenizing, device, answering;
   absl::btree_map<Rank, std::unique_ptr<Job>> to_tokenize;
   absl::btree_map<Rank, Job*> ready;
+  CountsBySize ready_us;
   std::deque<Answer> to_answer;
 
   // Whether nothing of it is here.
@@ -97,7 +116,10 @@ class Tenants {
 
   using Terms = std::map<std::string, TenantTerms>;
 
-  explicit Tenants(Terms terms) { SetTerms(std::move(terms)); }
+  explicit Tenants(Terms terms) {
+    tenants_.reserve(3 * kMany);  // to grow would hold the lock
+    SetTerms(std::move(terms));
+  }
 
   // From here on these terms apply, also to what waits. A weight out of range becomes the nearest
   // that is not, one that is no number 1, and a quota below 0 none: the order of service would not
@@ -109,8 +131,18 @@ class Tenants {
   // Null: the tenant is not known.
   Tenant* Find(const std::string& name);
   // Makes a record if there is none. Records of idle tenants that owe nothing are forgotten once
-  // there are many.
+  // there are many, a few at a time.
   Tenant& FindOrAdd(const std::string& name, TimePoint now);
+
+  // What the tenant has in use changes, or what it has gathered.
+  void Adjust(Tenant& tenant, const Cost& by, bool gathers) noexcept {
+    (gathers ? tenant.gathered : tenant.in_use) += by;
+    Recount(tenant);
+  }
+  // There was no room for it.
+  void Refuse(Tenant& tenant, TimePoint now);
+  // After a change of what it has to be answered.
+  void Recount(Tenant& tenant) noexcept;
 
   // The tenant's part of what all may have that could take more of the budgets now.
   double ShareOfBudgets(const Tenant& tenant, TimePoint now);
@@ -161,12 +193,15 @@ class Tenants {
   double OwnTime(const Job& job, const Tenant* tenant) const;
   // Of the other tenants, which have `most_us`, while this one is served for `us`.
   double OfOthers(const Tenant* tenant, double weight, double us, double most_us) const;
-  void ForgetIdle(TimePoint now);
+  void ForgetNext(TimePoint now);
+  void EndRefusal(Tenant& tenant) noexcept;
 
   Terms terms_;
   std::unordered_map<std::string, std::unique_ptr<Tenant>> tenants_;
+  std::deque<Tenant*> to_look_at_;  // all of them: may they be forgotten?
+  absl::btree_set<std::pair<TimePoint, Tenant*>> refused_;
+  double asking_weight_ = 0;  // of those that could take more of the budgets
   uint64_t last_number_ = 0;
-  size_t sweep_at_ = kMany;
   std::array<DecayingSum, kLevels> promised_us_{DecayingSum(Tenant::kRecent),
                                                 DecayingSum(Tenant::kRecent),
                                                 DecayingSum(Tenant::kRecent)};  // by priority

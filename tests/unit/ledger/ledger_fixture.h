@@ -108,7 +108,7 @@ class LedgerFixture : public testing::Test {
 
   const std::shared_ptr<FakeClock> clock_ = std::make_shared<FakeClock>();
   Counters counters_;
-  const std::shared_ptr<Ledger> ledger_;
+  std::shared_ptr<Ledger> ledger_;
   JobList admitted_;
 };
 
