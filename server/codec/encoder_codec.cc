@@ -40,9 +40,7 @@ absl::Status ConvertOutput(int32_t output, std::optional<EncodeOutput>* out) {
 }
 
 absl::Status ConvertOutputs(const std::vector<int32_t>& outputs, std::vector<EncodeOutput>* out) {
-  // A value for each of the table, and none twice: no more are worth a look.
   for (size_t i = 0; i < outputs.size(); ++i) {
-    if (i > std::size(kEncodeOutputs)) return InvalidField("outputs", "has too many entries");
     const std::string field = FieldAt("outputs", i);
     if (outputs[i] == v1::ENCODE_OUTPUT_DEFAULT) return InvalidField(field, "must name an output");
     absl::Status status = ConvertEnum(kEncodeOutputs, outputs[i], field, &out->emplace_back());

@@ -96,8 +96,7 @@ absl::Status TakeOut(const std::vector<int64_t>& mask, server::wire::TokenBatch*
     for (size_t i = begin; i < row_end; ++i) {
       const bool follows_padding = kept - kept_before < i - begin;
       if ((mask[i] != 0 && mask[i] != 1) || (mask[i] == 1 && follows_padding)) {
-        return InvalidField(FieldAt(kMask, i),
-                            "must be 1, and 0 from where a row's padding begins");
+        return InvalidField(FieldAt(kMask, i), "must be 0 or 1, with a row's padding at its end");
       }
       if (mask[i] == 1) tokens->ids[kept++] = tokens->ids[i];
     }

@@ -40,7 +40,7 @@ absl::StatusOr<at::Tensor> MaxSim(const at::Tensor& rows, std::span<const int32_
   at::Tensor scores = at::zeros({std::ssize(ends)}, rows.options());
   for (int64_t query = 0; query < queries; query += kQueries) {
     const Linear products(rows.narrow(0, query, std::min(kQueries, queries - query)), {});
-    at::Tensor sums = at::zeros_like(scores);
+    at::Tensor sums = at::zeros(scores.sizes(), rows.options());
     at::Tensor greatest;  // of the documents of the last step
     for (int64_t first = queries; first < tokens; first += step) {
       const int64_t count = std::min(step, tokens - first);

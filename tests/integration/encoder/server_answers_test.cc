@@ -72,8 +72,8 @@ class ServerAnswersTest : public ServerTest {
       EXPECT_TRUE(Await([&] {
         return server_->engine().stats().load.inflight_requests == 0 &&
                std::abs(Held() - size) <= kOfTimes;
-      })) << method << " holds "
-          << Held() << " bytes of an answer of " << size;
+      })) << method
+          << " holds " << Held() << " bytes of an answer of " << size;
       deaf.Vanish();
       EXPECT_TRUE(AwaitNoBytes()) << method;
     }

@@ -143,10 +143,11 @@ TEST_F(HeadTwinTest, SpladeKeepsTheGreatestOrTheSumOfAllTokens) {
   }
 }
 
-// The query has more rows than a step, and one document reaches through several steps.
+// The query has more rows than a step, and a document reaches from one step into the next.
 TEST_F(HeadTwinTest, MaxSimSumsTheGreatestProductsWithEachDocument) {
-  const std::vector<int32_t> first = {0, 2, 3, 5}, second = {0, 700, 703, 703 + 2 * kMostHeadRows,
-                                                             710 + 2 * kMostHeadRows};
+  constexpr int32_t kQuery = 520, kLong = kMostHeadRows + 1500;
+  const std::vector<int32_t> first = {0, 2, 3, 5};
+  const std::vector<int32_t> second = {0, kQuery, kQuery + 3, kQuery + kLong, kQuery + kLong + 7};
   const std::vector<Wished> wishes = {{first, EncodeOutput::kMaxSim},
                                       {{0, 4}, EncodeOutput::kTokenEmbeddings},
                                       {second, EncodeOutput::kMaxSim},
@@ -193,7 +194,7 @@ TEST_F(HeadTwinTest, MaxSimSumsTheGreatestProductsWithEachDocument) {
     }
     // The same bits without the other requests, and without the other documents.
     EXPECT_EQ(Run(head, {{second, EncodeOutput::kMaxSim}}, 9, width).front(), outputs[2]);
-    EXPECT_EQ(Run(head, {{{0, 700, 703}, EncodeOutput::kMaxSim}}, 9, width).front(),
+    EXPECT_EQ(Run(head, {{{0, kQuery, kQuery + 3}, EncodeOutput::kMaxSim}}, 9, width).front(),
               Matrix(1, outputs[2].front()));
   }
 }

@@ -270,6 +270,24 @@ TEST(ForecastTest, WhatTheHeadReadsCounts) {
   EXPECT_NEAR(with - without, 1000 * 64 * 384 / 4e3, 1e-6) << "4e3 elements in a microsecond";
 }
 
+TEST(ForecastTest, MaxSimTakesTimeForEachPairOfRows) {
+  CostModel one_core;
+  one_core.SetWorkers(1);
+  const Forecast forecast = Make(one_core, {{1, {100, 10, 2, 0}}});
+  LoadedModel model = ModelOf(1);
+  model.info.token_size = 120;
+  EncodeRequest request;
+  request.output = EncodeOutput::kTokenEmbeddings;
+  const auto us = [&](int32_t query, int32_t documents) {
+    return Predict(forecast, model, Vanilla{}, {0, query, query + 10, query + documents}, request)
+        .alone_us();
+  };
+  const double rows = us(500, 4000);
+  request.output = EncodeOutput::kMaxSim;
+  EXPECT_NEAR(us(500, 4000) - rows, 500 * 4000 * (120 / 10 + 1) / 4e3, 1)
+      << "one element for each pair, and as many as ten products";
+}
+
 TEST(ForecastTest, LearnsHowManyTokensTextsHave) {
   Forecast forecast = Make();
   const std::string word(450, 'a');

@@ -341,7 +341,9 @@ void MeasuredMemoryTest::CheckEncoder(const LoadedModel& model, bool heads, Rows
     one.offsets = attention::OffsetsOf(Lengths(rows));
     one.ids.assign(static_cast<size_t>(one.offsets.back()), 7);
     const std::vector<EncodeOutput>& outputs = model.info.outputs;
-    const EncodeOutput output = outputs[Uniform(0, std::ssize(outputs) - 1)];
+    EncodeOutput output = outputs[Uniform(0, std::ssize(outputs) - 1)];
+    const bool late_interaction = outputs.front() == EncodeOutput::kTokenEmbeddings;
+    if (late_interaction && Toss()) output = EncodeOutput::kMaxSim;
     one.request.output = output;
     if (output == EncodeOutput::kPooled && Toss()) AddSpans(&one);
     encoder::BatchItem item;

@@ -48,11 +48,11 @@ TEST_F(ShareTest, IsAsASumOverAllTenants) {
     switch (UpTo(6)) {
       case 1:
       case 2:
-        tenants.Adjust(tenant, {1, UpTo(9), UpTo(9)});
+        tenants.Adjust(tenant, {1, UpTo(9), UpTo(9)}, false);
         break;
       case 3:
       case 4:
-        tenants.Adjust(tenant, Cost{0, 0, 0} - tenant.in_use);
+        tenants.Adjust(tenant, Cost{0, 0, 0} - tenant.in_use, false);
         break;
       case 5:
         tenants.Refuse(tenant, now);
@@ -77,7 +77,7 @@ TEST_F(ShareTest, IsAsASumOverAllTenants) {
 TEST_F(ShareTest, TenantsAreForgottenAFewAtATime) {
   Tenants tenants({});
   TimePoint now{std::chrono::hours(1)};
-  tenants.Adjust(tenants.FindOrAdd("busy", now), {1, 1, 1});
+  tenants.Adjust(tenants.FindOrAdd("busy", now), {1, 1, 1}, false);
   const auto known = [&](int from, int to) {
     int count = 0;
     for (int i = from; i < to; ++i) count += tenants.Find(std::to_string(i)) != nullptr ? 1 : 0;

@@ -248,7 +248,7 @@ TEST_F(EncodeTest, AnAnswerOwnsItsShareOfTheBudgets) {
     int64_t bytes = 0;
     void KeepOnly(int64_t kept) noexcept override { bytes = kept; }
   };
-  for (const std::string text : {std::string(), std::string("small"), std::string(100'000, 'x')}) {
+  for (const std::string& text : {std::string(), std::string("small"), std::string(100'000, 'x')}) {
     const auto share = std::make_shared<Share>();
     const grpc::Slice pieces[] = {grpc::Slice("first"), grpc::Slice(text)};
     std::vector<grpc::Slice> slices;
