@@ -193,8 +193,7 @@ Server::Server(ServerOptions options, Access access, std::unique_ptr<Engine> eng
       tracer_(metrics_.traces()),
       shared_memory_(options_.shared_memory ? options_.max_shared_memory_regions : 0,
                      options_.access.asks()),
-      // The other half has room for what else a message leads to.
-      decoding_(engine_->options(), options_.max_transport_bytes / 2),
+      decoding_(engine_->options(), DecodingBytes(options_)),
       connections_({.total = options_.max_connections,
                     .per_host = options_.max_connections_per_host,
                     .new_ones = options_.max_new_connections,

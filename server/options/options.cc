@@ -69,8 +69,9 @@ void DeclareNetwork(Declarer& declare, ServerOptions& options) {
                  "may have made no call yet");
   declare.Bytes(
       kNetwork, "--max-transport-bytes", &options.max_transport_bytes, {0, int64_t{1} << 40},
-      "Memory for unfinished messages on all connections, and half as much for those that "
-      "are being decoded; 0: a quarter of the memory limit, but room for two messages");
+      "Memory for messages before the engine has them: two thirds for those that are arriving, on "
+      "all connections, one for those that are being decoded; 0: a quarter of the memory limit, "
+      "but room for three of the largest messages");
   declare.Time(kNetwork, "--transfer-timeout", &options.transfer_timeout, seconds(1), hours(1),
                "Time to receive a request's message, and to deliver its answer");
   declare.Time(

@@ -34,7 +34,7 @@ struct ServerOptions {
   int64_t max_message_bytes = MemoryShare(int64_t{256} << 20, 16);  // one request message
   int32_t max_concurrent_streams = 256;                             // calls on one connection
   int64_t max_connections = 0;      // 0: what the limit on descriptors leaves, at most 4096
-  int64_t max_transport_bytes = 0;  // held by gRPC; 0: a quarter of the memory limit
+  int64_t max_transport_bytes = 0;  // before the engine has them; 0: a quarter of the memory
   std::chrono::milliseconds transfer_timeout{60'000};  // of a message in, and of an answer out
   std::chrono::milliseconds max_connection_age{0};     // 0: unlimited; +-10% jitter
 

@@ -107,10 +107,12 @@ bool SendGoaways(grpc::Server& server) {
 
 }  // namespace
 
+int64_t DecodingBytes(const ServerOptions& options) { return options.max_transport_bytes / 3; }
+
 ListenerSettings SettingsOf(const ServerOptions& options) {
   return {.address = options.listen,
           .max_message_bytes = options.max_message_bytes,
-          .max_transport_bytes = options.max_transport_bytes,
+          .max_transport_bytes = options.max_transport_bytes - DecodingBytes(options),
           .max_concurrent_streams = options.max_concurrent_streams,
           .handshake_timeout = options.handshake_timeout,
           .max_connection_age = options.max_connection_age,
@@ -238,7 +240,7 @@ ServerOptions WithTransportLimits(ServerOptions options, int64_t descriptors,
     options.max_calls = std::max(2 * options.engine.max_queued_requests, kLeastMaxCalls);
   }
   if (options.max_transport_bytes == 0) {
-    options.max_transport_bytes = std::max(memory_bytes / 4, 2 * options.max_message_bytes);
+    options.max_transport_bytes = std::max(memory_bytes / 4, 3 * options.max_message_bytes);
   }
   return options;
 }

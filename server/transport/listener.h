@@ -42,6 +42,10 @@ struct ListenerSettings {
   std::chrono::milliseconds max_connection_age_grace{0};   // for calls on an aged connection
 };
 
+// The part of max_transport_bytes that messages may take while they are decoded. gRPC may hold the
+// rest.
+int64_t DecodingBytes(const ServerOptions& options);
+
 // Of the listener for all services, at options.listen.
 ListenerSettings SettingsOf(const ServerOptions& options);
 

@@ -48,7 +48,7 @@ TEST(TransportLimitsTest, TheHealthPortHasAFewOfTheConnections) {
 TEST(TransportLimitsTest, TwoMessagesFitWhateverTheMemory) {
   ServerOptions options;
   options.max_message_bytes = kGiB;
-  EXPECT_EQ(WithTransportLimits(options, 1024, 20, kGiB).max_transport_bytes, 2 * kGiB);
+  EXPECT_EQ(WithTransportLimits(options, 1024, 20, kGiB).max_transport_bytes, 3 * kGiB);
 }
 
 TEST(TransportLimitsTest, WhatIsGivenStands) {
