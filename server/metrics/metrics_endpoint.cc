@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <initializer_list>
 #include <list>
 #include <string_view>
 #include <utility>
@@ -54,24 +55,37 @@ std::string PeerOf(MHD_Connection* connection) {
   return named ? host : "unknown";
 }
 
-// The Authorization header. Several are joined as HTTP joins them, which matches no credential: a
-// proxy in front may have checked either one.
-std::string AuthorizationOf(MHD_Connection* connection) {
-  struct Found {
-    int count = 0;
-    std::string joined{};
-  } found;
+// A header. Several are joined as HTTP joins them; of Authorization that matches no credential, for
+// a proxy in front may have checked either one.
+struct Header {
+  const char* const name;
+  int count = 0;
+  std::string joined{};
+};
+
+Header HeaderOf(MHD_Connection* connection, const char* name) {
+  Header found{name};
   MHD_get_connection_values(
       connection, MHD_HEADER_KIND,
-      [](void* all, MHD_ValueKind, const char* key, const char* value) {
-        if (strcasecmp(key, MHD_HTTP_HEADER_AUTHORIZATION) != 0) return MHD_YES;
-        auto& [count, joined] = *static_cast<Found*>(all);
+      [](void* of, MHD_ValueKind, const char* key, const char* value) {
+        auto& [name, count, joined] = *static_cast<Header*>(of);
+        if (strcasecmp(key, name) != 0) return MHD_YES;
         if (count++ > 0) joined += ", ";
         joined += value == nullptr ? "" : value;
         return MHD_YES;
       },
       &found);
-  return found.joined;
+  return found;
+}
+
+// The path of a request's target, which is a whole URL where a client means a proxy.
+std::string_view PathOf(std::string_view target) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (strncasecmp(target.data(), scheme.data(), scheme.size()) != 0) continue;
+    target.remove_prefix(scheme.size());
+    return target.substr(std::min(target.find('/'), target.size()));
+  }
+  return target;
 }
 
 int ConnectionLimit() {
@@ -80,12 +94,17 @@ int ConnectionLimit() {
   return static_cast<int>(std::clamp<rlim_t>(limit.rlim_cur / 8, 2, kMaxConnections));
 }
 
-MHD_Result Answer(MHD_Connection* connection, unsigned int status, const char* header,
-                  const char* value, std::string_view body) {
+using Headers = std::initializer_list<std::pair<const char*, const char*>>;
+
+MHD_Result Answer(MHD_Connection* connection, unsigned int status, Headers headers,
+                  std::string_view body) {
   MHD_Response* response = MHD_create_response_from_buffer(
       body.size(), const_cast<char*>(body.data()), MHD_RESPMEM_MUST_COPY);
   if (response == nullptr) return MHD_NO;
-  MHD_Result result = MHD_add_response_header(response, header, value);
+  MHD_Result result = MHD_YES;
+  for (const auto& [header, value] : headers) {
+    if (result == MHD_YES) result = MHD_add_response_header(response, header, value);
+  }
   if (result == MHD_YES) result = MHD_queue_response(connection, status, response);
   MHD_destroy_response(response);
   return result;
@@ -105,21 +124,22 @@ class MetricsEndpoint::Http {
   }
 
   bool Start() {
-    std::vector<MHD_OptionItem> tls;
+    std::vector<MHD_OptionItem> more;
     unsigned int flags = MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET;
     if (certificates_ != nullptr) {
       flags |= MHD_USE_TLS;
       const auto text = [](const char* it) { return const_cast<char*>(it); };
-      tls.push_back({MHD_OPTION_HTTPS_MEM_CERT, 0, text(certificates_->chain.c_str())});
-      tls.push_back({MHD_OPTION_HTTPS_MEM_KEY, 0, text(certificates_->key.c_str())});
-      tls.push_back({MHD_OPTION_HTTPS_PRIORITIES, 0, text(kTlsVersions)});
+      more.push_back({MHD_OPTION_HTTPS_MEM_CERT, 0, text(certificates_->chain.c_str())});
+      more.push_back({MHD_OPTION_HTTPS_MEM_KEY, 0, text(certificates_->key.c_str())});
+      more.push_back({MHD_OPTION_HTTPS_PRIORITIES, 0, text(kTlsVersions)});
     }
-    tls.push_back({MHD_OPTION_END, 0, nullptr});
+    more.push_back({MHD_OPTION_STRICT_FOR_CLIENT, 1, nullptr});  // no space before a header's colon
+    more.push_back({MHD_OPTION_END, 0, nullptr});
     daemon_ = MHD_start_daemon(
         flags, 0, nullptr, nullptr, &OnRequest, this, MHD_OPTION_CONNECTION_LIMIT,
         static_cast<unsigned int>(limit_), MHD_OPTION_CONNECTION_TIMEOUT, kIdleSeconds,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionMemory, MHD_OPTION_NOTIFY_CONNECTION,
-        &OnConnection, this, MHD_OPTION_ARRAY, tls.data(), MHD_OPTION_END);
+        &OnConnection, this, MHD_OPTION_ARRAY, more.data(), MHD_OPTION_END);
     return daemon_ != nullptr;
   }
 
@@ -174,12 +194,19 @@ class MetricsEndpoint::Http {
     const std::string_view name(method);
     const bool reads = name == "GET" || name == "HEAD";
     // Answering after the header alone ends the connection, which is right if a body would follow.
-    if (reads && *context == nullptr) {
-      *context = self;
-      return MHD_YES;
+    if (std::exchange(*context, self) == nullptr) {
+      // Where several say how long the body is, a proxy in front may see another end of it, and so
+      // another next request.
+      if (HeaderOf(connection, MHD_HTTP_HEADER_CONTENT_LENGTH).count +
+              HeaderOf(connection, MHD_HTTP_HEADER_TRANSFER_ENCODING).count >
+          1) {
+        return Answer(connection, MHD_HTTP_BAD_REQUEST, {{"Content-Type", "text/plain"}},
+                      "send Content-Length or Transfer-Encoding, once\n");
+      }
+      if (reads) return MHD_YES;
     }
     if (*upload_size != 0) return MHD_NO;  // closes it
-    return static_cast<Http*>(self)->Handle(connection, url, reads);
+    return static_cast<Http*>(self)->Handle(connection, PathOf(url), reads);
   }
 
   MHD_Result Handle(MHD_Connection* connection, std::string_view url, bool reads) {
@@ -188,28 +215,32 @@ class MetricsEndpoint::Http {
     });
     if (asking != silent_.end()) silent_.splice(silent_.end(), silent_, asking);
     if (url != "/metrics") {
-      return Answer(connection, MHD_HTTP_NOT_FOUND, "Content-Type", "text/plain",
+      return Answer(connection, MHD_HTTP_NOT_FOUND, {{"Content-Type", "text/plain"}},
                     "castor-server: see /metrics\n");
     }
     if (!reads) {
-      return Answer(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "Allow", "GET, HEAD", "");
+      return Answer(connection, MHD_HTTP_METHOD_NOT_ALLOWED, {{"Allow", "GET, HEAD"}}, "");
     }
     if (access_.authorize) {
-      const absl::Status allowed =
-          access_.authorize(AuthorizationOf(connection), PeerOf(connection));
+      const absl::Status allowed = access_.authorize(
+          HeaderOf(connection, MHD_HTTP_HEADER_AUTHORIZATION).joined, PeerOf(connection));
       const std::string text = std::string(allowed.message()) + "\n";
       if (absl::IsPermissionDenied(allowed)) {
-        return Answer(connection, MHD_HTTP_FORBIDDEN, "Content-Type", "text/plain", text);
+        return Answer(connection, MHD_HTTP_FORBIDDEN, {{"Content-Type", "text/plain"}}, text);
       }
       if (!allowed.ok()) {
-        return Answer(connection, MHD_HTTP_UNAUTHORIZED, "WWW-Authenticate",
-                      "Basic realm=\"castor\"", text);
+        return Answer(connection, MHD_HTTP_UNAUTHORIZED,
+                      {{"WWW-Authenticate", "Basic realm=\"castor\""}}, text);
       }
     }
     try {  // the library is C: no exception may pass through it
-      const char* const accept = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Accept");
-      const PageFormat format = FormatFor(accept == nullptr ? "" : accept);
-      return Answer(connection, MHD_HTTP_OK, "Content-Type", ContentTypeOf(format), page_(format));
+      const PageFormat format = FormatFor(HeaderOf(connection, MHD_HTTP_HEADER_ACCEPT).joined);
+      const std::pair type("Content-Type", ContentTypeOf(format));
+      std::string page = page_(format);
+      if (!TakesGzip(HeaderOf(connection, MHD_HTTP_HEADER_ACCEPT_ENCODING).joined)) {
+        return Answer(connection, MHD_HTTP_OK, {type}, page);
+      }
+      return Answer(connection, MHD_HTTP_OK, {type, {"Content-Encoding", "gzip"}}, Gzip(page));
     } catch (const std::exception& error) {
       LogError("cannot collect metrics", {{"error", error.what()}});
       return MHD_NO;  // closes the connection

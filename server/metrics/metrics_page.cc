@@ -1,11 +1,17 @@
 #include "server/metrics/metrics_page.h"
 
+#include <zlib.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <new>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_split.h"
 
 namespace castor::server {
 namespace {
@@ -166,6 +172,36 @@ const char* ContentTypeOf(PageFormat format) {
 PageFormat FormatFor(std::string_view accept) {
   const bool named = accept.find("application/openmetrics-text") != std::string_view::npos;
   return named ? PageFormat::kOpenMetrics : PageFormat::kText;
+}
+
+bool TakesGzip(std::string_view accept_encoding) {
+  std::string plain;
+  for (const char c : accept_encoding) {
+    if (c != ' ' && c != '\t') plain.push_back(absl::ascii_tolower(static_cast<unsigned char>(c)));
+  }
+  for (const std::string& coding : std::vector<std::string>(absl::StrSplit(plain, ','))) {
+    if (coding == "gzip") return true;
+    // A weight of 0 to 1; 0 is a refusal.
+    if (coding.starts_with("gzip;q=")) return coding.find_first_not_of("0.", 7) != coding.npos;
+  }
+  return false;
+}
+
+std::string Gzip(std::string_view page) {
+  constexpr int kGzipWindow = 15 + 16, kMemory = 8;
+  z_stream stream{};
+  const int begun =
+      deflateInit2(&stream, Z_BEST_SPEED, Z_DEFLATED, kGzipWindow, kMemory, Z_DEFAULT_STRATEGY);
+  if (begun != Z_OK) throw std::bad_alloc();
+  std::string packed(deflateBound(&stream, page.size()), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(page.data()));
+  stream.avail_in = static_cast<uInt>(page.size());
+  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
+  stream.avail_out = static_cast<uInt>(packed.size());
+  deflate(&stream, Z_FINISH);  // it has room for all
+  packed.resize(stream.total_out);
+  deflateEnd(&stream);
+  return packed;
 }
 
 std::string WritePage(PageFormat format, const std::vector<MetricFamily>& families,

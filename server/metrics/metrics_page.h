@@ -30,6 +30,11 @@ const char* ContentTypeOf(PageFormat format);
 // Prometheus does; scrapers tell what they got by its type.
 PageFormat FormatFor(std::string_view accept);
 
+// Whether a scraper with this header Accept-Encoding takes gzip, as Prometheus does; and a page for
+// it.
+bool TakesGzip(std::string_view accept_encoding);
+std::string Gzip(std::string_view page);
+
 struct Exemplar {
   double value = 0;
   std::chrono::system_clock::time_point at;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/resource.h>
+#include <zlib.h>
 
 #include <atomic>
 #include <chrono>
@@ -32,6 +33,20 @@ std::unique_ptr<MetricsEndpoint> Start(
       MetricsEndpoint::Start(listen, [page = std::move(page)](PageFormat) { return page(); });
   EXPECT_TRUE(endpoint.ok()) << endpoint.status();
   return endpoint.ok() ? *std::move(endpoint) : nullptr;
+}
+
+std::string Unzip(std::string packed) {
+  std::string text(1 << 20, '\0');
+  z_stream stream{};
+  EXPECT_EQ(inflateInit2(&stream, 15 + 16), Z_OK);
+  stream.next_in = reinterpret_cast<Bytef*>(packed.data());
+  stream.avail_in = static_cast<uInt>(packed.size());
+  stream.next_out = reinterpret_cast<Bytef*>(text.data());
+  stream.avail_out = static_cast<uInt>(text.size());
+  EXPECT_EQ(inflate(&stream, Z_FINISH), Z_STREAM_END);
+  text.resize(stream.total_out);
+  inflateEnd(&stream);
+  return text;
 }
 
 TEST(MetricsEndpointTest, ReadsThePageAtEachScrape) {
@@ -67,6 +82,63 @@ TEST(MetricsEndpointTest, ABodyIsNotWaitedFor) {
       client.Send("POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\nx"));
   EXPECT_THAT(client.ReadAll(), StartsWith("HTTP/1.1 405 "));
   EXPECT_THAT(HttpGet(endpoint->port(), "/metrics"), HasSubstr("a_metric 1"));
+}
+
+// As a client sends what it means for a proxy.
+TEST(MetricsEndpointTest, ATargetMayBeAWholeUrl) {
+  const auto endpoint = Start("127.0.0.1:0");
+  const int port = endpoint->port();
+  for (const char* target :
+       {"http://host/metrics", "HTTP://host:9464/metrics?x=y", "https://host/metrics"}) {
+    EXPECT_THAT(HttpGet(port, target), EndsWith("a_metric 1\n")) << target;
+  }
+  for (const char* target : {"http://host", "http://host/", "http://host/metrics/",
+                             "ftp://h/metrics", "http:/metrics", "metrics", "*"}) {
+    EXPECT_THAT(HttpGet(port, target), Not(HasSubstr("a_metric"))) << target;
+  }
+  EXPECT_THAT(HttpClient(port).Ask("POST", "http://host/metrics"), StartsWith("HTTP/1.1 405 "));
+  EXPECT_THAT(HttpGet(port, "/" + std::string(64 << 10, 'a')), StartsWith("HTTP/1.1 414 "));
+}
+
+// Where two headers say how long a body is, a proxy in front may read another request than we do.
+TEST(MetricsEndpointTest, TwoLengthsOfABodyAreRefused) {
+  const auto endpoint = Start("127.0.0.1:0");
+  const std::string length = "Content-Length: 5\r\n", chunked = "Transfer-Encoding: chunked\r\n";
+  const std::string next = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+  for (const char* method : {"GET", "HEAD", "POST", "PUT", "BREW"}) {
+    for (const std::string& headers :
+         {length + chunked, chunked + length, length + length, length + "Content-Length: 6\r\n",
+          chunked + chunked, std::string("content-length: 0\r\ntransfer-encoding: identity\r\n")}) {
+      HttpClient client(endpoint->port());
+      ASSERT_TRUE(client.Send(std::string(method) + " /metrics HTTP/1.1\r\nHost: x\r\n" + headers +
+                              "\r\n0\r\n\r\n" + next));
+      const std::string answer = client.ReadAll();
+      EXPECT_THAT(answer, StartsWith("HTTP/1.1 400 ")) << method << " " << headers;
+      EXPECT_THAT(answer, Not(HasSubstr("a_metric"))) << method << " " << headers;
+    }
+  }
+  EXPECT_THAT(HttpClient(endpoint->port()).Ask("GET", "/metrics", "Content-Length: 0\r\n"),
+              EndsWith("a_metric 1\n"));
+}
+
+TEST(MetricsEndpointTest, CompressesForThoseWhoAsk) {
+  const std::string page(100'000, 'm');
+  const auto endpoint = Start("127.0.0.1:0", [&] { return page; });
+  const auto ask = [&](const char* method, const std::string& headers) {
+    return HttpClient(endpoint->port()).Ask(method, "/metrics", headers);
+  };
+  for (const char* accept : {"gzip", "deflate, gzip;q=1.0, *;q=0.5", "x, GZIP ; q=0.01"}) {
+    const std::string answer = ask("GET", std::string("Accept-Encoding: ") + accept + "\r\n");
+    EXPECT_THAT(answer, HasSubstr("Content-Encoding: gzip\r\n")) << accept;
+    EXPECT_LT(answer.size(), 2000u);
+    EXPECT_EQ(Unzip(answer.substr(answer.find("\r\n\r\n") + 4)), page);
+  }
+  EXPECT_THAT(ask("HEAD", "Accept-Encoding: gzip\r\n"), HasSubstr("Content-Encoding: gzip\r\n"));
+  for (const char* accept : {"", "identity", "gzip;q=0", "gzip; q=0.000", "gzipped", "br"}) {
+    const std::string answer = ask("GET", std::string("Accept-Encoding: ") + accept + "\r\n");
+    EXPECT_THAT(answer, Not(HasSubstr("Content-Encoding"))) << accept;
+    EXPECT_THAT(answer, EndsWith(page)) << accept;
+  }
 }
 
 TEST(MetricsEndpointTest, ServesIpv6) {
