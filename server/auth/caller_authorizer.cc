@@ -17,6 +17,7 @@ namespace castor::server {
 namespace {
 
 constexpr std::string_view kHealth = "/grpc.health.v1.Health/";
+constexpr std::string_view kHealthList = "/grpc.health.v1.Health/List";
 constexpr std::string_view kScrape = "/metrics";
 
 // gRPC's names for the subject alternative names of a verified certificate. A DNS name and, say, an
@@ -39,7 +40,7 @@ CallerAuthorizer::CallerAuthorizer(const LiveCallers* callers, Refusals& refusal
 
 absl::StatusOr<Caller> CallerAuthorizer::Authorize(const grpc::ServerContextBase& context,
                                                    std::string_view method) const {
-  if (method.starts_with(kHealth)) return Caller{};
+  if (method.starts_with(kHealth) && method != kHealthList) return Caller{};
   if (callers_ == nullptr) return AnyCertificate(context, method);
   const auto refuse = [&](RefusedCaller reason, std::string_view who) {
     return refusals_.Refuse(reason, who, method, context.peer());

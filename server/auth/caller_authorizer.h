@@ -1,5 +1,6 @@
 // Lets in whom the file of callers names, or, without a file, whoever has a certificate of the
-// listener's authorities. Health is open to all: probes have no credentials, and learn nothing.
+// listener's authorities. Health is open to all: probes have no credentials, and learn nothing;
+// but its List names the models.
 #pragma once
 
 #include <grpcpp/server_context.h>

@@ -33,6 +33,11 @@ std::optional<HealthState::Status> HealthState::StatusOf(const std::string& name
   return found->second;
 }
 
+std::map<std::string, HealthState::Status, std::less<>> HealthState::Statuses() {
+  MutexLock lock(mu_);
+  return statuses_;
+}
+
 void HealthState::Begin(Watch& watch, const std::string& name) {
   Watch::Step step;
   {

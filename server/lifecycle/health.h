@@ -82,6 +82,9 @@ class HealthState {
   // Nothing for a name that does not exist.
   std::optional<Status> StatusOf(const std::string& name);
 
+  // Of every name.
+  std::map<std::string, Status, std::less<>> Statuses();
+
   // What happens to a Watch stream. First one of these two, once: it watches `name`, or ends with
   // `error`.
   void Begin(Watch& watch, const std::string& name);

@@ -14,6 +14,8 @@ namespace {
 
 using grpc::health::v1::HealthCheckRequest;
 using grpc::health::v1::HealthCheckResponse;
+using grpc::health::v1::HealthListRequest;
+using grpc::health::v1::HealthListResponse;
 
 grpc::ByteBuffer Encode(HealthState::Status status) {
   HealthCheckResponse response;
@@ -21,22 +23,39 @@ grpc::ByteBuffer Encode(HealthState::Status status) {
   return SerializeMessage(response);
 }
 
-class HealthCheckCall final : public MessageCall {
+// The answer; nullopt: there is no such name.
+std::optional<grpc::ByteBuffer> Answer(HealthState& state, const HealthCheckRequest& request) {
+  const std::optional<HealthState::Status> status = state.StatusOf(request.service());
+  if (!status.has_value()) return std::nullopt;
+  return Encode(*status);
+}
+
+std::optional<grpc::ByteBuffer> Answer(HealthState& state, const HealthListRequest&) {
+  HealthListResponse response;
+  for (const auto& [name, status] : state.Statuses()) {
+    (*response.mutable_statuses())[name].set_status(status);
+  }
+  return SerializeMessage(response);
+}
+
+// Check or List.
+template <typename Request>
+class HealthCall final : public MessageCall {
  public:
-  HealthCheckCall(HealthState& state, CallTable& calls, CallTable::Kind kind, Arrival arrival)
+  HealthCall(HealthState& state, CallTable& calls, CallTable::Kind kind, Arrival arrival)
       : MessageCall(calls, kind, std::move(arrival)), state_(state) {}
 
  private:
   void OnMessage(grpc::ByteBuffer* message) override {
-    HealthCheckRequest request;
+    Request request;
     if (absl::Status parsed = ParseMessage(*message, &request); !parsed.ok()) {
       return OnRefusal(parsed);
     }
-    const std::optional<HealthState::Status> status = state_.StatusOf(request.service());
-    if (!status.has_value()) {
+    auto answer = Answer(state_, request);
+    if (!answer.has_value()) {
       return SendError(grpc::Status(grpc::StatusCode::NOT_FOUND, "no such name"));
     }
-    Send(Encode(*status), TimePoint::max());
+    Send(*std::move(answer), TimePoint::max());
   }
   void OnRefusal(const absl::Status& error) override {
     SendError(RefuseCall(error, {}, context()));
@@ -123,11 +142,15 @@ class HealthWatchCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
 HealthService::HealthService(HealthState& state, CallTable& calls, Kinds kinds,
                              const Authorizer& authorizer)
     : MessageService(authorizer) {
-  AddMethod("/grpc.health.v1.Health/Check", [&state, &calls, kinds](Arrival arrival) {
-    auto* call = new HealthCheckCall(state, calls, kinds.check, std::move(arrival));
-    call->Begin();
-    return call;
-  });
+  const auto add = [&]<typename Request>(const char* path, Request) {
+    AddMethod(path, [&state, &calls, kinds](Arrival arrival) {
+      auto* call = new HealthCall<Request>(state, calls, kinds.check, std::move(arrival));
+      call->Begin();
+      return call;
+    });
+  };
+  add("/grpc.health.v1.Health/Check", HealthCheckRequest());
+  add("/grpc.health.v1.Health/List", HealthListRequest());
   AddMethod("/grpc.health.v1.Health/Watch", [&state, &calls, kinds](const Arrival& arrival) {
     return new HealthWatchCall(state, calls, kinds.watch, arrival);
   });

@@ -128,6 +128,10 @@ TEST_F(ServerCallersTest, HealthIsOpenToAll) {
     EXPECT_EQ(Call(&grpc::health::v1::Health::Stub::Check, *health, request, token), "OK");
   }
   EXPECT_EQ(RefusedFor("no_credential"), 0);
+  // It names the models.
+  const grpc::health::v1::HealthListRequest list;
+  EXPECT_EQ(Call(&grpc::health::v1::Health::Stub::List, *health, list, ""), kNobody);
+  EXPECT_EQ(Call(&grpc::health::v1::Health::Stub::List, *health, list, kToken), "OK");
 }
 
 TEST_F(ServerCallersTest, TokensRotateWithoutAGap) {

@@ -5,6 +5,7 @@
 #include <grpcpp/client_context.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <string>
 
@@ -28,6 +29,18 @@ inline HealthStatus CheckHealth(const std::shared_ptr<grpc::Channel>& channel,
   }
   EXPECT_TRUE(status.ok()) << status.error_message();
   return response.status();
+}
+
+inline std::map<std::string, HealthStatus> ListHealth(
+    const std::shared_ptr<grpc::Channel>& channel) {
+  grpc::ClientContext context;
+  grpc::health::v1::HealthListResponse response;
+  const grpc::Status status =
+      grpc::health::v1::Health::NewStub(channel)->List(&context, {}, &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  std::map<std::string, HealthStatus> statuses;
+  for (const auto& [name, one] : response.statuses()) statuses[name] = one.status();
+  return statuses;
 }
 
 // One open Watch stream.

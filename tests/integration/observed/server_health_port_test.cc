@@ -57,6 +57,13 @@ TEST_F(HealthPortTest, SaysWhatTheMainPortSays) {
     EXPECT_EQ(CheckHealth(probe, name), CheckHealth(channel_, name)) << name;
   }
   EXPECT_EQ(CheckHealth(probe, "readiness"), HealthCheckResponse::SERVING);
+  const auto all = ListHealth(probe);
+  EXPECT_EQ(ListHealth(channel_), all);
+  EXPECT_TRUE(all.contains("model/tiny") && all.contains("") && all.contains("liveness"));
+  for (const auto& [name, status] : all) {
+    EXPECT_EQ(status, HealthCheckResponse::SERVING) << name;
+    EXPECT_EQ(status, CheckHealth(probe, name)) << name;
+  }
 
   Watching here(probe, "readiness");
   Watching there(channel_, "readiness");
