@@ -12,14 +12,15 @@
 
 namespace castor {
 
-// Per operation ("attend", "encode") and kernel ("vanilla", ...). Only pairs that this engine can
-// run are listed, and they are listed from the start.
+// Of "attend" per kernel ("vanilla", ...), of "encode" per model. All that this engine can run is
+// listed, from the start.
 struct WorkStats {
   std::string operation;
-  std::string kernel;
-  uint64_t requests = 0;               // answered OK
-  uint64_t batches = 0;                // executed
-  uint64_t tokens = 0;                 // computed
+  std::string kernel;                                      // empty: of "encode"
+  std::string model;                                       // empty: of "attend"
+  std::vector<std::pair<std::string, uint64_t>> requests;  // answered OK, by kernel
+  uint64_t batches = 0;                                    // executed
+  uint64_t tokens = 0;                                     // computed
   uint64_t padded_tokens = 0;          // computed although no request asked for them
   HistogramSnapshot queue_seconds;     // per request
   HistogramSnapshot copy_in_seconds;   // per batch

@@ -107,12 +107,12 @@ Runner AddTopCommand(CLI::App* command) {
                  "Print one interval's frame as text and exit (default without a terminal)")
       ->group("Output");
   command->footer(
-      "A row for each server, kernel and tenant. Rates, percentiles (linear within a histogram's\n"
-      "bucket) and batches (requests in one, on average) are those of the last interval; BUSY is\n"
-      "the share of it in which the device computes, LOAD that of the scarcest budget in use;\n"
-      "figures in parentheses count from the server's start. A narrow terminal shows fewer\n"
-      "columns. NO_COLOR turns colours off. A token goes over TLS or to this machine alone;\n"
-      "elsewhere it is left out. Exit code 1: no server could be read.\n"
+      "A row for each server, model (of attention: kernel) and tenant. Rates, percentiles (linear\n"
+      "within a histogram's bucket) and batches (requests in one, on average) are those of the\n"
+      "last interval; BUSY is the share of it in which the device computes, LOAD that of the\n"
+      "scarcest budget in use; figures in parentheses count from the server's start. A narrow\n"
+      "terminal shows fewer columns. NO_COLOR turns colours off. A token goes over TLS or to this\n"
+      "machine alone; elsewhere it is left out. Exit code 1: no server could be read.\n"
       "Examples:\n"
       "  castor top --metrics castor-headless.inference:9464 --interval 2s\n"
       "  castor top --once --metrics https://10.0.0.7:9464 --ca ca.pem --server-name castor\n");

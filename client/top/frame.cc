@@ -233,7 +233,7 @@ Lines Details(const Rates& rates, const Screen& screen) {
 }  // namespace
 
 std::vector<std::string> FrameLines(const View& view, const Screen& screen) {
-  std::vector<std::vector<Row>> groups(3);  // servers, kernels, tenants
+  std::vector<std::vector<Row>> groups(3);  // servers, models and kernels, tenants
   std::optional<Rates> total;
   size_t serving = 0;
   for (const ServerView& server : view.servers) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <set>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -40,12 +41,16 @@ void ForEachCounter(const Rates& rates, std::string_view name, const Visit& visi
 }
 
 // Some families say `method`, others `operation`, which is the same for calls and streams.
-std::string RowOf(std::string_view labels) {
-  const std::string kernel = LabelOf(labels, "kernel");
+std::string OperationOf(std::string_view labels) {
   std::string operation = LabelOf(labels, "operation");
   if (operation.empty()) operation = LabelOf(labels, "method");
-  operation = operation.substr(0, operation.find("_stream"));
-  return operation + " " + (kernel == "none" ? "-" : kernel);
+  return operation.substr(0, operation.find("_stream"));
+}
+
+std::string RowOf(std::string_view labels) {
+  std::string of = LabelOf(labels, "model");
+  if (of.empty()) of = LabelOf(labels, "kernel");
+  return OperationOf(labels) + " " + (of == "none" || of == "other" ? "-" : of);
 }
 
 }  // namespace
@@ -94,43 +99,44 @@ std::map<std::string, Counter> CountersOf(const Rates& rates, std::string_view n
 
 std::map<std::string, Work> WorkOf(const Rates& rates) {
   std::map<std::string, Work> rows;
+  std::set<std::string> computing;
   // The methods that compute are those whose time is measured.
   ForEachCounter(rates, "castor_request_duration_seconds_bucket",
                  [&](std::string_view labels, const Counter& counter) {
                    double bound = 0;
                    const std::string le = LabelOf(labels, "le");
                    if (!absl::SimpleAtod(le, &bound) || std::isnan(bound)) return;
+                   computing.insert(OperationOf(labels));
                    rows[RowOf(labels)].latency[bound] += counter.per_second;
                  });
-  const auto find = [&](std::string_view labels) {
-    const auto row = rows.find(RowOf(labels));
-    return row == rows.end() ? nullptr : &row->second;
-  };
   ForEachCounter(rates, kRequests, [&](std::string_view labels, const Counter& counter) {
-    Work* const row = find(labels);
-    if (row == nullptr) return;
-    row->total += counter.total;
-    (LabelOf(labels, "code") == "OK" ? row->requests : row->errors) += counter.per_second;
+    if (!computing.contains(OperationOf(labels))) return;
+    Work& row = rows[RowOf(labels)];
+    row.used = row.used || counter.total > 0;
+    (LabelOf(labels, "code") == "OK" ? row.requests : row.errors) += counter.per_second;
   });
   const auto add = [&](std::string_view name, double Work::*rate, std::string_view part = "") {
     ForEachCounter(rates, name, [&](std::string_view labels, const Counter& counter) {
       if (labels.find(part) == std::string_view::npos) return;
-      if (Work* const row = find(labels)) row->*rate += counter.per_second;
+      const auto row = rows.find(RowOf(labels));
+      if (row == rows.end()) return;
+      row->second.used = row->second.used || counter.total > 0;  // perhaps by other methods
+      row->second.*rate += counter.per_second;
     });
   };
   add("castor_tokens_total", &Work::tokens);
   add("castor_batch_requests_count", &Work::batches);
   add("castor_batch_requests_sum", &Work::in_batches);
   add("castor_stage_duration_seconds_sum", &Work::compute, "phase=\"compute\"");
-  std::erase_if(rows, [](const auto& row) { return row.second.total == 0; });  // never asked for
+  std::erase_if(rows, [](const auto& row) { return !row.second.used; });
   return rows;
 }
 
 Work SumOf(const std::map<std::string, Work>& work) {
   Work sum;
   for (const auto& [name, row] : work) {
-    for (const auto rate : {&Work::requests, &Work::errors, &Work::total, &Work::tokens,
-                            &Work::batches, &Work::in_batches, &Work::compute}) {
+    for (const auto rate : {&Work::requests, &Work::errors, &Work::tokens, &Work::batches,
+                            &Work::in_batches, &Work::compute}) {
       sum.*rate += row.*rate;
     }
     if (name.ends_with(" -")) continue;

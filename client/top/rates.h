@@ -41,7 +41,7 @@ std::map<std::string, Counter> CountersOf(const Rates& rates, std::string_view n
 // One row's rates per second.
 struct Work {
   double requests = 0, errors = 0;     // answered OK, and otherwise
-  double total = 0;                    // answers since the server's start
+  bool used = false;                   // since the server's start
   double tokens = 0;                   // computed
   double batches = 0, in_batches = 0;  // and the requests in them
   double compute = 0;                  // seconds of the device
@@ -55,7 +55,8 @@ struct Work {
   std::optional<Quantile> QuantileOf(double quantile) const;
 };
 
-// By operation and kernel, "encode vanilla"; "encode -": no kernel ran.
+// By operation, and model or kernel: "encode minilm", "attend vanilla"; "attend -": it is not
+// known.
 std::map<std::string, Work> WorkOf(const Rates& rates);
 
 // The latency is that of calls which reached a kernel: quick refusals would hide how long the

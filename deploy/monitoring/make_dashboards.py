@@ -139,9 +139,9 @@ def stat(title, unit, good, query, limits=(), **more):
                  **more)
 
 
-def latencies(method):
+def latencies(method, by):
     bucket, labels = "castor_request_duration_seconds", f', method="{method}"'
-    return [(quantile(q, bucket, labels=labels), name)
+    return [(quantile(q, bucket, by, labels), f"{{{{{by}}}}} {name}")
             for q, name in ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))]
 
 
@@ -182,21 +182,21 @@ OVERVIEW = [
               "An alert comes at 6 over an hour.", *burn("request_refusals", "refused_ratio"),
               limits=((1, YELLOW), (6, RED)))),
     Row("Traffic",
-        Panel("Requests by method", "reqps", "Calls that compute.",
-              (rate("castor_requests_total", "method", f", {COMPUTING}"), "{{method}}"),
+        Panel("Requests by method", "reqps", "Calls that compute; of encoders by model.",
+              (rate("castor_requests_total", "method, model", f", {COMPUTING}"),
+               "{{method}} {{model}}"),
               stacked=True),
-        Panel("Not OK, by code", "reqps", "INVALID_ARGUMENT and the like are callers' mistakes, "
-              "RESOURCE_EXHAUSTED is lack of room, DEADLINE_EXCEEDED callers' patience. UNKNOWN, "
-              "INTERNAL and UNAVAILABLE count as errors: none.",
-              (rate("castor_requests_total", "code", f', {COMPUTING}, code!="OK"') + " > 0",
-               "{{code}}")),
+        Panel("Not OK, by code", "reqps", "Of encoders by model. INVALID_ARGUMENT and the like "
+              "are callers' mistakes, RESOURCE_EXHAUSTED is lack of room, DEADLINE_EXCEEDED "
+              "callers' patience. UNKNOWN, INTERNAL and UNAVAILABLE count as errors: none.",
+              (rate("castor_requests_total", "code, model", f', {COMPUTING}, code!="OK"') + " > 0",
+               "{{code}} {{model}}")),
         Panel("Refused by the engine, by reason", "reqps", "QUEUE_FULL: add replicas, or let "
               "callers wait. TOO_LARGE: never fits. OUT_OF_MEMORY: see Castor / Process.",
               (rate("castor_rejected_total", "reason") + " > 0", "{{reason}}")),
-        Panel("Latency of attend", "s", "From a call's arrival to its end, on the server.",
-              *latencies("attend")),
-        Panel("Latency of encode", "s", "From a call's arrival to its end, on the server.",
-              *latencies("encode")),
+        Panel("Latency of attend", "s", "From a call's arrival to its end, on the server, of calls "
+              "answered OK.", *latencies("attend", "kernel")),
+        Panel("Latency of encode", "s", "The same, by model.", *latencies("encode", "model")),
         Panel("Bytes of messages", "Bps", "What the network carries.",
               (rate("castor_received_bytes_total", "method"), "{{method}} in"),
               (rate("castor_sent_bytes_total", "method"), "{{method}} out"))),
@@ -213,26 +213,26 @@ OVERVIEW = [
               (f"castor_oldest_request_seconds{{{OF}}}", "{{pod}}"), limits=((10, RED),))),
 ]
 
-KERNEL = "operation, kernel"
-NAMED = "{{operation}} {{kernel}}"
+WORK = "operation, kernel, model"  # of attention, the kernel; of encoders, the model
+NAMED = "{{operation}} {{model}} {{kernel}}"
 COMPUTE = ', phase="compute"'
 STAGES = "castor_stage_duration_seconds"
-OFF = (f'sum by (operation, kernel) (rate(castor_prediction_ratio_bucket{{{OF}, le="%s"}}{RATE}))')
+OFF = (f'sum by ({WORK}) (rate(castor_prediction_ratio_bucket{{{OF}, le="%s"}}{RATE}))')
 
 KERNELS = [
     Row("Work",
-        Panel("Requests answered", "reqps", "By the kernel that computed them.",
-              (rate("castor_engine_requests_total", KERNEL), NAMED), stacked=True),
+        Panel("Requests answered", "reqps", "By the kernel that computed them, and the model.",
+              (rate("castor_engine_requests_total", WORK), NAMED), stacked=True),
         Panel("Tokens computed", "short", "Per second.",
-              (rate("castor_tokens_total", KERNEL), NAMED), stacked=True),
-        Panel("Share of the device", "percentunit", "Seconds of computing per second, by kernel. "
+              (rate("castor_tokens_total", WORK), NAMED), stacked=True),
+        Panel("Share of the device", "percentunit", "Seconds of computing per second. "
               "The sum over a pod is how busy its device is.",
-              (rate(STAGES + "_sum", KERNEL, COMPUTE), NAMED), stacked=True),
+              (rate(STAGES + "_sum", WORK, COMPUTE), NAMED), stacked=True),
         Panel("Compute time of a batch, p50", "s", "Steady at a steady load: a rise without one "
               "means a slower device, or a neighbour.",
-              (quantile(0.5, STAGES, KERNEL, COMPUTE), NAMED)),
+              (quantile(0.5, STAGES, WORK, COMPUTE), NAMED)),
         Panel("Compute time of a batch, p95", "s", "The long requests, and large batches.",
-              (quantile(0.95, STAGES, KERNEL, COMPUTE), NAMED)),
+              (quantile(0.95, STAGES, WORK, COMPUTE), NAMED)),
         Panel("Other stages, p95", "s", "Tokenizing per request; copies per batch. On a CPU "
               "nothing is copied.",
               (quantile(0.95, STAGES, "operation, phase", ', phase!="compute"'),
@@ -272,7 +272,7 @@ KERNELS = [
         Panel("Predictions off", "percentunit", "Batches that took less than half or more than "
               "twice of what was predicted. Admission and scheduling go by predictions.",
               ("1 - (" + OFF % "2.0" + " - " + OFF % "0.5" + ") / ("
-               + rate("castor_prediction_ratio_count", KERNEL) + " > 0)", NAMED),
+               + rate("castor_prediction_ratio_count", WORK) + " > 0)", NAMED),
               most=1, limits=((0.5, YELLOW),))),
 ]
 
@@ -314,9 +314,9 @@ SCHEDULER = [
               (quantile(0.5, "castor_wait_duration_seconds", "priority"), "{{priority}}")),
         Panel("Wait by priority, p99", "s", "The same, of those that waited longest.",
               (quantile(0.99, "castor_wait_duration_seconds", "priority"), "{{priority}}")),
-        Panel("Wait by kernel, p95", "s", "One that waits longer than others is asked for in "
+        Panel("Wait by kernel and model, p95", "s", "One that waits longer than others is asked for in "
               "larger requests.",
-              (quantile(0.95, "castor_queue_duration_seconds", KERNEL), NAMED))),
+              (quantile(0.95, "castor_queue_duration_seconds", WORK), NAMED))),
     Row("Fairness and waste",
         Panel("Tenants' time on the device", "percentunit", "Seconds per second. When it is full, "
               "shares are by weight.",

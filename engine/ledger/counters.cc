@@ -24,23 +24,24 @@ constexpr double kRatios[] = {0.5, 0.8, 1.25, 2};
 constexpr double kMostRatio = 1e6;   // as below
 constexpr double kWorstError = 1e3;  // the histogram's sum must stay finite
 
-std::span<const double> ErrorBounds(Operation operation, KernelName kernel) {
-  if (operation != Operation::kAttend || !attention::IsApproximate(kernel)) return {};
+std::span<const double> ErrorBounds(Operation operation, std::span<const KernelName> kernels) {
+  if (operation != Operation::kAttend || !attention::IsApproximate(kernels.front())) return {};
   return kErrors;
 }
 
 }  // namespace
 
-Counters::Work::Work(Operation operation, KernelName kernel)
+Counters::Work::Work(Operation operation, std::vector<KernelName> kernels, std::string model)
     : operation(operation),
-      kernel(kernel),
+      kernels(std::move(kernels)),
+      model(std::move(model)),
       queue_seconds(kSeconds),
       copy_in_seconds(kSeconds),
       compute_seconds(kSeconds),
       copy_out_seconds(kSeconds),
       batch_requests(kRequests),
       batch_tokens(kTokens),
-      relative_error(ErrorBounds(operation, kernel)),
+      relative_error(ErrorBounds(operation, this->kernels)),
       prediction_ratio(kRatios) {}
 
 Counters::Counters()
@@ -50,23 +51,28 @@ Counters::Counters()
 
 void Counters::ListWork(std::span<const attention::Variant> variants,
                         std::span<const ModelInfo> models) {
-  for (const auto& variant : variants) ListPair(Operation::kAttend, variant.kernel);
-  for (const ModelInfo& model : models) {
-    for (KernelName kernel : model.kernels) ListPair(Operation::kEncode, kernel);
-  }
+  const auto list = [this](Operation operation, std::vector<KernelName> kernels,
+                           const std::string& model) {
+    if (kernels.empty() || Find(operation, kernels.front(), model) != nullptr) return;
+    work_.push_back(std::make_unique<Work>(operation, std::move(kernels), model));
+  };
+  for (const auto& variant : variants) list(Operation::kAttend, {variant.kernel}, "");
+  for (const ModelInfo& model : models) list(Operation::kEncode, model.kernels, model.name);
 }
 
-void Counters::ListPair(Operation operation, KernelName kernel) {
-  if (Find(operation, kernel) == nullptr) {
-    work_.push_back(std::make_unique<Work>(operation, kernel));
-  }
-}
-
-Counters::Work* Counters::Find(Operation operation, KernelName kernel) const {
+Counters::Work* Counters::Find(Operation operation, KernelName kernel,
+                               std::string_view model) const {
   for (const auto& work : work_) {
-    if (work->operation == operation && work->kernel == kernel) return work.get();
+    if (work->operation != operation || work->model != model) continue;
+    if (operation == Operation::kEncode || work->kernels.front() == kernel) return work.get();
   }
   return nullptr;
+}
+
+Counters::Work* Counters::Find(const Job& job) const {
+  const auto* const encode = std::get_if<EncodeWork>(&job.work);
+  if (encode == nullptr) return Find(job.operation, job.kernel, "");
+  return Find(job.operation, job.kernel, encode->model->info.name);
 }
 
 void Counters::Refused(const absl::Status& status) noexcept {
@@ -74,7 +80,7 @@ void Counters::Refused(const absl::Status& status) noexcept {
 }
 
 void Counters::Executed(const JobList& jobs, const ExecutionTimes& times) {
-  Work* work = Find(jobs.front()->operation, jobs.front()->kernel);
+  Work* work = Find(*jobs.front());
   if (work == nullptr) return;
   const int64_t tokens = QueryTokens(jobs);
   Increment(work->batches);
@@ -104,9 +110,9 @@ void Counters::Answered(const JobList& jobs, TimePoint now) {
     const BatchOutcome& run = *job->last_run;
     if (late || job->cancelled) Wasted(run.times.compute_us * 1e-6 / run.requests);
   }
-  Work* work = Find(jobs.front()->operation, jobs.front()->kernel);
+  Work* work = Find(*jobs.front());
   if (work == nullptr) return;
-  Increment(work->requests, jobs.size());
+  Increment(work->requests[static_cast<size_t>(jobs.front()->kernel)], jobs.size());
   for (const auto& job : jobs) {
     if (job->plan.automatic()) Increment(work->automatic_requests);
   }
@@ -114,7 +120,7 @@ void Counters::Answered(const JobList& jobs, TimePoint now) {
 
 void Counters::StepEnded(const Job& job, const StepOutcome& outcome, Step next) {
   if (!outcome.estimate) return;
-  Work* work = Find(job.operation, job.kernel);
+  Work* work = Find(job);
   if (work == nullptr) return;
   work->relative_error.Observe(std::min(outcome.estimate->relative_error, kWorstError));
   if (next == Step::kRun) Increment(work->automatic_rejected);
@@ -128,8 +134,12 @@ void Counters::Fill(EngineStats* stats) const {
   for (const auto& work : work_) {
     WorkStats& row = stats->work.emplace_back();
     row.operation = NameOf(work->operation);
-    row.kernel = NameOf(work->kernel);
-    row.requests = work->requests.load(std::memory_order_relaxed);
+    if (work->operation == Operation::kAttend) row.kernel = NameOf(work->kernels.front());
+    row.model = work->model;
+    for (const KernelName kernel : work->kernels) {
+      const auto& count = work->requests[static_cast<size_t>(kernel)];
+      row.requests.emplace_back(NameOf(kernel), count.load(std::memory_order_relaxed));
+    }
     row.batches = work->batches.load(std::memory_order_relaxed);
     row.tokens = work->tokens.load(std::memory_order_relaxed);
     row.padded_tokens = work->padded_tokens.load(std::memory_order_relaxed);

@@ -1,6 +1,6 @@
 // What the engine counts: plain atomics and histograms that any thread may write and read.
 //
-// The table of operations and kernels is fixed by ListWork before the first request.
+// The table of kernels and models is fixed by ListWork before the first request.
 #pragma once
 
 #include <array>
@@ -8,12 +8,15 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "engine/base/error.h"
 #include "engine/base/histogram.h"
 #include "engine/device/device.h"
+#include "engine/kernel_table.h"
 #include "engine/ledger/job.h"
 #include "engine/request.h"
 #include "engine/stats.h"
@@ -24,14 +27,14 @@ class Counters {
  public:
   Counters();
 
-  // Declares the pairs that this engine can run. Called once, at start-up.
+  // Declares what this engine can run. Called once, at start-up.
   void ListWork(std::span<const attention::Variant> variants, std::span<const ModelInfo> models);
 
   // A request was refused, at Submit or through its completion.
   void Refused(const absl::Status& status) noexcept;
 
   // Executed: a batch has run. Answered: some or all of its jobs are being answered. Both require
-  // at least one job, all of one operation and kernel.
+  // at least one job, all of one operation, kernel and model.
   void Executed(const JobList& jobs, const ExecutionTimes& times);
   void Answered(const JobList& jobs, TimePoint now);
 
@@ -59,11 +62,12 @@ class Counters {
   static constexpr size_t kReasons = static_cast<size_t>(Reason::kInternal) + 1;
 
   struct Work {
-    Work(Operation operation, KernelName kernel);
+    Work(Operation operation, std::vector<KernelName> kernels, std::string model);
 
     const Operation operation;
-    const KernelName kernel;
-    std::atomic<uint64_t> requests = 0;
+    const std::vector<KernelName> kernels;  // of attention one
+    const std::string model;                // of an encoder
+    std::array<std::atomic<uint64_t>, kKernelCount> requests{};
     std::atomic<uint64_t> batches = 0;
     std::atomic<uint64_t> tokens = 0;
     std::atomic<uint64_t> padded_tokens = 0;
@@ -83,8 +87,8 @@ class Counters {
     counter.fetch_add(by, std::memory_order_relaxed);
   }
 
-  void ListPair(Operation operation, KernelName kernel);
-  Work* Find(Operation operation, KernelName kernel) const;
+  Work* Find(Operation operation, KernelName kernel, std::string_view model) const;
+  Work* Find(const Job& job) const;
 
   std::vector<std::unique_ptr<Work>> work_;  // constant after ListWork
   std::array<std::atomic<uint64_t>, kReasons> refusals_{};

@@ -29,7 +29,7 @@ LoadSample LoadOf(const EngineStats& stats) {
   LoadSample sample{.queued_seconds = stats.load.queued_seconds};
   for (const WorkStats& work : stats.work) {
     sample.busy_seconds += work.compute_seconds.sum;
-    sample.answered += work.requests;
+    for (const auto& [kernel, requests] : work.requests) sample.answered += requests;
   }
   for (const RefusalStats& refusal : stats.refusals) {
     if (IsFailure(refusal.reason)) sample.failed += refusal.count;

@@ -5,6 +5,7 @@
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -31,9 +32,14 @@ bool Attends(Method method) {
          method == Method::kModelInfer;
 }
 
+bool Tokenizes(Method method) {
+  return method == Method::kTokenize || method == Method::kDetokenize;
+}
+
 bool Encodes(Method method) {
   return method == Method::kEncode || method == Method::kEncodeStream ||
-         method == Method::kRerank || method == Method::kModelInfer || method == Method::kTei;
+         method == Method::kRerank || method == Method::kModelInfer || method == Method::kTei ||
+         Tokenizes(method);
 }
 
 // The codes that a call of ours can end with (proto/README.md). Any other counts as UNKNOWN, which
@@ -41,23 +47,24 @@ bool Encodes(Method method) {
 struct CodeName {
   grpc::StatusCode code;
   const char* name;
-  bool before_kernels = false;  // no kernel runs then
+  bool has_kernel = true;  // a kernel may be known then
+  bool has_model = true;   // a model may
 };
 constexpr auto kCodes = std::to_array<CodeName>({
-    {grpc::StatusCode::UNKNOWN, "UNKNOWN"},
+    {grpc::StatusCode::UNKNOWN, "UNKNOWN", false, false},
     {grpc::StatusCode::OK, "OK"},
     {grpc::StatusCode::CANCELLED, "CANCELLED"},
     {grpc::StatusCode::INVALID_ARGUMENT, "INVALID_ARGUMENT"},
     {grpc::StatusCode::DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED"},
-    {grpc::StatusCode::NOT_FOUND, "NOT_FOUND", true},
-    {grpc::StatusCode::ALREADY_EXISTS, "ALREADY_EXISTS", true},
+    {grpc::StatusCode::NOT_FOUND, "NOT_FOUND", false},
+    {grpc::StatusCode::ALREADY_EXISTS, "ALREADY_EXISTS", false, false},
     {grpc::StatusCode::RESOURCE_EXHAUSTED, "RESOURCE_EXHAUSTED"},
-    {grpc::StatusCode::FAILED_PRECONDITION, "FAILED_PRECONDITION", true},
-    {grpc::StatusCode::UNIMPLEMENTED, "UNIMPLEMENTED", true},
+    {grpc::StatusCode::FAILED_PRECONDITION, "FAILED_PRECONDITION", false},
+    {grpc::StatusCode::UNIMPLEMENTED, "UNIMPLEMENTED", false},
     {grpc::StatusCode::INTERNAL, "INTERNAL"},
     {grpc::StatusCode::UNAVAILABLE, "UNAVAILABLE"},
-    {grpc::StatusCode::UNAUTHENTICATED, "UNAUTHENTICATED", true},
-    {grpc::StatusCode::PERMISSION_DENIED, "PERMISSION_DENIED", true},
+    {grpc::StatusCode::UNAUTHENTICATED, "UNAUTHENTICATED", false, false},
+    {grpc::StatusCode::PERMISSION_DENIED, "PERMISSION_DENIED", false, false},
 });
 
 size_t CodeIndex(grpc::StatusCode code) {
@@ -69,15 +76,13 @@ size_t CodeIndex(grpc::StatusCode code) {
 
 constexpr char kRequestDuration[] = "castor_request_duration_seconds";
 
-// The label `kernel`: the engine's kernels, and "none" before them all.
-constexpr size_t kKernelLabels = 1 + kKernelCount;
-
-size_t KernelIndex(std::optional<KernelName> kernel) {
-  return kernel.has_value() ? 1 + static_cast<size_t>(*kernel) : 0;
-}
-
-std::string KernelLabel(size_t index) {
-  return index == 0 ? "none" : std::string(kKernels[index - 1].label);
+std::vector<std::string> EncodersOf(const EngineInfo& info) {
+  std::vector<std::string> names;
+  for (const ModelInfo& model : info.models) {
+    if (!model.outputs.empty()) names.push_back(model.name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 // From 1 ms to 10 s in steps of about 1.6, with edges on the round figures that objectives use, and
@@ -93,27 +98,31 @@ const Histogram::BucketBoundaries& LatencyBounds() {
 
 // Every series of the registry, resolved once: looking one up by its labels locks and hashes.
 struct Metrics::Children {
+  // Of a method, and one kernel or model.
+  struct Row {
+    std::array<Counter*, kCodes.size()> requests{};  // null: counted in the method's first row
+    Histogram* duration = nullptr;
+    std::unique_ptr<Exemplars> exemplars;  // of the duration
+  };
   struct PerMethod {
-    // Null for kernels that the method or the engine does not have, and for codes with which no
-    // kernel ends; "none" is always there.
-    std::array<std::array<Counter*, kCodes.size()>, kKernelLabels> requests{};
-    std::array<Histogram*, kKernelLabels> duration{};
-    std::array<std::unique_ptr<Exemplars>, kKernelLabels> exemplars{};  // one for each of them
+    Row unknown;  // kernel "none", or of methods that encode, model "other"
+    std::array<Row, kKernelCount> kernels;
+    std::vector<Row> models;  // empty, or as Metrics has them
     Gauge* inflight = nullptr;
     Counter* received_bytes = nullptr;  // null for methods whose messages are small
     Counter* sent_bytes = nullptr;
     Counter* lost_answers = nullptr;  // the same
   };
 
-  Children(prometheus::Registry& registry, const Engine& engine);
+  Children(prometheus::Registry& registry, const Engine& engine,
+           const std::vector<std::string>& models);
 
   // Of a series on the page.
   std::vector<std::optional<Exemplar>> ExemplarsOf(const prometheus::MetricFamily& family,
                                                    const prometheus::ClientMetric& series) const;
 
   std::array<PerMethod, kMethods> methods;
-  // Of the latencies, by method and kernel.
-  std::map<std::pair<std::string, std::string>, const Exemplars*> exemplars;
+  std::map<prometheus::Labels, const Exemplars*> exemplars;  // of the latencies
   Counter* overdue = nullptr;
   Gauge* connections = nullptr;
   std::array<Counter*, kRefusedConnections> refused_connections{};
@@ -127,7 +136,8 @@ struct Metrics::Children {
   Gauge* draining = nullptr;
 };
 
-Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine) {
+Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine,
+                            const std::vector<std::string>& models) {
   const auto counters = [&](const char* name, const char* help) -> auto& {
     return Counters(registry, name, help);
   };
@@ -135,11 +145,12 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
     return Gauges(registry, name, help);
   };
   auto& requests = counters("castor_requests_total",
-                            "Calls answered, by method, kernel that ran and status code.");
-  auto& duration = prometheus::BuildHistogram()
-                       .Name(kRequestDuration)
-                       .Help("From a call's arrival to its end, for the calls that compute.")
-                       .Register(registry);
+                            "Calls answered, by method, status code, and kernel or model.");
+  auto& duration =
+      prometheus::BuildHistogram()
+          .Name(kRequestDuration)
+          .Help("From the arrival to the end of calls that compute and are answered OK.")
+          .Register(registry);
   auto& inflight = gauges("castor_inflight_calls", "Calls in progress.");
   auto& received = counters("castor_received_bytes_total",
                             "Bytes of request messages, for the calls that compute.");
@@ -154,30 +165,37 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
   for (size_t m = 0; m < methods.size(); ++m) {
     PerMethod& children = methods[m];
     const std::string name = kMethodNames[m];
-    auto add_kernel = [&](size_t kernel) {
-      if (children.requests[kernel][0] != nullptr) return;
-      const std::string label = KernelLabel(kernel);
+    const auto method = static_cast<Method>(m);
+    const auto count = [&](prometheus::Labels labels, bool CodeName::*has, Row& row) {
+      labels["method"] = name;
       for (size_t c = 0; c < kCodes.size(); ++c) {
-        if (kCodes[c].before_kernels && kernel != 0) continue;
-        children.requests[kernel][c] =
-            &requests.Add({{"method", name}, {"kernel", label}, {"code", kCodes[c].name}});
-      }
-      if (Computes(m)) {
-        children.duration[kernel] =
-            &duration.Add({{"method", name}, {"kernel", label}}, LatencyBounds());
-        children.exemplars[kernel] = std::make_unique<Exemplars>(LatencyBounds());
-        exemplars[{name, label}] = children.exemplars[kernel].get();
+        labels["code"] = kCodes[c].name;
+        if (has == nullptr || kCodes[c].*has) row.requests[c] = &requests.Add(labels);
       }
     };
-    add_kernel(0);
-    const auto method = static_cast<Method>(m);
-    for (const KernelInfo& kernel : info.kernels) {
-      if (Attends(method)) add_kernel(KernelIndex(kernel.name));
-    }
-    for (const ModelInfo& model : info.models) {
-      for (const KernelName kernel : model.kernels) {
-        if (Encodes(method)) add_kernel(KernelIndex(kernel));
+    const auto observe = [&](prometheus::Labels labels, Row& row) {
+      labels["method"] = name;
+      row.duration = &duration.Add(labels, LatencyBounds());
+      row.exemplars = std::make_unique<Exemplars>(LatencyBounds());
+      exemplars[labels] = row.exemplars.get();
+    };
+    if (Tokenizes(method)) observe({}, children.unknown);  // too quick to tell models apart
+    if (Encodes(method)) {
+      count({{"model", "other"}}, nullptr, children.unknown);
+      children.models.resize(models.size());
+      for (size_t i = 0; i < models.size(); ++i) {
+        count({{"model", models[i]}}, &CodeName::has_model, children.models[i]);
+        if (!Tokenizes(method)) observe({{"model", models[i]}}, children.models[i]);
       }
+    } else {
+      count({{"kernel", "none"}}, nullptr, children.unknown);
+    }
+    for (const KernelInfo& kernel : info.kernels) {
+      Row& row = children.kernels[static_cast<size_t>(kernel.name)];
+      if (!Attends(method)) break;
+      const std::string label(castor::NameOf(kernel.name));
+      count({{"kernel", label}}, &CodeName::has_kernel, row);
+      observe({{"kernel", label}}, row);
     }
     children.inflight = &inflight.Add({{"method", name}});
     if (Computes(m)) {
@@ -230,21 +248,19 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
 std::vector<std::optional<Exemplar>> Metrics::Children::ExemplarsOf(
     const prometheus::MetricFamily& family, const prometheus::ClientMetric& series) const {
   if (family.name != kRequestDuration) return {};
-  std::pair<std::string, std::string> labels;
-  for (const auto& label : series.label) {
-    if (label.name == "method") labels.first = label.value;
-    if (label.name == "kernel") labels.second = label.value;
-  }
+  prometheus::Labels labels;
+  for (const auto& label : series.label) labels[label.name] = label.value;
   const auto found = exemplars.find(labels);
   if (found == exemplars.end()) return {};
   return found->second->Read();
 }
 
 Metrics::Metrics(const Engine& engine)
-    : registry_(std::make_shared<prometheus::Registry>()),
+    : models_(EncodersOf(engine.info())),
+      registry_(std::make_shared<prometheus::Registry>()),
       engine_(MakeEngineCollector(engine)),
       process_(MakeProcessCollector()),
-      children_(std::make_unique<Children>(*registry_, engine)),
+      children_(std::make_unique<Children>(*registry_, engine, models_)),
       access_(*registry_),
       traces_(*registry_) {}
 
@@ -254,17 +270,30 @@ void Metrics::Started(Method method) {
   children_->methods[static_cast<size_t>(method)].inflight->Increment();
 }
 
-void Metrics::Finished(Method method, std::optional<KernelName> kernel, grpc::StatusCode code,
-                       double seconds, const TraceContext* sampled) {
+std::optional<size_t> Metrics::ModelOf(std::string_view name) const {
+  if (name.empty() && models_.size() == 1) return 0;
+  const auto found = std::lower_bound(models_.begin(), models_.end(), name);
+  if (found == models_.end() || *found != name) return std::nullopt;
+  return static_cast<size_t>(found - models_.begin());
+}
+
+void Metrics::Finished(Method method, const Subject& subject, grpc::StatusCode code, double seconds,
+                       const TraceContext* sampled) {
   Children::PerMethod& children = children_->methods[static_cast<size_t>(method)];
-  size_t index = KernelIndex(kernel);
-  if (children.requests[index][0] == nullptr) index = 0;
-  const size_t row = CodeIndex(code);
-  children.requests[kCodes[row].before_kernels ? 0 : index][row]->Increment();
+  const Children::Row* row = &children.unknown;
+  if (subject.model.has_value() && !children.models.empty()) {
+    row = &children.models[*subject.model];
+  } else if (subject.kernel.has_value()) {
+    row = &children.kernels[static_cast<size_t>(*subject.kernel)];
+  }
+  const size_t column = CodeIndex(code);
+  if (row->requests[column] == nullptr) row = &children.unknown;
+  row->requests[column]->Increment();
   // NaN would poison the histogram's sum for ever.
-  if (children.duration[index] != nullptr && seconds >= 0) {
-    children.duration[index]->Observe(seconds);
-    if (sampled != nullptr) children.exemplars[index]->Add(seconds, *sampled);
+  if (row->duration == nullptr) row = &children.unknown;
+  if (code == grpc::StatusCode::OK && row->duration != nullptr && seconds >= 0) {
+    row->duration->Observe(seconds);
+    if (sampled != nullptr) row->exemplars->Add(seconds, *sampled);
   }
 }
 

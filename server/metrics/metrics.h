@@ -3,8 +3,8 @@
 //
 // All methods but the constructor, StartEndpoint and the destructor may be called from any thread.
 // Those that count allocate nothing and take no lock but, in Finished, that of one histogram. Every
-// series exists, at zero, from construction; label values come
-// from closed sets.
+// series exists, at zero, from construction; label values come from closed sets. The series of a
+// call for attention have its kernel, those of a call for an encoder its model.
 #pragma once
 
 #include <grpcpp/support/status_code_enum.h>
@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/base/mutex.h"
@@ -42,6 +43,12 @@ enum class Method {
 };
 inline constexpr int kMethods = 10;
 
+// What a call was for, as far as that is known.
+struct Subject {
+  std::optional<KernelName> kernel{};          // that ran, or that the request names
+  std::optional<size_t> model = std::nullopt;  // of Metrics::ModelOf
+};
+
 // Why a connection was turned away.
 enum class RefusedConnection {
   kTooMany,
@@ -59,12 +66,16 @@ class Metrics {
   explicit Metrics(const Engine& engine);
   ~Metrics();
 
-  // One of each for every call: it began, its answer is known, its last byte has left. `kernel` is
-  // that of the answer, nullopt where none was chosen. `sampled`: the call's own span if it is
-  // traced, which becomes the exemplar of its latency.
+  // The loaded encoder that a request names, or means by "" if it is the only one; nullopt: it is
+  // not loaded.
+  std::optional<size_t> ModelOf(std::string_view name) const;
+  std::string_view NameOf(size_t model) const { return models_[model]; }
+
+  // One of each for every call: it began, its answer is known, its last byte has left. `sampled`:
+  // the call's own span if it is traced, which becomes the exemplar of its latency.
   void Started(Method method);
-  void Finished(Method method, std::optional<KernelName> kernel, grpc::StatusCode code,
-                double seconds, const TraceContext* sampled = nullptr);
+  void Finished(Method method, const Subject& subject, grpc::StatusCode code, double seconds,
+                const TraceContext* sampled = nullptr);
   void Ended(Method method);
   // Of a call that was Finished with OK: its answer did not leave, or not whole.
   void AnswerLost(Method method);
@@ -109,6 +120,7 @@ class Metrics {
  private:
   struct Children;
 
+  const std::vector<std::string> models_;  // that encode; sorted
   const std::shared_ptr<prometheus::Registry> registry_;
   const std::shared_ptr<prometheus::Collectable> engine_;   // samples Engine::stats()
   const std::shared_ptr<prometheus::Collectable> process_;  // samples /proc/self

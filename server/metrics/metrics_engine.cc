@@ -19,13 +19,17 @@ namespace castor::server {
 namespace {
 
 constexpr size_t kSecondsStep = 2;  // every second bound: steps of about 2.5
-constexpr size_t kTokensStep = 2;   // of 4
+constexpr size_t kShortStep = 3;    // of 4: waits and copies
+constexpr size_t kBatchStep = 2;    // of 4
 constexpr size_t kWaitStep = 4;     // of 6
 
-void CollectWork(const EngineStats& stats, Samples& out) {
+// `copies`: the device does, unlike a CPU.
+void CollectWork(const EngineStats& stats, bool copies, Samples& out) {
   const auto each = [&](auto&& add) {
     for (const WorkStats& work : stats.work) {
-      add(work, Samples::Labels{{"kernel", work.kernel}, {"operation", work.operation}});
+      Samples::Labels labels{{"kernel", work.kernel}, {"operation", work.operation}};
+      if (!work.model.empty()) labels[0] = {"model", work.model};
+      add(work, std::move(labels));
     }
   };
   const auto count = [&](const char* name, const char* help, uint64_t WorkStats::*of) {
@@ -39,32 +43,39 @@ void CollectWork(const EngineStats& stats, Samples& out) {
       out.Histogram(name, help, work.*of, step, std::move(labels));
     });
   };
-  count("castor_engine_requests_total", "Requests that the engine answered OK.",
-        &WorkStats::requests);
+  each([&](const WorkStats& work, const Samples::Labels& labels) {
+    for (const auto& [kernel, requests] : work.requests) {
+      Samples::Labels all = labels;
+      if (!work.model.empty()) all.insert(all.begin(), {"kernel", kernel});
+      out.Counter("castor_engine_requests_total", "Requests that the engine answered OK.", requests,
+                  std::move(all));
+    }
+  });
   count("castor_batches_total", "Batches executed.", &WorkStats::batches);
   count("castor_tokens_total", "Tokens computed.", &WorkStats::tokens);
   count("castor_padded_tokens_total", "Tokens computed that no request asked for.",
         &WorkStats::padded_tokens);
   observe("castor_queue_duration_seconds", "Time a request waits for its batch to start.",
-          &WorkStats::queue_seconds, kSecondsStep);
+          &WorkStats::queue_seconds, kShortStep);
 
   const auto stage = [&](const HistogramSnapshot& seconds, const char* phase,
-                         Samples::Labels labels) {
+                         Samples::Labels labels, size_t step = kSecondsStep) {
     labels.push_back({"phase", phase});
     out.Histogram("castor_stage_duration_seconds",
                   "Time of each stage: tokenize per request; copy_in, compute and copy_out per "
                   "batch.",
-                  seconds, kSecondsStep, std::move(labels));
+                  seconds, step, std::move(labels));
   };
   each([&](const WorkStats& work, const Samples::Labels& labels) {
-    stage(work.copy_in_seconds, "copy_in", labels);
     stage(work.compute_seconds, "compute", labels);
-    stage(work.copy_out_seconds, "copy_out", labels);
+    if (!copies) return;
+    stage(work.copy_in_seconds, "copy_in", labels, kShortStep);
+    stage(work.copy_out_seconds, "copy_out", labels, kShortStep);
   });
-  stage(stats.tokenize_seconds, "tokenize", {{"kernel", "none"}, {"operation", "encode"}});
+  stage(stats.tokenize_seconds, "tokenize", {{"operation", "encode"}});
 
-  observe("castor_batch_requests", "Requests in a batch.", &WorkStats::batch_requests, 1);
-  observe("castor_batch_tokens", "Tokens in a batch.", &WorkStats::batch_tokens, kTokensStep);
+  observe("castor_batch_requests", "Requests in a batch.", &WorkStats::batch_requests, kBatchStep);
+  observe("castor_batch_tokens", "Tokens in a batch.", &WorkStats::batch_tokens, kBatchStep);
   observe("castor_prediction_ratio",
           "Measured time of a batch on the device divided by the predicted time.",
           &WorkStats::prediction_ratio, 1);
@@ -208,10 +219,11 @@ class EngineCollector : public prometheus::Collectable {
 
   std::vector<prometheus::MetricFamily> Collect() const override {
     const EngineStats stats = engine_.stats();
+    const EngineInfo info = engine_.info();
     Samples out;
-    CollectWork(stats, out);
+    CollectWork(stats, /*copies=*/info.device.name != "cpu", out);
     CollectLoad(stats, out);
-    CollectMemory(stats, engine_.info(), out);
+    CollectMemory(stats, info, out);
     out.Counter("castor_engine_faults_total", "Errors of the device.", stats.device_faults);
     out.Gauge("castor_device_healthy", "0 after a device fault that is not recoverable, else 1.",
               stats.device_healthy ? 1 : 0);

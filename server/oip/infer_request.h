@@ -62,8 +62,10 @@ class InferRequest : private RequestShell {
   }
 
   const std::string& request_id() const { return request_id_; }
-  std::optional<KernelName> kernel() const {
-    return attend_.kernel().has_value() ? attend_.kernel() : encode_.kernel();
+  Subject subject() const {
+    if (wanted_.model == nullptr) return {};
+    if (wanted_.model->attention) return attend_.subject();
+    return {encode_.subject().kernel, parts_.metrics.ModelOf(wanted_.model->info.name)};
   }
 
  protected:

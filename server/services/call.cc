@@ -98,28 +98,27 @@ void CallRecord::Received(const grpc::ByteBuffer& message) {
   services_.metrics.ReceivedBytes(method_, message.Length());
 }
 
-void CallRecord::Answered(const grpc::ByteBuffer& message, std::optional<KernelName> kernel,
+void CallRecord::Answered(const grpc::ByteBuffer& message, const Subject& subject,
                           std::string_view request_id) {
   services_.metrics.SentBytes(method_, message.Length());
   answered_ = true;
   answer_bytes_ = static_cast<int64_t>(message.Length());
   services_.metrics.LeavingBytes(answer_bytes_);
-  Finished(grpc::StatusCode::OK, kernel, request_id, absl::OkStatus());
+  Finished(grpc::StatusCode::OK, subject, request_id, absl::OkStatus());
 }
 
-grpc::Status CallRecord::Refused(const absl::Status& error, std::optional<KernelName> kernel,
+grpc::Status CallRecord::Refused(const absl::Status& error, const Subject& subject,
                                  std::string_view request_id,
                                  grpc::CallbackServerContext* context) {
   const grpc::Status status = RefuseCall(error, IdsOf(request_id), context);
-  Finished(status.error_code(), kernel, request_id, error);
+  Finished(status.error_code(), subject, request_id, error);
   return status;
 }
 
-google::rpc::Status CallRecord::RefusedMessage(const absl::Status& error,
-                                               std::optional<KernelName> kernel,
+google::rpc::Status CallRecord::RefusedMessage(const absl::Status& error, const Subject& subject,
                                                std::string_view request_id) {
   google::rpc::Status details = ToDetails(error, IdsOf(request_id));
-  Finished(static_cast<grpc::StatusCode>(details.code()), kernel, request_id, error);
+  Finished(static_cast<grpc::StatusCode>(details.code()), subject, request_id, error);
   return details;
 }
 
@@ -127,20 +126,23 @@ RequestIds CallRecord::IdsOf(std::string_view request_id) const {
   return {.request_id = request_id, .trace_id = trace_.trace_id(), .span_id = trace_.span_id()};
 }
 
-void CallRecord::Finished(grpc::StatusCode code, std::optional<KernelName> kernel,
+void CallRecord::Finished(grpc::StatusCode code, const Subject& subject,
                           std::string_view request_id, const absl::Status& error) {
   if (code == grpc::StatusCode::INTERNAL && !services_.engine.healthy()) {
     services_.on_engine_fault();
   }
   const TimePoint now = std::chrono::steady_clock::now();
   const double seconds = std::chrono::duration<double>(now - received_).count();
-  const std::string_view ran = kernel.has_value() ? castor::NameOf(*kernel) : "";
+  const std::string_view ran = subject.kernel.has_value() ? castor::NameOf(*subject.kernel) : "";
+  const std::string_view model =
+      subject.model.has_value() ? services_.metrics.NameOf(*subject.model) : "";
   RequestTrace* const trace = trace_.sampled.get();
-  services_.metrics.Finished(method_, kernel, code, seconds,
+  services_.metrics.Finished(method_, subject, code, seconds,
                              trace != nullptr ? &trace->own : nullptr);
   if (Logs(LogLevel::kDebug)) {
     LogDebug("call", {{"method", name_},
                       {"kernel", ran.empty() ? "none" : ran},
+                      {"model", LogValue::IfAny(std::string(model))},
                       {"code", NameOf(code)},
                       {"request_id", Printable(request_id, kMaxRequestIdBytes)},
                       {"trace_id", LogValue::IfAny(trace_.trace_id())},
@@ -150,6 +152,7 @@ void CallRecord::Finished(grpc::StatusCode code, std::optional<KernelName> kerne
   if (trace == nullptr) return;
   trace->ended = now;
   trace->kernel = ran;
+  trace->model = model;
   trace->code = NameOf(code);
   trace->is_error = IsServerError(code);
   trace->request_id = Printable(request_id, kMaxRequestIdBytes);

@@ -92,15 +92,15 @@ class CallRecord {
   void Received(const grpc::ByteBuffer& message);
 
   // Counts the answer. Call this or Refused exactly once, just before gRPC gets the answer, so that
-  // a caller that has its answer also sees it counted. `kernel` is unset if none was chosen.
-  void Answered(const grpc::ByteBuffer& message, std::optional<KernelName> kernel,
+  // a caller that has its answer also sees it counted.
+  void Answered(const grpc::ByteBuffer& message, const Subject& subject,
                 std::string_view request_id);
 
   // Refuses with `error` (see errors.h). The result is what to finish the call with.
-  grpc::Status Refused(const absl::Status& error, std::optional<KernelName> kernel,
+  grpc::Status Refused(const absl::Status& error, const Subject& subject,
                        std::string_view request_id, grpc::CallbackServerContext* context);
   // The same of one message of a stream: what its answer says.
-  google::rpc::Status RefusedMessage(const absl::Status& error, std::optional<KernelName> kernel,
+  google::rpc::Status RefusedMessage(const absl::Status& error, const Subject& subject,
                                      std::string_view request_id);
 
   // The caller went away. After Answered, its answer counts as lost.
@@ -108,8 +108,8 @@ class CallRecord {
 
  private:
   RequestIds IdsOf(std::string_view request_id) const;
-  void Finished(grpc::StatusCode code, std::optional<KernelName> kernel,
-                std::string_view request_id, const absl::Status& error);
+  void Finished(grpc::StatusCode code, const Subject& subject, std::string_view request_id,
+                const absl::Status& error);
 
   const ServiceContext& services_;
   const Method method_;

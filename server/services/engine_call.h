@@ -77,13 +77,13 @@ class EngineCall final : public MessageCall, private RequestShell {
         context()->AddInitialMetadata(name, value);
       }
     }
-    record_.Answered(answer, request_.kernel(), request_.request_id());
+    record_.Answered(answer, request_.subject(), request_.request_id());
     Send(std::move(answer), deadline_);
   }
 
   void Refuse(const absl::Status& error) override {
     AddLoadReport();
-    SendError(record_.Refused(error, request_.kernel(), request_.request_id(), context()));
+    SendError(record_.Refused(error, request_.subject(), request_.request_id(), context()));
   }
 
   // To callers who were let in.

@@ -109,10 +109,10 @@ class EngineRequest {
     if (const auto ticket = cancellation_.Cancel()) parts_.engine.Cancel(*ticket);
   }
 
-  // Known once the shell is told the outcome, as far as the request could be decoded: its id, and
-  // the kernel that ran or that it asked for by name.
+  // Known once the shell is told the outcome, as far as the request could be decoded: its id, its
+  // model, and the kernel that ran or that it asked for by name.
   const std::string& request_id() const { return request_id_; }
-  std::optional<KernelName> kernel() const { return kernel_; }
+  const Subject& subject() const { return subject_; }
 
   // Once the shell is told; not there if answers have no place for errors.
   grpc::ByteBuffer EncodeError(google::rpc::Status error) const
@@ -144,6 +144,8 @@ class EngineRequest {
     const DecodeScope scope{{parts_.shared_memory, origin.tenant}, parts_.decoding};
     absl::Status status = protocol_.Decode(bytes, scope, &decoded);
     if (status.ok()) return Submit(std::move(decoded), std::move(origin));
+    // Without a name, the only model is meant; but not where the error says that none is.
+    if (ReasonOf(status) != Reason::kModelNotFound) subject_.model = ModelOf(decoded.request);
     request_id_ = std::move(decoded.request.call.request_id);
     return status;
   }
@@ -151,7 +153,7 @@ class EngineRequest {
   absl::Status Submit(Decoded decoded, RequestOrigin origin) {
     CallContext& call = decoded.request.call;
     request_id_ = call.request_id;
-    kernel_ = protocol_.RequestedKernel(decoded);
+    subject_ = {protocol_.RequestedKernel(decoded), ModelOf(decoded.request)};
     output_ = protocol_.TakeOutput(decoded);
     shared_bytes_ = decoded.regions.input_bytes();
     received_ = origin.received;
@@ -181,7 +183,7 @@ class EngineRequest {
   void Complete(absl::StatusOr<Result> result) {
     if (shared_bytes_ > 0) parts_.metrics.SharedMemoryRead(shared_bytes_);
     if (!result.ok()) return shell_.Refuse(InOwnTerms(result.status(), true));
-    if (Runs(*result)) kernel_ = castor::NameOf(result->report.kernel.kernel);
+    if (Runs(*result)) subject_.kernel = castor::NameOf(result->report.kernel.kernel);
     if (traced_ != nullptr) {
       traced_->stage = Stage::kAnswer;
       traced_->completed = std::chrono::steady_clock::now();
@@ -202,6 +204,12 @@ class EngineRequest {
         protocol_.Encode(request_id_, *std::move(result), output_, total.count());
     if (!answer.ok()) return shell_.Refuse(answer.status());
     shell_.Deliver(Charged(*answer, std::move(share)));
+  }
+
+  template <typename Request>
+  std::optional<size_t> ModelOf(const Request& request) const {
+    if constexpr (requires { request.model; }) return parts_.metrics.ModelOf(request.model);
+    return std::nullopt;
   }
 
   static bool Runs(const AttentionResult&) { return true; }
@@ -232,7 +240,7 @@ class EngineRequest {
   // Written by Start before the engine has the request, then only by Complete.
   std::string request_id_;
   TimePoint received_;
-  std::optional<KernelName> kernel_;
+  Subject subject_;
   uint64_t shared_bytes_ = 0;  // of inputs in shared memory
   std::optional<OutputRange> output_;
   RequestTrace* traced_ = nullptr;

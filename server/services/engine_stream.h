@@ -52,13 +52,13 @@ class EngineStream final : public MessageStream {
 
    private:
     void Deliver(grpc::ByteBuffer answer) override {
-      record_.Answered(answer, request_.kernel(), request_.request_id());
+      record_.Answered(answer, request_.subject(), request_.request_id());
       stream_.Answer(*this, std::move(answer));
     }
 
     void Refuse(const absl::Status& error) override {
       google::rpc::Status told =
-          record_.RefusedMessage(error, request_.kernel(), request_.request_id());
+          record_.RefusedMessage(error, request_.subject(), request_.request_id());
       if constexpr (kHasErrors) {
         stream_.Answer(*this, request_.EncodeError(std::move(told)));
       } else {
@@ -87,8 +87,7 @@ class EngineStream final : public MessageStream {
 
   // Counts like one message.
   grpc::Status Refusal(const absl::Status& error) override {
-    return CallRecord(services(), method_, name())
-        .Refused(error, std::nullopt, /*request_id=*/"", context());
+    return CallRecord(services(), method_, name()).Refused(error, {}, /*request_id=*/"", context());
   }
 
   const Method method_;

@@ -29,7 +29,7 @@ class TypedCall final : public MessageCall {
     if (status.ok()) status = handler_(*caller(), request, &response);
     if (!status.ok()) return Refuse(status);
     grpc::ByteBuffer answer = SerializeMessage(response);
-    record_.Answered(answer, std::nullopt, "");
+    record_.Answered(answer, {}, "");
     Send(std::move(answer), record_.DeadlineOf(*context()));
   }
 
@@ -41,9 +41,7 @@ class TypedCall final : public MessageCall {
 
   void OnCallerGone() override { record_.Lost(); }
 
-  void Refuse(const absl::Status& error) {
-    SendError(record_.Refused(error, std::nullopt, "", context()));
-  }
+  void Refuse(const absl::Status& error) { SendError(record_.Refused(error, {}, "", context())); }
 
   Handler handler_;
   CallRecord record_;

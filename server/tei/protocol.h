@@ -55,6 +55,7 @@ class Protocol {
 
   absl::Status Decode(const grpc::ByteBuffer& bytes, TenantRegions, Decoded* decoded) const {
     absl::Status status = choice_.error;
+    decoded->request.model = model().name;
     if (status.ok()) status = Read(bytes, &decoded->slices, &decoded->message);
     return status.ok() ? Ask(decoded) : status;
   }

@@ -72,6 +72,7 @@ void AddServer(const RequestTrace& request, WallClock clock, ScopeSpans* out) {
   Attribute("rpc.status_code", request.code, span);
   if (!request.request_id.empty()) Attribute("castor.request_id", request.request_id, span);
   if (!request.kernel.empty()) Attribute("castor.kernel", request.kernel, span);
+  if (!request.model.empty()) Attribute("castor.model", request.model, span);
   if (request.ran) Attribute("castor.tokens", request.tokens, span);
   if (request.predicted_us > 0) {
     Value("castor.predicted_us", span)->set_double_value(request.predicted_us);
@@ -172,6 +173,7 @@ void BatchSpans::Add(const RequestTrace& request, WallClock clock, TimePoint due
           clock.At(request.batch.ended), &batch.span);
     DescribeBatch(request.batch, &batch.span);
     Attribute("castor.kernel", request.kernel, &batch.span);
+    if (!request.model.empty()) Attribute("castor.model", request.model, &batch.span);
     Attribute("castor.device", request.device, &batch.span);
     Attribute("castor.backend", request.backend, &batch.span);
     Attribute("castor.batch.padded_tokens", request.batch.padded_tokens, &batch.span);

@@ -48,6 +48,7 @@ struct RequestTrace {
   int64_t tokens = 0;  // of this request
 
   std::string_view kernel;  // of a closed set; empty: none was chosen
+  std::string model;        // loaded; empty: none
   std::string_view code;    // "OK", "RESOURCE_EXHAUSTED"
   bool is_error = false;    // by the conventions of OpenTelemetry, for servers
   std::string_view reason;  // "QUEUE_FULL"; empty: OK

@@ -12,10 +12,12 @@ namespace {
 
 constexpr std::chrono::milliseconds kPatience = Patience(std::chrono::seconds(20));
 
-WorkStats Work(const char* operation) {
+WorkStats Work(const char* operation, const char* kernel, const char* model) {
   WorkStats work;
   work.operation = operation;
-  work.kernel = "vanilla";
+  work.kernel = kernel;
+  work.model = model;
+  work.requests = {{"vanilla", 0}};
   const HistogramSnapshot empty{{1.0}, {0, 0}, 0};
   work.queue_seconds = work.copy_in_seconds = work.compute_seconds = work.copy_out_seconds = empty;
   work.batch_requests = work.batch_tokens = empty;
@@ -247,7 +249,7 @@ void FakeEngine::Cancel(Ticket ticket) {
 EngineStats FakeEngine::stats() const {
   if (stats_.has_value()) return *stats_;
   EngineStats stats;
-  stats.work = {castor::Work("attend"), castor::Work("encode")};
+  stats.work = {castor::Work("attend", "vanilla", ""), castor::Work("encode", "", "tiny")};
   MutexLock lock(mu_);
   stats.load.inflight_requests = admitted_ - answered_;
   stats.device_healthy = !broken_;

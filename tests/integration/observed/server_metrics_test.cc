@@ -79,15 +79,13 @@ TEST_F(ServerMetricsTest, TheServerSaysWhereItsMetricsAre) {
   EXPECT_EQ(info.metrics_address(), "127.0.0.1:" + std::to_string(server_->metrics_port()));
 }
 
-// Every series costs memory and time wherever the pages are collected. We allow 600 per server
-// and 250 for each pair of operation and kernel that it can run; of them, 700 that are no
-// histogram's.
-TEST_F(ServerMetricsTest, FewSeriesPerKernelAndNoneAppearsLater) {
-  const size_t pairs = server_->engine().stats().work.size();
-  ASSERT_GT(pairs, 1U);
+// Every series costs memory and time wherever the pages are collected. We allow 1,100 per server
+// and 300 for each model; of them, 700 that are no histogram's.
+TEST_F(ServerMetricsTest, FewSeriesPerModelAndNoneAppearsLater) {
+  ASSERT_GT(server_->engine().stats().work.size(), 1U);
   const std::set<std::string> before = SeriesOf(Scrape());
   EXPECT_GT(before.size(), 100U);
-  EXPECT_LT(before.size(), 600 + 250 * pairs);
+  EXPECT_LT(before.size(), 1100 + 300);
   EXPECT_LT(std::count_if(before.begin(), before.end(),
                           [](const std::string& series) {
                             const std::string name = series.substr(0, series.find('{'));
@@ -110,13 +108,46 @@ TEST_F(ServerMetricsTest, FewSeriesPerKernelAndNoneAppearsLater) {
 
   EXPECT_EQ(SeriesOf(Scrape()), before);
   EXPECT_EQ(Metric("castor_requests_total{code=\"OK\",kernel=\"vanilla\",method=\"attend\"}"), 1);
-  EXPECT_EQ(Metric("castor_requests_total{code=\"OK\",kernel=\"vanilla\",method=\"encode\"}"), 1);
+  EXPECT_EQ(Metric("castor_requests_total{code=\"OK\",method=\"encode\",model=\"tiny\"}"), 1);
   EXPECT_EQ(
       Metric("castor_requests_total{code=\"INVALID_ARGUMENT\",kernel=\"none\",method=\"attend\"}"),
       1);
   EXPECT_EQ(Metric("castor_requests_total{code=\"NOT_FOUND\",kernel=\"none\",method=\"other\"}"),
             1);
   EXPECT_EQ(Metric("castor_requests_total{code=\"OK\",kernel=\"none\",method=\"other\"}"), 1);
+}
+
+// On every door; and with few series more for each model.
+TEST_F(ServerMetricsTest, ModelsAreToldApart) {
+  const size_t one = SeriesOf(Scrape()).size();
+  StartReal({{"a", CASTOR_TINY_MODEL}, {"b", CASTOR_TINY_MODEL}}, TestOptionsWithMetrics());
+  const std::set<std::string> before = SeriesOf(Scrape());
+  EXPECT_LT(before.size(), one + 300);
+  const auto encode = [&](const std::string& model) {
+    grpc::ClientContext context;
+    v1::EncodeResponse response;
+    v1::EncodeRequest request;
+    request.set_model(model);
+    request.mutable_tokens()->add_ids(1);
+    return encoder_->Encode(&context, request, &response).error_code();
+  };
+  EXPECT_EQ(encode("b"), grpc::StatusCode::OK);
+  EXPECT_EQ(encode("nobody's"), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(encode(""), grpc::StatusCode::NOT_FOUND) << "there are two";
+  const auto requests = [&](const std::string& code, const std::string& model) {
+    return Metric("castor_requests_total{code=\"" + code + "\",method=\"encode\",model=\"" + model +
+                  "\"}");
+  };
+  EXPECT_EQ(requests("OK", "a"), 0);
+  EXPECT_EQ(requests("OK", "b"), 1);
+  EXPECT_EQ(requests("NOT_FOUND", "other"), 2);
+  EXPECT_EQ(Metric("castor_request_duration_seconds_count{method=\"encode\",model=\"b\"}"), 1);
+  EXPECT_EQ(Metric("castor_tokens_total{model=\"a\",operation=\"encode\"}"), 0);
+  EXPECT_EQ(Metric("castor_tokens_total{model=\"b\",operation=\"encode\"}"), 1);
+  EXPECT_EQ(Metric("castor_engine_requests_total{kernel=\"vanilla\",model=\"b\","
+                   "operation=\"encode\"}"),
+            1);
+  EXPECT_EQ(SeriesOf(Scrape()), before);
 }
 
 TEST_F(ServerMetricsTest, MemoryIsNamedByWhatHoldsIt) {

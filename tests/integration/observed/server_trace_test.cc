@@ -286,10 +286,12 @@ TEST_F(ServerTraceTest, RequestsOfOneBatchMeetInIt) {
     ++requests;
     const Span& server = by_id.at(span.parent_span_id());
     EXPECT_EQ(server.name(), kEncode);
+    EXPECT_EQ(AttributeOf(server, "castor.model"), "tiny");
     ExpectInside(span, server);
     ASSERT_EQ(span.links_size(), 1);
     const Span& own = by_id.at(span.links(0).span_id());
     EXPECT_EQ(own.trace_id(), span.links(0).trace_id());
+    EXPECT_EQ(AttributeOf(own, "castor.model"), "tiny");
     EXPECT_EQ(AttributeOf(own, "castor.batch_id"), AttributeOf(span, "castor.batch_id"));
     EXPECT_EQ(AttributeOf(own, "castor.batch.requests"), std::to_string(own.links_size()));
     bool back = false;

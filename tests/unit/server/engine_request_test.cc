@@ -169,7 +169,7 @@ TEST_F(EngineRequestTest, DeliversTheAnswerOnce) {
   EXPECT_EQ(engine_.call.received, received_);
   EXPECT_EQ(engine_.call.deadline, received_ + std::chrono::hours(1));
   EXPECT_EQ(engine_.call.tenant, "tenant");
-  EXPECT_EQ(request_.kernel(), KernelName::kVanilla) << "the one asked for";
+  EXPECT_EQ(request_.subject().kernel, KernelName::kVanilla) << "the one asked for";
   engine_.Answer();
   EXPECT_EQ(mailbox_.told, 1);
   EXPECT_TRUE(mailbox_.error.ok()) << mailbox_.error;
@@ -177,7 +177,7 @@ TEST_F(EngineRequestTest, DeliversTheAnswerOnce) {
   EXPECT_EQ(answer.request_id(), "r-1");
   EXPECT_EQ(answer.output().raw(), std::string(kValue, sizeof(kValue)));
   EXPECT_GT(answer.timing().total_us(), 0);
-  EXPECT_EQ(request_.kernel(), KernelName::kClustered) << "the one that ran";
+  EXPECT_EQ(request_.subject().kernel, KernelName::kClustered) << "the one that ran";
   EXPECT_EQ(engine_.cancels, 0);
 }
 

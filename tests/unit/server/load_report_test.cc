@@ -114,9 +114,9 @@ TEST_F(LoadMeterTest, CountsThatFallAndAClockThatStandsDoNoHarm) {
 TEST(LoadOfTest, SumsTheEnginesCounts) {
   EngineStats stats;
   stats.work.resize(2);
-  stats.work[0].requests = 3;
+  stats.work[0].requests = {{"vanilla", 3}};
   stats.work[0].compute_seconds.sum = 1.5;
-  stats.work[1].requests = 4;
+  stats.work[1].requests = {{"vanilla", 3}, {"clustered", 1}};
   stats.work[1].compute_seconds.sum = 2;
   stats.load.queued_seconds = 0.25;
   stats.load.device_bytes = 10;

@@ -51,6 +51,7 @@ WorkStats SomeWork() {
   WorkStats work;
   work.operation = "attend";
   work.kernel = "vanilla";
+  work.requests = {{"vanilla", 0}};
   const std::vector<double> bounds = {0.001, 0.01};
   for (HistogramSnapshot* snapshot :
        {&work.queue_seconds, &work.copy_in_seconds, &work.compute_seconds, &work.copy_out_seconds,
@@ -69,8 +70,10 @@ TEST(Metrics, EverySeriesExistsAtZeroFromTheStart) {
   const auto series = SeriesOf(metrics.Page());
   for (const char* name :
        {"castor_requests_total{code=\"OK\",kernel=\"vanilla\",method=\"attend\"}",
+        "castor_requests_total{code=\"OK\",method=\"encode\",model=\"tiny\"}",
+        "castor_requests_total{code=\"NOT_FOUND\",method=\"encode\",model=\"other\"}",
         "castor_requests_total{code=\"INTERNAL\",kernel=\"none\",method=\"other\"}",
-        "castor_request_duration_seconds_count{kernel=\"vanilla\",method=\"encode\"}",
+        "castor_request_duration_seconds_count{method=\"encode\",model=\"tiny\"}",
         "castor_inflight_calls{method=\"attend\"}",
         "castor_received_bytes_total{method=\"attend\"}",
         "castor_sent_bytes_total{method=\"encode\"}", "castor_ready", "castor_draining",
@@ -88,7 +91,50 @@ TEST(Metrics, EverySeriesExistsAtZeroFromTheStart) {
   EXPECT_FALSE(
       series.contains("castor_requests_total{code=\"OK\",kernel=\"cast\",method=\"attend\"}"))
       << "a kernel that the engine does not have";
-  EXPECT_LT(series.size(), 940u) << "the budget of series per server";
+  EXPECT_LT(series.size(), 800u) << "the budget of series per server";
+}
+
+// The label comes from the loaded encoders, never from a request's text.
+TEST(Metrics, CallsOfEncodersAreCountedByTheirModel) {
+  FakeEngine engine;
+  for (const char* name : {"bge", "zeta"}) {
+    ModelInfo model = engine.models().front();
+    model.name = name;
+    engine.models().push_back(model);
+  }
+  ModelInfo layers;  // of CAST: they encode nothing
+  layers.name = "layers";
+  engine.models().push_back(layers);
+  Metrics metrics(engine);
+  for (const char* name : {"", "layers", "no such", "tin", "tinyy"}) {
+    EXPECT_FALSE(metrics.ModelOf(name).has_value()) << name;
+  }
+  ASSERT_TRUE(metrics.ModelOf("zeta").has_value());
+  EXPECT_EQ(metrics.NameOf(*metrics.ModelOf("zeta")), "zeta");
+  const auto before = SeriesOf(metrics.Page());
+  for (const Method method : {Method::kEncode, Method::kEncodeStream, Method::kRerank,
+                              Method::kTokenize, Method::kModelInfer, Method::kTei}) {
+    metrics.Finished(method, {KernelName::kVanilla, metrics.ModelOf("zeta")}, grpc::StatusCode::OK,
+                     0.005);
+    metrics.Finished(method, {{}, metrics.ModelOf("zeta")}, grpc::StatusCode::INTERNAL, 0.005);
+    metrics.Finished(method, {{}, metrics.ModelOf("no such")}, grpc::StatusCode::NOT_FOUND, 0.005);
+  }
+  const auto series = SeriesOf(metrics.Page());
+  EXPECT_EQ(series.size(), before.size()) << "none appears later";
+  EXPECT_EQ(Sum(series, {"castor_requests_total{", "code=\"OK\"", "model=\"zeta\""}), 6);
+  EXPECT_EQ(Sum(series, {"castor_requests_total{", "code=\"INTERNAL\"", "model=\"zeta\""}), 6);
+  EXPECT_EQ(Sum(series, {"castor_requests_total{", "code=\"NOT_FOUND\"", "model=\"other\""}), 6);
+  EXPECT_EQ(Sum(series, {"castor_requests_total{", "model=\"tiny\""}), 0);
+  EXPECT_EQ(Sum(series, {"castor_request_duration_seconds_count", "model=\"zeta\""}), 5)
+      << "refusals would hide how long the others take";
+  EXPECT_EQ(Sum(series, {"castor_request_duration_seconds_count"}), 6);
+}
+
+TEST(Metrics, WithoutANameTheOnlyModelIsMeant) {
+  FakeEngine engine;
+  const Metrics metrics(engine);
+  EXPECT_EQ(metrics.ModelOf(""), metrics.ModelOf("tiny"));
+  EXPECT_TRUE(metrics.ModelOf("").has_value());
 }
 
 TEST(Metrics, CallsMoveTheirSeries) {
@@ -100,8 +146,8 @@ TEST(Metrics, CallsMoveTheirSeries) {
   metrics.SentBytes(Method::kAttend, 300);
   EXPECT_EQ(SeriesOf(metrics.Page()).at("castor_inflight_calls{method=\"attend\"}"), 2);
 
-  metrics.Finished(Method::kAttend, KernelName::kVanilla, grpc::StatusCode::OK, 0.005);
-  metrics.Finished(Method::kAttend, std::nullopt, grpc::StatusCode::INVALID_ARGUMENT, 0.0001);
+  metrics.Finished(Method::kAttend, {KernelName::kVanilla}, grpc::StatusCode::OK, 0.005);
+  metrics.Finished(Method::kAttend, {}, grpc::StatusCode::INVALID_ARGUMENT, 0.0001);
   metrics.SetReady(true);
   const auto series = SeriesOf(metrics.Page());
   EXPECT_EQ(series.at("castor_requests_total{code=\"OK\",kernel=\"vanilla\",method=\"attend\"}"),
@@ -130,7 +176,7 @@ TEST(Metrics, CallsAreInFlightUntilTheirAnswersHaveLeft) {
   Metrics metrics(engine);
   const std::string inflight = "castor_inflight_calls{method=\"attend\"}";
   metrics.Started(Method::kAttend);
-  metrics.Finished(Method::kAttend, KernelName::kVanilla, grpc::StatusCode::OK, 0.005);
+  metrics.Finished(Method::kAttend, {KernelName::kVanilla}, grpc::StatusCode::OK, 0.005);
   EXPECT_EQ(SeriesOf(metrics.Page()).at(inflight), 1);
   metrics.AnswerLost(Method::kAttend);
   metrics.Ended(Method::kAttend);
@@ -158,16 +204,18 @@ TEST(Metrics, AStallTakesReadinessAwayUntilItEnds) {
 TEST(Metrics, OddDurationsKernelsAndCodesDoNoHarm) {
   FakeEngine engine;
   Metrics metrics(engine);
-  metrics.Finished(Method::kEncode, KernelName::kVanilla, grpc::StatusCode::OK, std::nan(""));
-  metrics.Finished(Method::kEncode, KernelName::kVanilla, grpc::StatusCode::OK, -1);
-  metrics.Finished(Method::kEncode, KernelName::kCast, grpc::StatusCode::DATA_LOSS, 0.1);
+  metrics.Finished(Method::kEncode, {KernelName::kVanilla, 0}, grpc::StatusCode::OK, std::nan(""));
+  metrics.Finished(Method::kEncode, {KernelName::kVanilla, 0}, grpc::StatusCode::OK, -1);
+  metrics.Finished(Method::kEncode, {KernelName::kCast, 0}, grpc::StatusCode::DATA_LOSS, 0.1);
+  metrics.Finished(Method::kAttend, {KernelName::kCast}, grpc::StatusCode::OK, 0.1);
   metrics.ReceivedBytes(Method::kOther, 10);
   metrics.SentBytes(Method::kOther, 10);
   const auto series = SeriesOf(metrics.Page());
-  EXPECT_EQ(series.at("castor_request_duration_seconds_sum{kernel=\"vanilla\",method=\"encode\"}"),
-            0);
-  EXPECT_EQ(series.at("castor_requests_total{code=\"UNKNOWN\",kernel=\"none\",method=\"encode\"}"),
+  EXPECT_EQ(series.at("castor_request_duration_seconds_sum{method=\"encode\",model=\"tiny\"}"), 0);
+  EXPECT_EQ(series.at("castor_requests_total{code=\"UNKNOWN\",method=\"encode\",model=\"other\"}"),
             1);
+  EXPECT_EQ(series.at("castor_requests_total{code=\"OK\",kernel=\"none\",method=\"attend\"}"), 1)
+      << "a kernel that the engine does not have";
 }
 
 TEST(Metrics, TheEngineIsSampledAtEachScrape) {
@@ -209,7 +257,9 @@ TEST(Metrics, ErrorsAndChoicesAreThereForTheKernelsThatHaveThem) {
   cast.kernel = "cast";
   WorkStats encode = SomeWork();
   encode.operation = "encode";
-  encode.kernel = "improved_clustered";
+  encode.kernel = "";
+  encode.model = "tiny";
+  encode.requests = {{"vanilla", 2}, {"improved_clustered", 7}};
   engine.fixed_stats().work = {vanilla, clustered, cast, encode};
   engine.fixed_stats().fidelity_seconds = {{0.001, 0.01, 0.1}, {1, 1, 0, 0}, 0.004};
   const Metrics metrics(engine);
@@ -226,8 +276,10 @@ TEST(Metrics, ErrorsAndChoicesAreThereForTheKernelsThatHaveThem) {
   EXPECT_EQ(series.at(error + "_sum{kernel=\"clustered\"}"), 0.5);
   EXPECT_FALSE(series.contains(error + "_count{kernel=\"vanilla\"}")) << "it is exact";
   EXPECT_EQ(series.at("castor_fidelity_probe_duration_seconds_count"), 2);
-  EXPECT_FALSE(series.contains("castor_automatic_requests_total{kernel=\"improved_clustered\"}"))
-      << "only attended kernels are chosen";
+  EXPECT_EQ(series.at("castor_engine_requests_total{kernel=\"improved_clustered\",model=\"tiny\","
+                      "operation=\"encode\"}"),
+            7);
+  EXPECT_TRUE(series.contains("castor_tokens_total{model=\"tiny\",operation=\"encode\"}"));
 }
 
 TEST(Metrics, WaitsAreThereByPriority) {

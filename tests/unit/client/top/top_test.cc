@@ -33,28 +33,25 @@ std::string Text(const View& view, const cli::Screen& screen) {
 }
 
 // A page of a server that has answered so many; half of them within 0.1 s, the rest within 0.2 s.
+// Those that failed named no loaded model.
 std::string Page(int ok, int failed = 0, const std::string& more = "") {
   const auto number = [](int value) { return " " + std::to_string(value) + "\n"; };
-  const std::string labels = "{kernel=\"vanilla\",method=\"encode\"";
+  const std::string labels = "{method=\"encode\",model=\"minilm\"";
+  const std::string engine = "{model=\"minilm\",operation=\"encode\"";
   const std::string bucket = "castor_request_duration_seconds_bucket" + labels;
   return "castor_ready 1\nprocess_start_time_seconds 1000\n"
          "castor_requests_total" +
          labels + ",code=\"OK\"}" + number(ok) +
-         "castor_requests_total{code=\"RESOURCE_EXHAUSTED\",kernel=\"none\",method=\"encode\"}" +
+         "castor_requests_total{code=\"RESOURCE_EXHAUSTED\",method=\"encode\",model=\"other\"}" +
          number(failed) +
-         "castor_requests_total{code=\"OK\",kernel=\"none\",method=\"get_server_info\"} 5\n"
-         "castor_request_duration_seconds_bucket{kernel=\"none\",method=\"encode\",le=\"0.01\"}" +
-         number(failed) +
-         "castor_request_duration_seconds_bucket{kernel=\"none\",method=\"encode\",le=\"+Inf\"}" +
-         number(failed) + bucket + ",le=\"0.1\"}" + number(ok / 2) + bucket + ",le=\"0.2\"}" +
-         number(ok) + bucket + ",le=\"+Inf\"}" + number(ok) +
-         "castor_tokens_total{kernel=\"vanilla\",operation=\"encode\"}" + number(100 * ok) +
-         "castor_batch_requests_count{kernel=\"vanilla\",operation=\"encode\"}" + number(ok / 4) +
-         "castor_batch_requests_sum{kernel=\"vanilla\",operation=\"encode\"}" + number(ok) +
-         "castor_stage_duration_seconds_sum{kernel=\"vanilla\",operation=\"encode\",phase="
-         "\"compute\"}" +
-         number(ok / 80) + "castor_tenant_compute_seconds_total{tenant=\"acme\"}" +
-         number(ok / 80) + "castor_rejected_total{reason=\"QUEUE_FULL\"}" + number(failed) +
+         "castor_requests_total{code=\"OK\",kernel=\"none\",method=\"get_server_info\"} 5\n" +
+         bucket + ",le=\"0.1\"}" + number(ok / 2) + bucket + ",le=\"0.2\"}" + number(ok) + bucket +
+         ",le=\"+Inf\"}" + number(ok) + "castor_tokens_total" + engine + "}" + number(100 * ok) +
+         "castor_batch_requests_count" + engine + "}" + number(ok / 4) +
+         "castor_batch_requests_sum" + engine + "}" + number(ok) +
+         "castor_stage_duration_seconds_sum" + engine + ",phase=\"compute\"}" + number(ok / 80) +
+         "castor_tenant_compute_seconds_total{tenant=\"acme\"}" + number(ok / 80) +
+         "castor_rejected_total{reason=\"QUEUE_FULL\"}" + number(failed) +
          "castor_saturation_ratio 0.74\ncastor_queue_depth 12\n"
          "castor_queued_seconds 0.36\ncastor_queued_seconds_limit 30\n"
          "castor_inflight_requests 14\ncastor_queue_limit{unit=\"requests\"} 1024\n"
@@ -73,11 +70,11 @@ TEST(TopTest, OneServerOn80Columns) {
                      .clock = "12:34:56"};
   EXPECT_EQ("\n" + Text(view, Plain(80)), R"(
 castor top   1 of 1 ready   12:34:56
-                REQ/S      P50      P99  ERR/S  QUEUE BATCH  BUSY     MEMORY
-10.0.0.7:9464    80.0   100 ms   198 ms   2.50     12   4.0  100%  381.5 MiB
-encode -            0  5.00 ms  9.90 ms   2.50      -     -    0%          -
-encode vanilla   80.0   100 ms   198 ms      0      -   4.0  100%          -
-tenant acme         -        -        -      -      -     -  100%          -
+               REQ/S      P50      P99  ERR/S  QUEUE BATCH  BUSY     MEMORY
+10.0.0.7:9464   80.0   100 ms   198 ms   2.50     12   4.0  100%  381.5 MiB
+encode -           0        -        -   2.50      -     -    0%          -
+encode minilm   80.0   100 ms   198 ms      0      -   4.0  100%          -
+tenant acme        -        -        -      -      -     -  100%          -
 load     queued 360 ms of 30.0 s   requests 14 of 1,024
 errors   RESOURCE_EXHAUSTED 2.50/s (5)
 refused  QUEUE_FULL 2.50/s (5)
@@ -101,14 +98,46 @@ castor top   1 of 4 ready   12:34:56
 10.0.0.9:9464 unreachable: Connection refused
 [2001:db8::17]:9464 not read yet
 all                       120   100 ms   198 ms   2.50     24   4.0   75%  762.9 MiB  12.0k   74%         -
-encode -                    0  5.00 ms  9.90 ms   2.50      -     -    0%          -      0     -         -
-encode vanilla            120   100 ms   198 ms      0      -   4.0   75%          -  12.0k     -         -
+encode -                    0        -        -   2.50      -     -    0%          -      0     -         -
+encode minilm             120   100 ms   198 ms      0      -   4.0   75%          -  12.0k     -         -
 tenant acme                 -        -        -      -      -     -   75%          -      -     -         -
 load     queued 360 ms of 30.0 s   requests 28 of 2,048
 errors   RESOURCE_EXHAUSTED 2.50/s (5)
 refused  QUEUE_FULL 2.50/s (5)
 memory   device 1.7 GiB   weights of minilm 171.7 MiB
 )");
+}
+
+// An encoder's rows are its models, whichever kernel ran; attention's are its kernels. The device's
+// time is an encoder's even if it is never called by Encode.
+TEST(TopTest, EncodersHaveARowForEachModelAndAttentionForEachKernel) {
+  const auto counter = [](const std::string& series, int value) {
+    return series + "} " + std::to_string(value) + "\n";
+  };
+  const std::string bucket = "castor_request_duration_seconds_bucket{";
+  const std::string page =
+      counter(bucket + "method=\"encode\",model=\"e5\",le=\"0.1\"", 0) +
+      counter(bucket + "method=\"tei\",model=\"e5\",le=\"0.1\"", 8) +
+      counter(bucket + "kernel=\"vanilla\",method=\"attend\",le=\"0.1\"", 4) +
+      counter("castor_requests_total{code=\"OK\",method=\"tei\",model=\"e5\"", 8) +
+      counter("castor_requests_total{code=\"INTERNAL\",method=\"tei\",model=\"e5\"", 2) +
+      counter("castor_requests_total{code=\"OK\",kernel=\"vanilla\",method=\"attend\"", 4) +
+      counter("castor_requests_total{code=\"INTERNAL\",kernel=\"none\",method=\"attend\"", 2) +
+      counter("castor_batch_requests_count{model=\"e5\",operation=\"encode\"", 1) +
+      counter("castor_batch_requests_sum{model=\"e5\",operation=\"encode\"", 2) +
+      counter(
+          "castor_stage_duration_seconds_sum{model=\"e5\",operation=\"encode\",phase="
+          "\"compute\"",
+          1);
+  const std::string text = Text({.servers = {Server("a", "", page)}}, Plain(80));
+  EXPECT_THAT(text,
+              HasSubstr("\nattend -            0        -        -   1.00      -     -    0%"));
+  EXPECT_THAT(text,
+              HasSubstr("\nattend vanilla   2.00  50.0 ms  99.0 ms      0      -     -    0%"));
+  EXPECT_THAT(text,
+              HasSubstr("\nencode e5           0        -        -      0      -   2.0   50%"));
+  EXPECT_THAT(text,
+              HasSubstr("\ntei e5           4.00  50.0 ms  99.0 ms   1.00      -     -    0%"));
 }
 
 TEST(TopTest, RowsAreSortedAsAskedAndCutWhereTheScreenEnds) {
@@ -153,7 +182,7 @@ TEST(TopTest, ARestartIsNotCounted) {
   fallen.erase("process_start_time_seconds");
   EXPECT_FALSE(RatesOf(&unstated, fallen, 1).compared);
   EXPECT_THAT(Text({.servers = {{.name = "a", .rates = RatesOf(nullptr, after, 1)}}}, Plain(80)),
-              HasSubstr("encode vanilla      -        -        -      -"));
+              HasSubstr("encode minilm      -        -        -      -"));
 }
 
 std::unique_ptr<Fleet> Watch(const std::string& address, client::ClientOptions options = {}) {
