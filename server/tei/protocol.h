@@ -26,17 +26,6 @@ namespace castor::server::tei {
 // What gRPC's servers take by default, and so the protocol's own.
 inline constexpr size_t kMaxMessageBytes = 4 << 20;
 
-// `message` points into `slices`.
-template <typename Request>
-absl::Status Read(const grpc::ByteBuffer& bytes, SliceView* slices, Request* message) {
-  if (bytes.Length() > kMaxMessageBytes) {
-    return MakeError(Reason::kTooLarge, "the limit for messages of this method is " +
-                                            std::to_string(kMaxMessageBytes) + " bytes");
-  }
-  *slices = SliceView(bytes);
-  return wire::Parse(slices, message);
-}
-
 // One call's, or one message's of a stream.
 template <typename Request, typename Response>
 class Protocol {
@@ -65,6 +54,7 @@ class Protocol {
   std::optional<OutputRange> TakeOutput(Decoded& decoded) {
     asked_ = std::move(decoded.asked);
     if (asked_.texts.empty()) return std::nullopt;
+    decoded.slices.Settle();  // the engine counts these texts for as long as they are kept
     slices_ = std::move(decoded.slices);
     copies_ = std::move(decoded.copies);
     return std::nullopt;
@@ -92,14 +82,19 @@ class Protocol {
  protected:
   const ModelInfo& model() const { return choice_.model; }
 
-  // Of a message that is read.
-  absl::Status Ask(Decoded* decoded) const {
-    const int64_t texts = std::ssize(decoded->message.texts);
-    const int64_t most = services_.engine.options().max_sequences;
-    if (std::same_as<Request, wire::tei::RerankRequest> && texts > most) {
-      return InvalidField("texts", "has " + std::to_string(texts) + " entries; at most " +
-                                       std::to_string(most) + " are allowed in one request");
+  // `message` points into `slices`.
+  absl::Status Read(const grpc::ByteBuffer& bytes, SliceView* slices, Request* message) const {
+    if (bytes.Length() > kMaxMessageBytes) {
+      return MakeError(Reason::kTooLarge, "the limit for messages of this method is " +
+                                              std::to_string(kMaxMessageBytes) + " bytes");
     }
+    *slices = SliceView(bytes, services_.decoding);
+    const absl::Status status = wire::Parse(slices, message);
+    if (status.ok() || ReasonOf(status) != Reason::kTooLarge) return status;
+    return InvalidField(*castor::FieldOf(status), "no request may have so many");  // TEI's code
+  }
+
+  absl::Status Ask(Decoded* decoded) const {
     decoded->request.model = model().name;
     return Convert(std::move(decoded->message), model(), decoded);
   }

@@ -48,15 +48,16 @@ struct PredictRequest : Request {
   using Fields = FieldList<Inputs, Truncate<2>, RawScores<3>, Direction<4>>;
 };
 struct PredictPairRequest : Request {
-  using Fields =
-      FieldList<Field<"inputs", 1, &Request::texts>, Truncate<2>, RawScores<3>, Direction<4>>;
+  using Fields = FieldList<Field<"inputs", 1, &Request::texts, &DecodeBudget::max_sequences>,
+                           Truncate<2>, RawScores<3>, Direction<4>>;
 };
 // A part of RerankStream's has the same numbers: its one text is the last of these.
 struct RerankRequest : Request {
   Repeated<Text> queries;  // RerankStream's, one for each text; else `query` is every text's
 
   using Fields =
-      FieldList<Field<"query", 1, &Request::query>, Field<"texts", 2, &Request::texts>, Truncate<3>,
+      FieldList<Field<"query", 1, &Request::query>,
+                Field<"texts", 2, &Request::texts, &DecodeBudget::max_sequences>, Truncate<3>,
                 RawScores<4>, Field<"return_text", 5, &Request::return_text>, Direction<6>>;
 };
 struct EncodeRequest : Request {
@@ -64,7 +65,7 @@ struct EncodeRequest : Request {
                            PromptName<3>>;
 };
 struct DecodeRequest : Request {
-  using Fields = FieldList<Field<"ids", 1, &Request::ids>,
+  using Fields = FieldList<Field<"ids", 1, &Request::ids, &DecodeBudget::max_tokens>,
                            Field<"skip_special_tokens", 2, &Request::skip_special_tokens>>;
 };
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/error.h"
 #include "server/tei/messages.h"
 #include "server/tei/models.h"
 
@@ -56,12 +57,14 @@ void Check(const EncodeRequest& request, const Asked& asked) {
 
 template <typename Request, typename Message>
 void Run(const uint8_t* data, size_t size) {
+  static DecodeBudget budget(EngineOptions(), INT64_MAX);
   grpc::Slice slice(data, size);
-  SliceView slices(grpc::ByteBuffer(&slice, 1));
+  SliceView slices(grpc::ByteBuffer(&slice, 1), budget);
   Request request;
-  const bool parsed = wire::Parse(&slices, &request).ok();
-  Require(parsed == Message().ParseFromArray(data, static_cast<int>(size)));
-  if (!parsed) return;
+  const absl::Status parsed = wire::Parse(&slices, &request);
+  if (!parsed.ok() && ReasonOf(parsed) == Reason::kTooLarge) return;
+  Require(parsed.ok() == Message().ParseFromArray(data, static_cast<int>(size)));
+  if (!parsed.ok()) return;
   for (const ModelInfo& model : Models()) {
     Converted converted;
     const absl::Status status = Convert(request, model, &converted);
