@@ -235,6 +235,7 @@ struct EncodeRequest {
   Spans spans;
   std::optional<std::string> prompt_name;  // unset: the model's default; empty: no prompt
   std::optional<std::string> prompt;       // a free text, instead
+  bool return_texts = false;               // the answer has them, and counts for them
   std::variant<std::monostate, TokenizeOnly, DetokenizeOnly> instead;
 
   bool runs() const { return std::holds_alternative<std::monostate>(instead); }  // on the device
@@ -387,7 +388,10 @@ struct EncodeResult {
   std::vector<int64_t> lengths;       // rows of `output` or `sparse` per sequence
   std::vector<int64_t> token_counts;  // tokens computed per sequence
   std::vector<bool> truncated;
-  std::vector<PooledSpan> spans;       // one per range
+  std::vector<PooledSpan> spans;  // one per range
+  // With return_texts: the texts, of pairs the second ones; views of `text`.
+  std::vector<std::string_view> texts;
+  std::string text;
   std::optional<Tokenized> tokenized;  // instead of all the above but the names
   ExecutionReport report;              // of `tokenized` nothing but decode_us
 };

@@ -118,6 +118,11 @@ absl::StatusOr<EncodeResult> TakeResult(const Job& job, EncodeWork& work) {
   EncodeResult result;
   result.model = work.model->info.name;
   if (work.prompt != nullptr) result.prompt_name = work.prompt->name;
+  if (work.request.return_texts) {
+    auto& input = std::get<TextInput>(work.request.input);
+    result.texts = std::move(input.pairs.empty() ? input.texts : input.pairs);
+    result.text = std::move(work.text);
+  }
   if (!work.request.runs()) {
     result.tokenized = std::move(work.tokenized);
     result.report.timing.decode_us = work.tokenize_us;
@@ -153,8 +158,9 @@ int64_t SizeOfRows(const TensorResult& rows, const std::optional<SparseRows>& sp
 }
 
 int64_t SizeOfAnswer(const EncodeResult& result) {
-  if (result.tokenized.has_value()) return result.tokenized->size_bytes();
-  int64_t bytes = SizeOfRows(result.output, result.sparse);
+  auto bytes = static_cast<int64_t>(result.text.size());
+  if (result.tokenized.has_value()) return bytes + result.tokenized->size_bytes();
+  bytes += SizeOfRows(result.output, result.sparse);
   for (const OutputRows& rows : result.outputs) bytes += SizeOfRows(rows.values, rows.sparse);
   return bytes;
 }

@@ -194,7 +194,8 @@ void OwnTexts(EncodeWork* work) {
       if (!TextInput::Repeats(*texts, i)) bytes += (*texts)[i].size();
     }
   }
-  owned.reserve(bytes);         // so that they never move
+  // So that they never move, not even with a string that is moved.
+  owned.reserve(sizeof(owned) + bytes);
   std::string_view last, copy;  // of it
   for (auto* const texts : {&input.texts, &input.pairs}) {
     for (std::string_view& text : *texts) {
@@ -236,6 +237,10 @@ absl::StatusOr<Cost> StageEncode(HostPool& pool, EncodeWork* work) {
                      static_cast<int64_t>(work->input.size()) + work->output_bytes()};
   for (const OutputWork& output : work->outputs) {
     cost.bytes += SparseBytes(output.item.output_kind, static_cast<int64_t>(output.values.size()));
+  }
+  if (request.return_texts) {
+    cost.bytes += static_cast<int64_t>(work->text.size());
+    return cost;
   }
   // The input is no longer needed, and the caller's memory must not be read again.
   work->request.input = TextInput{};

@@ -52,7 +52,6 @@ absl::Status ConvertRerankRequest(wire::RerankRequest from, std::span<const Mode
   }
   out->ranking.late_interaction = late;
   out->ranking.top_n = from.top_n;
-  if (from.return_documents) out->ranking.documents = from.documents;
   wire::EncodeRequest pairs;
   static_cast<wire::TextOptions&>(pairs) = from;
   wire::TextBatch& texts = pairs.input.emplace<wire::TextBatch>();
@@ -64,6 +63,7 @@ absl::Status ConvertRerankRequest(wire::RerankRequest from, std::span<const Mode
     texts.pairs = std::move(from.documents);
     pairs.outputs = {v1::LOGITS, v1::SCORES};
   }
+  out->request.return_texts = from.return_documents;
   texts.allow_special_tokens = from.allow_special_tokens;
   pairs.kernel = std::move(from.kernel);
   absl::Status status = ConvertEncodeRequest(std::move(pairs), out);
@@ -136,16 +136,17 @@ grpc::ByteBuffer EncodeRerankResponse(std::string_view request_id, EncodeResult 
   if (ranking.top_n > 0 && static_cast<size_t>(ranking.top_n) < order.size()) {
     order.resize(ranking.top_n);
   }
+  const int first = ranking.late_interaction ? 1 : 0;  // before it is the query
   message.mutable_results()->Reserve(static_cast<int>(order.size()));
   for (const int32_t i : order) {
     v1::RankedDocument* const row = message.add_results();
     row->set_index(i);
     row->set_score(scores[i]);
     row->set_logit(logits[i]);
-    if (ranking.documents.empty()) continue;
-    row->set_document(ranking.documents[i].data(), ranking.documents[i].size());
+    if (result.texts.empty()) continue;
+    const std::string_view document = result.texts[i + first];
+    row->set_document(document.data(), document.size());
   }
-  const int first = ranking.late_interaction ? 1 : 0;  // before it is the query
   message.mutable_token_counts()->Assign(result.token_counts.begin() + first,
                                          result.token_counts.end());
   message.mutable_truncated()->Assign(result.truncated.begin() + first, result.truncated.end());

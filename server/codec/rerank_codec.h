@@ -20,9 +20,7 @@ namespace castor::server {
 // What the answer needs of the request.
 struct Ranking {
   bool late_interaction = false;
-  int32_t top_n = 0;                        // 0: all
-  std::vector<std::string_view> documents;  // empty: not returned
-  SliceView slices;                         // that the documents point into, if there are any
+  int32_t top_n = 0;  // 0: all
 };
 
 struct DecodedRerank : DecodedEncode {

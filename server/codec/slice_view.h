@@ -47,8 +47,6 @@ class SliceView {
   bool Hold(int64_t bytes);
   // Some of that is free, for more of the same message.
   void Release(int64_t bytes) { held_ -= bytes; }
-  // The engine counts what is still kept of the message. Nothing more may be held.
-  void Settle() { budget_.reset(); }
 
   DecodeBudget& budget() const { return *budget_; }
 

@@ -117,12 +117,7 @@ class RerankProtocol {
     return EncodeProtocol::RequestedKernel(decoded);
   }
   std::optional<OutputRange> TakeOutput(DecodedRerank& decoded) {
-    ranking_ = std::move(decoded.ranking);
-    if (!ranking_.documents.empty()) {
-      // The engine counts these texts for as long as they are kept.
-      decoded.slices.Settle();
-      ranking_.slices = std::move(decoded.slices);
-    }
+    ranking_ = decoded.ranking;
     return std::nullopt;
   }
   grpc::ByteBuffer Encode(std::string_view request_id, EncodeResult result,

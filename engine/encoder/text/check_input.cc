@@ -285,6 +285,9 @@ absl::Status CheckInput(const EncodeRequest& request, const ModelInfo& info, int
     return InvalidField("max_tokens",
                         absl::StrCat("must be within 0..", info.max_tokens, " for this model"));
   }
+  if (request.return_texts && !std::holds_alternative<TextInput>(request.input)) {
+    return InvalidField("input", "must be texts, to be returned");
+  }
   absl::Status status;
   if (const auto* texts = std::get_if<TextInput>(&request.input)) {
     status = CheckText(request, *texts, max_sequences, max_text_bytes);

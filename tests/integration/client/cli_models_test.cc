@@ -66,9 +66,10 @@ std::unique_ptr<testing::ServerProcess> CliModelsTest::server_;
 std::string CliModelsTest::address_;
 
 TEST_F(CliModelsTest, AModelIsServedByEachOfItsNamesAndLoadedOnce) {
-  EXPECT_THAT(server_->output(),
-              AllOf(HasSubstr("model=org/cross-encoder "), HasSubstr("head=reranker"),
-                    HasSubstr("outputs=\"SCORES, LOGITS"), HasSubstr("alias_of=org/cross-encoder")));
+  EXPECT_THAT(
+      server_->output(),
+      AllOf(HasSubstr("model=org/cross-encoder "), HasSubstr("head=reranker"),
+            HasSubstr("outputs=\"SCORES, LOGITS"), HasSubstr("alias_of=org/cross-encoder")));
   const json models = JsonOf({"models"});
   ASSERT_EQ(models.size(), 2U);
   EXPECT_EQ(models[0]["name"], "alias");

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "tests/unit/loop/engine_fixture.h"
 
@@ -118,6 +121,29 @@ TEST_F(EngineEncodeTest, CorrectsTheEstimateOnceTokenized) {
   script_->Open();
   EXPECT_TRUE(encodings_.Get(1).ok());
   EXPECT_TRUE(encodings_.Get(2).ok());
+}
+
+TEST_F(EngineEncodeTest, TextsThatAreReturnedCountUntilTheAnswerIsGone) {
+  StartWithModel();
+  Occupy();
+  const std::string first = "ab", second(5000, 'c');
+  int64_t held = engine_->stats().load.inflight_bytes;
+  const auto submit = [&](bool return_texts, int id) {
+    EncodeRequest request = TextRequest({first, second});
+    request.return_texts = return_texts;
+    Encode(std::move(request), id);
+    while (engine_->stats().load.queued_requests < id) std::this_thread::yield();  // tokenized
+    const int64_t before = std::exchange(held, engine_->stats().load.inflight_bytes);
+    return held - before;
+  };
+  const int64_t without = submit(false, 1);
+  EXPECT_EQ(submit(true, 2), without + 5002);
+  script_->Open();
+  ASSERT_TRUE(encodings_.Get(1).ok());
+  ASSERT_TRUE(encodings_.Get(2).ok());
+  EXPECT_TRUE(encodings_.Get(1)->texts.empty());
+  EXPECT_EQ(encodings_.Get(2)->texts, (std::vector<std::string_view>{first, second}));
+  EXPECT_GE(engine_->stats().load.inflight_bytes, 5002);
 }
 
 TEST_F(EngineEncodeTest, ABadTextFailsAlone) {
