@@ -147,7 +147,7 @@ absl::Status Convert(wire::tei::RerankRequest from, const ModelInfo& model, Conv
   if (absl::Status s = Need(ScoresPairs(model), "a re-ranker model"); !s.ok()) return s;
   out->request.output = EncodeOutput::kLogits;
   from.queries.resize(from.texts.size(), from.query);
-  if (from.return_text) out->asked.texts = from.texts;
+  out->request.return_texts = from.return_text;
   return Set(from, std::move(from.queries), std::move(from.texts), model, out);
 }
 
@@ -155,7 +155,7 @@ absl::Status Convert(wire::tei::EncodeRequest from, const ModelInfo&, Converted*
   out->request.instead =
       TokenizeOnly{.add_special_tokens = from.add_special_tokens, .return_tokens = true};
   out->request.truncate = false;
-  out->asked.texts = {from.inputs};
+  out->request.return_texts = true;
   out->request.prompt_name = from.prompt_name;
   return SetTexts({from.inputs}, {}, kAnyLength, out);
 }
@@ -209,17 +209,17 @@ void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo&,
     proto::Rank* const row = out->add_ranks();
     row->set_index(static_cast<uint32_t>(i));
     row->set_score(scores[i]);
-    if (asked.texts.empty()) continue;
-    row->set_text(asked.texts[i].data(), asked.texts[i].size());
+    if (result.texts.empty()) continue;
+    row->set_text(result.texts[i].data(), result.texts[i].size());
   }
 }
 
-void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo& model,
+void Fill(const EncodeResult& result, const Asked&, const ModelInfo& model,
           proto::EncodeResponse* out) {
   const Tokenized& from = *result.tokenized;
   const auto prompt = std::ranges::find(model.prompts.all, result.prompt_name, &Prompt::name);
   const bool prompted = !result.prompt_name.empty() && prompt != model.prompts.all.end();
-  const std::string text = std::string(prompted ? prompt->text : "").append(asked.texts.front());
+  const std::string text = std::string(prompted ? prompt->text : "").append(result.texts.front());
   for (size_t i = 0; i < from.ids.size(); ++i) {
     proto::SimpleToken* const token = out->add_tokens();
     token->set_id(static_cast<uint32_t>(from.ids[i]));

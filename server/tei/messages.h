@@ -21,7 +21,6 @@ namespace proto = ::tei::v1;
 struct Asked {
   int64_t characters = 0;
   bool raw_scores = false;
-  std::vector<std::string_view> texts;  // that it repeats
 };
 
 struct Converted {

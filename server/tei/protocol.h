@@ -52,11 +52,7 @@ class Protocol {
   static std::optional<KernelName> RequestedKernel(const Decoded&) { return std::nullopt; }
 
   std::optional<OutputRange> TakeOutput(Decoded& decoded) {
-    asked_ = std::move(decoded.asked);
-    if (asked_.texts.empty()) return std::nullopt;
-    decoded.slices.Settle();  // the engine counts these texts for as long as they are kept
-    slices_ = std::move(decoded.slices);
-    copies_ = std::move(decoded.copies);
+    asked_ = decoded.asked;
     return std::nullopt;
   }
 
@@ -104,8 +100,6 @@ class Protocol {
 
  private:
   Asked asked_;
-  SliceView slices_;  // that its texts point into, if there are any, or
-  std::list<std::string> copies_;
   Headers headers_;
 };
 
