@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/attention/scalar_type.h"
@@ -28,6 +29,9 @@
 
 namespace castor::encoder {
 namespace {
+
+constexpr std::string_view kEmbedders =
+    "an embedding model has a modules.json, which sentence-transformers' save() writes";
 
 struct LoadedNetwork {
   std::string_view family;
@@ -59,6 +63,17 @@ absl::StatusOr<LoadedNetwork> LoadNetwork(const Directory& directory, at::Scalar
                      : "\"" + model_type + "\" is not known; known are " + KnownFamilies());
     return config->status();
   }
+  // Causal, unless the file says otherwise. It would embed texts, and answer no question.
+  const std::vector<std::string> classes = config->Strings("architectures");
+  if (!directory.has_modules && !classes.empty() && classes.front().ends_with("ForCausalLM") &&
+      config->Bool("is_causal", true)) {
+    config->Fail(
+        "architectures",
+        absl::StrCat("\"", classes.front(), "\" without a modules.json generates text, or ",
+                     "is a reranker that answers yes or no: neither is served; ",
+                     std::string(kEmbedders)));
+  }
+  if (!config->status().ok()) return config->status();
   absl::StatusOr<LoadedTokenizer> tokenizer =
       LoadTokenizer(folder, {.model_type = model_type,
                              .tokenizer_class = config->String("tokenizer_class", ""),
@@ -67,9 +82,8 @@ absl::StatusOr<LoadedNetwork> LoadNetwork(const Directory& directory, at::Scalar
   if (!tokenizer.ok()) return tokenizer.status();
   if (tokenizer->chat_template && !directory.has_modules) {
     return absl::InvalidArgumentError(
-        folder +
-        "/tokenizer_config.json: chat_template: sentence-transformers sends texts through it where "
-        "there is no modules.json, which is not supported: remove it");
+        folder + "/tokenizer_config.json: chat_template: without a modules.json texts go through " +
+        "it, which is not supported; " + std::string(kEmbedders));
   }
   absl::StatusOr<std::unique_ptr<hf::Safetensors>> files = hf::Safetensors::OpenModel(folder);
   if (!files.ok()) return files.status();

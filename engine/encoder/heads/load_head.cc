@@ -43,7 +43,8 @@ struct Sources {
     const std::string dense = name(names.dense);
     names.dense = dense;
     const std::string_view key = layout().epsilon_key;
-    const double epsilon = key.empty() ? layout().epsilon : config.Double(key, layout().epsilon);
+    const double epsilon =
+        key.empty() ? layout().epsilon : config.Double(key, layout().epsilon);
     return TakeTransform(config, weights, names, epsilon, hidden());
   }
 
@@ -138,15 +139,6 @@ absl::StatusOr<LoadedHead> LoadColbert(const Sources& from) {
       weights.parameters(), weights.bytes()};
 }
 
-// sentence-transformers' where nothing says how rows are pooled: a language model's last token has
-// seen all others, unless it looks both ways.
-Pooling UsualPooling(const Sources& from) {
-  if (from.directory.has_modules) return Pooling::kMean;
-  const std::vector<std::string> names = from.config.Strings("architectures");
-  const bool generates = !names.empty() && names.front().ends_with("ForCausalLM");
-  return generates && from.config.Bool("is_causal", true) ? Pooling::kLastToken : Pooling::kMean;
-}
-
 // BGE-M3's layers are in files beside the transformer.
 constexpr std::string_view kLexicalLayer = "sparse_linear", kTokenLayer = "colbert_linear";
 
@@ -229,7 +221,7 @@ absl::StatusOr<LoadedHead> LoadPipeline(const Sources& from) {
   const Directory& directory = from.directory;
   if (directory.splade.has_value()) return LoadSplade(from);
   std::vector<Pooling> poolings = directory.poolings;
-  if (poolings.empty() && !directory.tokens) poolings.push_back(UsualPooling(from));
+  if (poolings.empty() && !directory.tokens) poolings.push_back(Pooling::kMean);
   const int64_t side_by_side = std::max<int64_t>(1, std::ssize(poolings));
   absl::StatusOr<LoadedDense> dense =
       LoadDense(directory.dense, side_by_side * from.hidden(), from.device);

@@ -188,6 +188,10 @@ def make_native(name, out, tokenizer):
             shake(parameter_name, parameter)
     whole.save_pretrained(out)
     model = whole.base_model
+    if kind.__name__.endswith("ForCausalLM") and getattr(config, "is_causal", True):
+        # The body of a language model: as one, it would be no embedding model.
+        file = pathlib.Path(out) / "config.json"
+        file.write_text(file.read_text().replace(kind.__name__, type(model).__name__))
     padding = config.pad_token_id
     return (OneByOne(model) if name == "nomic_bert_dynamic" else model), padding, \
         getattr(config, "type_vocab_size", 1)

@@ -21,6 +21,7 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(NewerFamiliesTest, NamesTheKeyOfNomicsOwnConfig) {
   ExpectKeysRefused("families/nomic_bert_stretched",
@@ -230,17 +231,28 @@ TEST(NewerFamiliesTest, ADecodersLayersAreCausalWhateverIsAskedFor) {
             attention::SymmetricWindow(5));  // a token and the five before it
 }
 
-// Of a directory without modules.json.
-TEST(NewerFamiliesTest, ALanguageModelsLastTokenStandsForTheText) {
-  const auto pooling = [](const char* family) {
-    const auto model = TinyModel("families/" + std::string(family)).Load();
-    EXPECT_TRUE(model.ok()) << model.status();
-    return model.ok() ? (*model)->info().pooling : Pooling::kSeveral;
-  };
-  EXPECT_EQ(pooling("qwen3_windows"), Pooling::kLastToken);
-  EXPECT_EQ(pooling("gemma_biases"), Pooling::kLastToken);
-  EXPECT_EQ(pooling("qwen2_both_ways"), Pooling::kMean);
-  EXPECT_EQ(pooling("qwen3"), Pooling::kMean);  // saved as a body
+// Without modules.json, a generator or a reranker. With a chat template or after it has gone,
+// nobody gets an embedding model unasked.
+TEST(NewerFamiliesTest, ALanguageModelIsNoEmbeddingModel) {
+  for (const auto& [family, name] :
+       {std::pair{"qwen3_windows", "Qwen3ForCausalLM"},
+        std::pair{"mistral_whole", "MistralForCausalLM"}, std::pair{"qwen2", "Qwen2ForCausalLM"}}) {
+    TinyModel files("families/" + std::string(family));
+    files.EditJson("config.json", [&](json& config) { config["architectures"] = {name}; });
+    for (const char* const file : {"", "tokenizer_config.json", "chat_template.jinja"}) {
+      if (*file != 0) WriteFile(files / file, R"({"chat_template": "{{ messages }}"})");
+      EXPECT_THAT(ErrorOf(files), AllOf(HasSubstr("config.json: architectures: \"" +
+                                                  std::string(name) + "\" without a modules.json"),
+                                        HasSubstr("reranker"), Not(HasSubstr("remove"))))
+          << file;
+    }
+  }
+  EXPECT_TRUE(TinyModel("families/qwen2_both_ways").Load().ok());  // a class for it, but no mask
+  EXPECT_TRUE(TinyModel("families/qwen3").Load().ok());            // saved as a body
+  TinyModel body("families/qwen3");
+  WriteFile(body / "chat_template.jinja", "{{ messages }}");
+  EXPECT_THAT(ErrorOf(body), AllOf(HasSubstr("chat_template"), HasSubstr("has a modules.json"),
+                                   Not(HasSubstr("remove"))));
 }
 
 // EmbeddingGemma's config.json is of transformers 4.
