@@ -19,9 +19,7 @@ Activation ReadActivation(ConfigReader& config, std::string_view key, std::strin
 }
 
 double ReadEpsilon(ConfigReader& config, std::string_view key, double fallback) {
-  const double epsilon = config.Double(key, fallback);
-  if (epsilon < 0) config.Fail(key, "must not be negative");
-  return epsilon;
+  return config.Double(key, fallback, 1.2e-38, 1);
 }
 
 void RefuseTrue(ConfigReader& config, std::initializer_list<std::string_view> keys,
@@ -76,15 +74,17 @@ void CheckHeadDim(ConfigReader& config, const BodyInfo& info) {
   }
 }
 
+double ReadTheta(ConfigReader& config, std::string_view key, double fallback) {
+  return config.Double(key, fallback, 1, 1e15);
+}
+
 namespace {
 
 // How far a scaling reaches.
 double ReadFactor(ConfigReader& config, const std::string& object) {
   const std::string key = object + ".factor";
   if (!config.Has(key)) config.Fail(key, "is missing");
-  const double factor = config.Double(key, 1);
-  if (factor < 1) config.Fail(key, "must not be below 1");
-  return factor;
+  return config.Double(key, 1, 1, kMaxRopeFactor);
 }
 
 }  // namespace
@@ -98,8 +98,7 @@ RopeConfig ReadRope(ConfigReader& config, double theta, const RopeScalings& serv
   RopeConfig rope;
   const std::string theta_key =
       config.Has(object + ".rope_theta") ? object + ".rope_theta" : "rope_theta";
-  rope.theta = config.Double(theta_key, theta);
-  if (rope.theta <= 0) config.Fail(theta_key, "must be positive");
+  rope.theta = ReadTheta(config, theta_key, theta);
   if (!config.Has(object)) return rope;
 
   const std::string type =
@@ -118,7 +117,8 @@ RopeConfig ReadRope(ConfigReader& config, double theta, const RopeScalings& serv
   }
   if (ntk) {
     rope.ntk_factor = ReadFactor(config, object);
-    if (config.Has(object + ".mixed_b")) rope.ntk_mixed = config.Double(object + ".mixed_b", 1);
+    if (config.Has(object + ".mixed_b"))
+      rope.ntk_mixed = config.Double(object + ".mixed_b", 1, 0, 4);
   }
   if (dynamic) rope.dynamic_factor = ReadFactor(config, object);
   return rope;
@@ -138,9 +138,7 @@ double ReadThetaOfKind(ConfigReader& config, std::string_view kind, std::string_
   }
   const std::string key =
       config.Has(parameters + ".rope_theta") ? parameters + ".rope_theta" : std::string(before);
-  const double theta = config.Double(key, fallback);
-  if (theta <= 0) config.Fail(key, "must be positive");
-  return theta;
+  return ReadTheta(config, key, fallback);
 }
 
 void RefuseOtherRotations(ConfigReader& config) {

@@ -24,7 +24,7 @@ int64_t ReadSize(ConfigReader& config, std::string_view key, int64_t fallback);
 Activation ReadActivation(ConfigReader& config, std::string_view key,
                           std::string_view fallback = "gelu");
 
-// Not negative.
+// Positive, in float32 too: a row of zeros over the root of 0 would be NaN.
 double ReadEpsilon(ConfigReader& config, std::string_view key, double fallback);
 
 // An error at each key that is true: `why` says what is served.
@@ -62,6 +62,10 @@ struct RopeScalings {
   bool ntk = false;      // "ntk", with a "factor" and perhaps a "mixed_b"
   bool dynamic = false;  // "dynamic", with a "factor"
 };
+
+// The base of rotations, and the most that a scaling may stretch them: what float32 holds.
+inline constexpr double kMaxRopeFactor = 1e6;
+double ReadTheta(ConfigReader& config, std::string_view key, double fallback);
 
 // `theta` is the base where the file gives none. Errors go to the reader. `trained` is left 0.
 RopeConfig ReadRope(ConfigReader& config, double theta, const RopeScalings& served);

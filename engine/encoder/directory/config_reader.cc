@@ -1,7 +1,6 @@
 #include "engine/encoder/directory/config_reader.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <utility>
 
@@ -124,11 +123,12 @@ int64_t ConfigReader::Int(std::string_view key, int64_t fallback, int64_t min, i
   return value->get<int64_t>();
 }
 
-double ConfigReader::Double(std::string_view key, double fallback) {
+double ConfigReader::Double(std::string_view key, double fallback, double min, double max) {
   const nlohmann::json* value = Find(key);
   if (value == nullptr) return fallback;
-  if (!value->is_number() || !std::isfinite(value->get<double>())) {
-    Fail(key, "must be a finite number");
+  // Written so that NaN fails.
+  if (!value->is_number() || !(value->get<double>() >= min && value->get<double>() <= max)) {
+    Fail(key, absl::StrCat("must be a number within ", min, "..", max));
     return fallback;
   }
   return value->get<double>();

@@ -50,7 +50,7 @@ class ConfigReader {
 
   // The value, or `fallback` when the key is missing or null.
   int64_t Int(std::string_view key, int64_t fallback, int64_t min, int64_t max);
-  double Double(std::string_view key, double fallback);
+  double Double(std::string_view key, double fallback, double min, double max);
   bool Bool(std::string_view key, bool fallback);
   std::string String(std::string_view key, std::string_view fallback);
 

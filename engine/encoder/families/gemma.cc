@@ -57,9 +57,7 @@ void ReadGemmaHeads(ConfigReader& config, TransformerConfig* body) {
   if (ReadSize(config, "head_dim", 256) != body->info.hidden / body->info.heads) {
     config.Fail("head_dim", "must be hidden_size / num_attention_heads");
   }
-  const double scalar = config.Double("query_pre_attn_scalar", 256);
-  if (scalar <= 0) config.Fail("query_pre_attn_scalar", "must be positive");
-  body->info.softmax_scale = 1 / std::sqrt(scalar);
+  body->info.softmax_scale = 1 / std::sqrt(config.Double("query_pre_attn_scalar", 256, 1e-3, 1e9));
 }
 
 }  // namespace

@@ -197,13 +197,12 @@ FeedForwardConfig ReadNomicMlp(ConfigReader& config, int64_t hidden) {
 
 // A table of positions, or rotations.
 void ReadNomicPositions(ConfigReader& config, TransformerConfig* body) {
-  const double fraction = config.Double("rotary_emb_fraction", 0);
+  const double fraction = config.Double("rotary_emb_fraction", 0, 0, 1);
   if (fraction == 0) return;
   if (fraction != 1) config.Fail("rotary_emb_fraction", "must be 0 or 1");
   body->positions = 0;
-  RopeConfig rope{.theta = config.Double("rotary_emb_base", 10'000)};
-  if (rope.theta <= 0) config.Fail("rotary_emb_base", "must be positive");
-  rope.dynamic_factor = config.Double("rotary_scaling_factor", 0);
+  RopeConfig rope{.theta = ReadTheta(config, "rotary_emb_base", 10'000)};
+  rope.dynamic_factor = config.Double("rotary_scaling_factor", 0, 0, kMaxRopeFactor);
   if (rope.dynamic_factor != 0 && rope.dynamic_factor < 1) {
     config.Fail("rotary_scaling_factor", "must not be below 1");
   }
@@ -258,8 +257,8 @@ NomicKeys ReadTransformersKeys(ConfigReader& config) {
   rope.trained = keys.max_tokens = ReadSize(config, "max_position_embeddings", 2048);
   // What stretches is there for texts that are longer.
   if (rope.dynamic_factor > 0) {
-    keys.max_tokens = std::min(kMaxSize, static_cast<int64_t>(std::min(rope.dynamic_factor, 1e9) *
-                                                              static_cast<double>(rope.trained)));
+    keys.max_tokens = std::min(
+        kMaxSize, static_cast<int64_t>(rope.dynamic_factor * static_cast<double>(rope.trained)));
   }
   CheckRotated(config, "num_attention_heads", body.info.hidden / body.info.heads, rope);
   body.rope = rope;

@@ -44,7 +44,7 @@ struct Sources {
     names.dense = dense;
     const std::string_view key = layout().epsilon_key;
     const double epsilon =
-        key.empty() ? layout().epsilon : config.Double(key, layout().epsilon);
+        key.empty() ? layout().epsilon : ReadEpsilon(config, key, layout().epsilon);
     return TakeTransform(config, weights, names, epsilon, hidden());
   }
 

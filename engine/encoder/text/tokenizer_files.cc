@@ -1,6 +1,7 @@
 #include "engine/encoder/text/tokenizer_files.h"
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -103,8 +104,7 @@ void ReadLimits(ConfigReader& config, LoadedTokenizer* loaded) {
     const nlohmann::json& json = config.json();
     const auto found = json.find(std::string(key));
     if (found == json.end() || *found == "Infinity") continue;
-    const double limit = config.Double(key, 0);
-    if (limit < 1 && !found->is_null()) config.Fail(key, "must be at least 1");
+    const double limit = config.Double(key, 0, 1, std::numeric_limits<double>::max());
     if (limit >= 1 && limit <= kLongest) loaded->max_tokens = static_cast<int64_t>(limit);
     if (!found->is_null()) break;
   }

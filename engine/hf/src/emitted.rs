@@ -2,6 +2,7 @@
 //! the pipeline itself, so that no kind of post-processor is forgotten.
 
 use crate::boundary::Error;
+use serde_json::Value;
 use tokenizers::{Encoding, Model, ModelWrapper, NormalizedString, Normalizer, Tokenizer};
 
 /// Ordinary text, and characters that hardly any vocabulary has.
@@ -22,6 +23,7 @@ impl Emitted {
     pub fn of(tokenizer: &Tokenizer) -> Result<Emitted, Error> {
         check_unknown_token(tokenizer.get_model())?;
         check_added_tokens(tokenizer)?;
+        check_expansion(tokenizer)?;
         tokenizer.encode_fast(PROBE, false)?;
         let vocabulary = tokenizer.get_vocab(false);
         let added = tokenizer.get_added_tokens_decoder();
@@ -77,6 +79,47 @@ fn stand_in(tokens: usize) -> Encoding {
     (0..tokens)
         .map(|_| (0, String::new(), (0, 0), None, 0))
         .collect()
+}
+
+/// Before anything is processed, so that a few lines of a file do not become gigabytes.
+fn check_expansion(tokenizer: &Tokenizer) -> Result<(), Error> {
+    const MOST: usize = 4096;
+    let Some(processor) = tokenizer.get_post_processor() else {
+        return Ok(());
+    };
+    match expansion(&serde_json::to_value(processor)?) {
+        tokens if tokens > MOST => Err(format!(
+            "post_processor: may make {tokens} tokens of one; at most {MOST} are served"
+        )
+        .into()),
+        _ => Ok(()),
+    }
+}
+
+/// The most tokens that a post-processor, as tokenizer.json has it, makes of one: each takes the
+/// others' tokens and may repeat them. Of a special token 64 bytes count as one more.
+fn expansion(processor: &Value) -> usize {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let of_piece = |piece: &Value| match piece["SpecialToken"]["id"].as_str() {
+        Some(id) => {
+            let token = &processor["special_tokens"][id];
+            let texts = token["tokens"].as_array().into_iter().flatten();
+            let bytes: usize = texts.map(|text| text.as_str().map_or(0, str::len)).sum();
+            token["ids"].as_array().map_or(0, Vec::len) + bytes / 64
+        }
+        None => 1,
+    };
+    match processor["type"].as_str() {
+        Some("Sequence") => list(&processor["processors"])
+            .iter()
+            .fold(1, |all, one| all.saturating_mul(expansion(one))),
+        Some("TemplateProcessing") => ["single", "pair"]
+            .map(|kind| list(&processor[kind]).iter().map(of_piece).sum())
+            .into_iter()
+            .fold(1, usize::max),
+        Some("BertProcessing" | "RobertaProcessing") => 3,
+        _ => 1,
+    }
 }
 
 /// An added token of which the normalizer leaves nothing matches everywhere, even inside

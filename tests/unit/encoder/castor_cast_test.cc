@@ -48,7 +48,7 @@ TEST(CastorCastTest, NamesTheKeyOfTheConfig) {
        {"num_attention_heads", 5, "does not divide"},
        {"hidden_size", nullptr, "is missing"},
        {"hidden_act", "swiglu", "unknown activation"},
-       {"layer_norm_eps", -1.0, "negative"},
+       {"layer_norm_eps", -1.0, "within 1.2e-38..1"},
        {"classifier_pooling", nullptr, "is missing"},
        {"classifier_pooling", "max", "\"cls\" and \"mean\" are"},
        {"sliding_window", 8, "is not known"},

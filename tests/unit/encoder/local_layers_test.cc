@@ -44,8 +44,8 @@ TEST(LocalLayersTest, NamesTheKeyOfModernBertsConfig) {
        {"local_attention", -2, "must be an integer"},
        {"local_attention", "128", "must be an integer"},
        {"sliding_window", 10, "contradicts local_attention"},
-       {"global_rope_theta", 0.0, "must be positive"},
-       {"local_rope_theta", -1.0, "must be positive"},
+       {"global_rope_theta", 0.0, "within 1..1e+15"},
+       {"local_rope_theta", 1e-308, "within 1..1e+15"},
        {"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}, "\"yarn\" is not supported"},
        {"rope_scaling", {{"type", "linear"}}, "\"linear\" is not supported"},
        {"rope_scaling", 2, "\"missing\" is not supported"},
@@ -64,7 +64,7 @@ TEST(LocalLayersTest, NamesTheKeyOfModernBertsConfig) {
         {"full_attention", "sliding_attention", "linear_attention", "full_attention"},
         "\"linear_attention\" is not known"},
        {"norm_bias", "no", "true or false"},
-       {"norm_eps", -1.0, "negative"},
+       {"norm_eps", 1e-300, "within 1.2e-38..1"},
        {"hidden_activation", "swiglu", "unknown activation"}});
 }
 

@@ -168,6 +168,34 @@ std::function<void(json&)> Processor(const std::vector<std::string>& single,
   };
 }
 
+// A few kilobytes that became 7 GiB, whether the tokens' number, their texts or the steps multiply.
+TEST(HostileDirectoryTest, APostProcessorThatMakesMuchOfOneTokenIsRefusedUnrun) {
+  const auto refused =
+      AllOf(HasSubstr("tokenizer.json: post_processor: may make "), HasSubstr("at most 4096"));
+  std::vector<std::string> many(100'000, "[CLS]:0");
+  many.push_back("A:0");
+  const std::vector<int64_t> ids(1000, 2);
+  EXPECT_THAT(WithTokenizer(Processor(many, {"A:0", "B:1"}, ids)), refused);
+  EXPECT_THAT(WithTokenizer(Processor({"A:0"}, many, ids)), refused);
+  EXPECT_THAT(WithTokenizer(Processor(std::vector<std::string>(5000, "A:0"), {"A:0"})), refused);
+  many.erase(many.begin(), many.end() - 3000);
+  EXPECT_THAT(WithTokenizer([&](json& tokenizer) {
+                Processor(many, {"A:0", "B:1"})(tokenizer);
+                tokenizer["post_processor"]["special_tokens"]["[CLS]"]["tokens"] = {
+                    std::string(1 << 20, 'x')};
+              }),
+              refused);
+  EXPECT_THAT(WithTokenizer([&](json& tokenizer) {
+                Processor({"[CLS]:0", "A:0"}, std::vector<std::string>(3000, "A:0"),
+                          std::vector<int64_t>(3000, 2))(tokenizer);
+                tokenizer["post_processor"] = {
+                    {"type", "Sequence"},
+                    {"processors", {tokenizer["post_processor"], tokenizer["post_processor"]}}};
+              }),
+              refused);
+  EXPECT_EQ(WithTokenizer(Processor({"[CLS]:0", "A:0"}, {"A:0", "B:1"}, {2, 2, 2})), "");
+}
+
 TEST(HostileDirectoryTest, EveryIdOfTheTokenizerMustBeInTheEmbeddings) {
   const auto refused = [](int64_t id, const char* what = "highest id is ") {
     return AllOf(HasSubstr("tokenizer.json"), HasSubstr(what + std::to_string(id)));

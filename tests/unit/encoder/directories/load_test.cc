@@ -137,8 +137,9 @@ TEST(LoadTest, NamesTheKeyOfTheConfig) {
                                   {"hidden_size", uint64_t{1} << 63, "must be an integer"},
                                   {"num_hidden_layers", 1000000, "must be an integer"},
                                   {"num_attention_heads", 5, "does not divide"},
-                                  {"layer_norm_eps", "small", "finite number"},
-                                  {"layer_norm_eps", -1.0, "negative"}});
+                                  {"layer_norm_eps", "small", "must be a number"},
+                                  {"layer_norm_eps", -1.0, "within 1.2e-38..1"},
+                                  {"layer_norm_eps", 1e-300, "within 1.2e-38..1"}});
 }
 
 TEST(LoadTest, NamesTheTensorThatIsMissing) {
