@@ -59,6 +59,8 @@ def test_prompts(client: castor.Client) -> None:
         (client.encode_document("x", prompt_name="other", **options), "Something else. x"),
     ]:
         assert abs(got - plain(text)).max() < 1e-6
+    assert client.model("prompted").similarity_fn_name == "cosine"
+    assert client.model("cross").similarity_fn_name == ""
     with pytest.raises(castor.InvalidFieldError) as caught:
         client.encode("x", model="prompted", prompt_name="none")
     assert caught.value.field == "prompt_name"

@@ -38,6 +38,9 @@ def test_langchain(server: Server, client: castor.Client) -> None:
     assert np.allclose(embeddings.embed_documents(TEXTS), documents)
     assert np.allclose(asyncio.run(embeddings.aembed_query(TEXTS[0])), query)
     assert np.allclose(asyncio.run(embeddings.aembed_documents(TEXTS)), documents)
+    short = CastorEmbeddings(server.target, "prompted", truncate_dim=9, normalize_embeddings=True)
+    want = query[:9] / np.linalg.norm(query[:9])
+    assert np.allclose(short.embed_query(TEXTS[0]), want, atol=1e-6)
     store = vectorstores.InMemoryVectorStore.from_texts(TEXTS, embeddings)
     assert store.similarity_search("a rodent at work", k=1)[0].page_content == TEXTS[0]
 
@@ -55,6 +58,7 @@ def test_llama_index(server: Server, client: castor.Client) -> None:
     assert np.allclose(asyncio.run(embedding.aget_query_embedding(TEXTS[0])), query)
     assert np.allclose(asyncio.run(embedding.aget_text_embedding_batch(TEXTS)), documents)
     assert "secret" not in embedding.to_json()
+    assert embedding.to_dict()["class_name"] == "CastorEmbedding"
     nodes = [core.schema.TextNode(text=text) for text in TEXTS]
     index = core.VectorStoreIndex(nodes, embed_model=embedding)
     found = index.as_retriever(similarity_top_k=1).retrieve("a rodent at work")
@@ -73,6 +77,16 @@ def test_haystack(server: Server, client: castor.Client) -> None:
     documents = embedder.run(documents=given)["documents"]
     assert np.allclose([each.embedding for each in documents], rows(client)[1])
     assert given[0].embedding is None
+    fields = {"meta_fields_to_embed": ["title", "none"], "prefix": "<", "suffix": ">"}
+    embedder = CastorDocumentEmbedder(server.target, "prompted", **fields)
+    [titled] = embedder.run(documents=[haystack.Document(content="c", meta={"title": "t"})])[
+        "documents"
+    ]
+    want = client.encode_document("<t\nc>", model="prompted")
+    assert np.allclose(titled.embedding, want)
+    affixed = CastorTextEmbedder(server.target, "prompted", prefix="<", suffix=">")
+    want = client.encode_query("<a>", model="prompted")
+    assert np.allclose(affixed.run(text="a")["embedding"], want)
     store = InMemoryDocumentStore()
     store.write_documents(documents)
     pipeline = haystack.Pipeline()

@@ -64,7 +64,7 @@ class CrossEncoder(Served):
         import torch
 
         rows = torch.as_tensor(rows)
-        return rows if convert_to_tensor or not rows.ndim else list(rows)
+        return rows if convert_to_tensor or isinstance(inputs, (str, tuple)) else list(rows)
 
     def rank(
         self,
