@@ -9,6 +9,7 @@
 #include "engine/base/error.h"
 #include "google/rpc/error_details.pb.h"
 #include "server/logging.h"
+#include "server/services/message.h"
 
 namespace castor::server {
 namespace {
@@ -103,9 +104,9 @@ google::rpc::Status ToDetails(const absl::Status& status, const RequestIds& ids)
   std::string message =
       Printable({status.message().data(), status.message().size()}, kMaxMessageBytes);
 
-  google::rpc::ErrorInfo info;
-  info.set_reason(std::string(castor::NameOf(reason)));
-  info.set_domain(std::string(kErrorDomain));
+  InArena<google::rpc::ErrorInfo> info;
+  info->set_reason(std::string(castor::NameOf(reason)));
+  info->set_domain(std::string(kErrorDomain));
   if (reason == Reason::kInternal) {
     const std::string error_id = RandomId();
     LogError("internal error", {{"error_id", error_id},
@@ -113,14 +114,14 @@ google::rpc::Status ToDetails(const absl::Status& status, const RequestIds& ids)
                                 {"trace_id", LogValue::IfAny(ids.trace_id)},
                                 {"span_id", LogValue::IfAny(ids.span_id)},
                                 {"error", status.ToString()}});
-    (*info.mutable_metadata())["error_id"] = error_id;
+    (*info->mutable_metadata())["error_id"] = error_id;
     message = "internal error " + error_id + "; the server's log has details under this id";
   }
 
   google::rpc::Status details;
   details.set_code(code);
   details.set_message(message);
-  details.add_details()->PackFrom(info);
+  details.add_details()->PackFrom(*info);
   if (const auto field = FieldOf(status)) AddBadRequest(*field, message, &details);
   if (RetryOf(status, reason) == Retry::kLater) AddRetryInfo(status, &details);
   if (!ids.request_id.empty()) {

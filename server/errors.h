@@ -9,9 +9,11 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/status.h>
 
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "absl/status/status.h"
 #include "google/rpc/status.pb.h"
@@ -54,6 +56,27 @@ std::optional<std::string> RetryPushback(const absl::Status& status);
 // returns the status to finish it with.
 grpc::Status RefuseCall(const absl::Status& status, const RequestIds& ids,
                         grpc::CallbackServerContext* context);
+
+// Needs no memory: the text is short.
+inline grpc::Status OutOfMemory() {
+  return {grpc::StatusCode::RESOURCE_EXHAUSTED, "out of memory"};
+}
+
+// What `tell`, which throws nothing else, makes of an error; or OUT_OF_MEMORY if it has none.
+template <typename Tell>
+auto OrOutOfMemory(Tell&& tell) noexcept -> decltype(tell()) {
+  try {
+    return tell();
+  } catch (const std::bad_alloc&) {
+    if constexpr (std::is_same_v<decltype(tell()), grpc::Status>) {
+      return OutOfMemory();
+    } else {
+      decltype(tell()) told;
+      told.set_code(grpc::StatusCode::RESOURCE_EXHAUSTED);
+      return told;
+    }
+  }
+}
 
 // "INVALID_ARGUMENT" and so on: the metric label and log field of a status code.
 std::string_view NameOf(grpc::StatusCode code);

@@ -2,25 +2,37 @@
 //
 // Devices catch what their libraries throw. This catches what nobody expected, above all
 // std::bad_alloc: a failure of one request must not end the process. If there is not even memory
-// for the error's text, it does end.
+// for the text of another error, it does end.
 #pragma once
 
 #include <exception>
 #include <new>
 #include <string>
 #include <system_error>
+#include <type_traits>
+#include <utility>
 
 #include "engine/base/error.h"
 
 namespace castor {
 
-// Calls `function`, which returns an absl::Status or absl::StatusOr.
-template <typename Function>
-auto Guarded(Function&& function) noexcept -> decltype(function()) {
+// Made once: to copy it needs no memory.
+inline const absl::Status& out_of_host_memory =
+    *new absl::Status(MakeError(Reason::kOutOfMemory, "out of host memory"));
+
+// Calls `function`, which returns an absl::Status, an absl::StatusOr or nothing, which is OK.
+template <typename Function, typename Result = decltype(std::declval<Function>()())>
+auto Guarded(Function&& function) noexcept
+    -> std::conditional_t<std::is_void_v<Result>, absl::Status, Result> {
   try {
-    return function();
+    if constexpr (std::is_void_v<Result>) {
+      function();
+      return absl::OkStatus();
+    } else {
+      return function();
+    }
   } catch (const std::bad_alloc&) {
-    return MakeError(Reason::kOutOfMemory, "out of host memory");
+    return out_of_host_memory;
   } catch (const std::system_error& error) {
     return MakeError(Reason::kInternal,
                      std::string("a thread or another resource cannot be had: ") + error.what());

@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "engine/base/error.h"
+#include "engine/base/guarded.h"
 #include "engine/encoder/text/output_types.h"
 
 namespace castor {
@@ -173,24 +174,24 @@ void DeliverAs(Answer answer) {
     std::move(done)(std::move(answer.status));
     return;
   }
-  auto result = TakeResult(*answer.job, std::get<Work>(answer.job->work));
+  std::shared_ptr<Reservation> share;
+  auto result = Guarded([&] {
+    share = std::make_shared<Reservation>();
+    return TakeResult(*answer.job, std::get<Work>(answer.job->work));
+  });
   // Everything but the answer leaves the budgets before the caller is told: it may submit again
   // from `done`.
-  auto share = std::make_shared<Reservation>(std::move(answer.job->reservation));
+  if (result.ok()) *share = std::move(answer.job->reservation);
   answer.job.reset();
-  if (!result.ok()) {
-    share.reset();
-    std::move(done)(result.status());
-    return;
-  }
+  if (!result.ok()) return std::move(done)(result.status());
   // Something: whoever holds the answer may make it more.
   share->KeepOnly(std::max<int64_t>(1, SizeOfAnswer(*result)));
   result->share = std::move(share);
   std::move(done)(std::move(result));
 }
 
-// Builds the result, releases what else the job holds, and calls the completion. It allocates only
-// a report's few bytes: without memory for them the process ends.
+// Builds the result, releases what else the job holds, and calls the completion, which throws
+// nothing.
 void Deliver(Answer answer) noexcept {
   if (std::holds_alternative<AttentionCompletion>(answer.done)) {
     DeliverAs<AttentionWork, AttentionCompletion>(std::move(answer));

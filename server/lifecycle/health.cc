@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "server/errors.h"
+
 namespace castor::server {
 
 using grpc::health::v1::HealthCheckResponse;
@@ -44,23 +46,22 @@ void HealthState::Begin(Watch& watch, const std::string& name) {
     MutexLock lock(mu_);
     const auto found = statuses_.find(name);
     if (found != statuses_.end()) watch.status_ = &found->second;
-    watch.begun_ = true;
     watches_.insert(&watch);
+    watch.begun_ = true;
     step = NextStep(watch);
   }
-  if (step.any()) watch.Take(step);
+  if (step.any()) watch.Take(std::move(step));
 }
 
-void HealthState::Refuse(Watch& watch, const grpc::Status& error) {
+void HealthState::Refuse(Watch& watch, grpc::Status error) {
   Watch::Step step;
   {
     MutexLock lock(mu_);
-    watch.refusal_ = error;
+    watch.refusal_ = std::move(error);
     watch.begun_ = true;
-    watches_.insert(&watch);
     step = NextStep(watch);
   }
-  if (step.any()) watch.Take(step);
+  if (step.any()) watch.Take(std::move(step));
 }
 
 void HealthState::Written(Watch& watch, bool ok) {
@@ -71,7 +72,7 @@ void HealthState::Written(Watch& watch, bool ok) {
     if (!ok) watch.gone_ = true;
     step = NextStep(watch);
   }
-  if (step.any()) watch.Take(step);
+  if (step.any()) watch.Take(std::move(step));
 }
 
 void HealthState::Gone(Watch& watch) {
@@ -81,7 +82,7 @@ void HealthState::Gone(Watch& watch) {
     watch.gone_ = true;
     step = NextStep(watch);
   }
-  if (step.any()) watch.Take(step);
+  if (step.any()) watch.Take(std::move(step));
 }
 
 HealthState::Watch::Step HealthState::NextStep(Watch& watch) {
@@ -90,14 +91,15 @@ HealthState::Watch::Step HealthState::NextStep(Watch& watch) {
   const Status now =
       watch.status_ == nullptr ? HealthCheckResponse::SERVICE_UNKNOWN : *watch.status_;
   if (watch.gone_) {
-    step.finish = grpc::Status(grpc::StatusCode::CANCELLED, "the caller went away");
+    step.finish = grpc::Status::CANCELLED;
   } else if (watch.refusal_.has_value()) {
-    step.finish = watch.refusal_;
+    step.finish = std::move(watch.refusal_);
   } else if (now != watch.last_written_) {
     watch.last_written_ = now;
     step.write = now;
   } else if (shut_down_) {
-    step.finish = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server is stopping");
+    step.finish = OrOutOfMemory(
+        [] { return grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server is stopping"); });
   } else {
     return step;
   }
@@ -123,7 +125,7 @@ void HealthState::NotifyWatches() {
       if (step.any()) steps.emplace_back(watch, step);
     }
   }
-  for (auto& [watch, step] : steps) watch->Take(step);
+  for (auto& [watch, step] : steps) watch->Take(std::move(step));
 }
 
 }  // namespace castor::server

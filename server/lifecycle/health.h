@@ -53,7 +53,7 @@ class HealthState {
     ~Watch() = default;
 
     // Any thread; the step is not empty. After a write, Written must be called.
-    virtual void Take(const Step& step) = 0;
+    virtual void Take(Step step) noexcept = 0;
 
    private:
     friend class HealthState;
@@ -88,7 +88,7 @@ class HealthState {
   // What happens to a Watch stream. First one of these two, once: it watches `name`, or ends with
   // `error`.
   void Begin(Watch& watch, const std::string& name);
-  void Refuse(Watch& watch, const grpc::Status& error);
+  void Refuse(Watch& watch, grpc::Status error);
   // Its last write is done.
   void Written(Watch& watch, bool ok);
   // Its caller has gone, at any time.

@@ -4,7 +4,9 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "engine/base/error.h"
+#include "server/services/message.h"
 #include "xds/data/orca/v3/orca_load_report.pb.h"
 
 namespace castor::server {
@@ -60,13 +62,13 @@ void LoadMeter::Look(const LoadSample& sample, TimePoint now) {
 
 std::string LoadMeter::Report() const {
   const double queued = std::max(0.0, last_.queued_seconds);
-  xds::data::orca::v3::OrcaLoadReport report;
-  report.set_application_utilization(busy_ + queued / kCatchUp.count());
-  report.set_rps_fractional(answered_ + failed_);
-  report.set_eps(failed_);
-  report.set_mem_utilization(std::clamp(last_.memory_share, 0.0, 1.0));
-  (*report.mutable_named_metrics())["castor_queued_seconds"] = queued;
-  return report.SerializeAsString();
+  InArena<xds::data::orca::v3::OrcaLoadReport> report;
+  report->set_application_utilization(busy_ + queued / kCatchUp.count());
+  report->set_rps_fractional(answered_ + failed_);
+  report->set_eps(failed_);
+  report->set_mem_utilization(std::clamp(last_.memory_share, 0.0, 1.0));
+  (*report->mutable_named_metrics())["castor_queued_seconds"] = queued;
+  return report->SerializeAsString();
 }
 
 LoadReports::LoadReports(std::function<LoadSample()> sample, TimePoint now)
@@ -78,6 +80,7 @@ LoadReports::LoadReports(std::function<LoadSample()> sample, TimePoint now)
 std::string LoadReports::Trailer(TimePoint now) {
   const bool due = now.time_since_epoch().count() >= renew_at_.load(std::memory_order_relaxed);
   if (due && !renewing_.exchange(true)) {
+    const absl::Cleanup done = [this] { renewing_.store(false); };
     meter_.Look(sample_(), now);
     std::string report = meter_.Report();
     {
@@ -85,7 +88,6 @@ std::string LoadReports::Trailer(TimePoint now) {
       report_.swap(report);
     }
     renew_at_.store((now + kRenew).time_since_epoch().count(), std::memory_order_relaxed);
-    renewing_.store(false);
   }
   MutexLock lock(mu_);
   return report_;

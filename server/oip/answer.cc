@@ -144,7 +144,8 @@ class Outputs {
   }
 
   const Wanted& wanted_;
-  inference::ModelInferResponse message_;
+  InArena<inference::ModelInferResponse> arena_;
+  inference::ModelInferResponse& message_ = *arena_;
   std::vector<Entry> entries_;
 };
 
@@ -223,13 +224,13 @@ grpc::ByteBuffer StreamError(const Wanted& wanted, std::string_view id,
                              const google::rpc::Status& error) {
   google::rpc::ErrorInfo info;
   if (error.details_size() > 0) error.details(0).UnpackTo(&info);
-  inference::ModelStreamInferResponse message;
-  message.set_error_message("[" + info.reason() + "] " + error.message());
-  inference::ModelInferResponse* const answer = message.mutable_infer_response();
+  InArena<inference::ModelStreamInferResponse> message;
+  message->set_error_message("[" + info.reason() + "] " + error.message());
+  inference::ModelInferResponse* const answer = message->mutable_infer_response();
   answer->set_id(std::string(id));
   if (wanted.model != nullptr) answer->set_model_name(wanted.model->name);
   SetFinal(answer);
-  return SerializeMessage(message);
+  return SerializeMessage(*message);
 }
 
 }  // namespace castor::server::oip

@@ -7,12 +7,19 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/base/guarded.h"
 #include "server/logging.h"
 
 namespace castor::server {
 namespace {
 
 using Metadata = std::multimap<grpc::string_ref, grpc::string_ref>;
+
+// Made once: to copy them needs no memory.
+const absl::Status& draining =
+    *new absl::Status(MakeError(Reason::kDraining, "the server is stopping; try another"));
+const absl::Status& caller_gone =
+    *new absl::Status(MakeError(Reason::kCancelled, "the caller went away"));
 
 // Empty if it is not there, or more than once.
 std::string_view Header(const Metadata& metadata, const char* name) {
@@ -75,13 +82,9 @@ CallRecord::~CallRecord() {
   services_.lifecycle.LeaveCall();
 }
 
-absl::Status CallRecord::Draining() {
-  return MakeError(Reason::kDraining, "the server is stopping; try another");
-}
+absl::Status CallRecord::Draining() { return draining; }
 
-absl::Status CallRecord::CallerGone() {
-  return MakeError(Reason::kCancelled, "the caller went away");
-}
+absl::Status CallRecord::CallerGone() { return caller_gone; }
 
 TimePoint CallRecord::DeadlineOf(const grpc::CallbackServerContext& context) const {
   const gpr_timespec asked = context.raw_deadline();
@@ -99,7 +102,7 @@ void CallRecord::Received(const grpc::ByteBuffer& message) {
 }
 
 void CallRecord::Answered(const grpc::ByteBuffer& message, const Subject& subject,
-                          std::string_view request_id) {
+                          std::string_view request_id) noexcept {
   services_.metrics.SentBytes(method_, message.Length());
   answered_ = true;
   answer_bytes_ = static_cast<int64_t>(message.Length());
@@ -109,15 +112,16 @@ void CallRecord::Answered(const grpc::ByteBuffer& message, const Subject& subjec
 
 grpc::Status CallRecord::Refused(const absl::Status& error, const Subject& subject,
                                  std::string_view request_id,
-                                 grpc::CallbackServerContext* context) {
-  const grpc::Status status = RefuseCall(error, IdsOf(request_id), context);
+                                 grpc::CallbackServerContext* context) noexcept {
+  grpc::Status status =
+      OrOutOfMemory([&] { return RefuseCall(error, IdsOf(request_id), context); });
   Finished(status.error_code(), subject, request_id, error);
   return status;
 }
 
 google::rpc::Status CallRecord::RefusedMessage(const absl::Status& error, const Subject& subject,
-                                               std::string_view request_id) {
-  google::rpc::Status details = ToDetails(error, IdsOf(request_id));
+                                               std::string_view request_id) noexcept {
+  google::rpc::Status details = OrOutOfMemory([&] { return ToDetails(error, IdsOf(request_id)); });
   Finished(static_cast<grpc::StatusCode>(details.code()), subject, request_id, error);
   return details;
 }
@@ -127,18 +131,26 @@ RequestIds CallRecord::IdsOf(std::string_view request_id) const {
 }
 
 void CallRecord::Finished(grpc::StatusCode code, const Subject& subject,
-                          std::string_view request_id, const absl::Status& error) {
+                          std::string_view request_id, const absl::Status& error) noexcept {
   if (code == grpc::StatusCode::INTERNAL && !services_.engine.healthy()) {
     services_.on_engine_fault();
   }
   const TimePoint now = std::chrono::steady_clock::now();
   const double seconds = std::chrono::duration<double>(now - received_).count();
-  const std::string_view ran = subject.kernel.has_value() ? castor::NameOf(*subject.kernel) : "";
-  const std::string_view model =
-      subject.model.has_value() ? services_.metrics.NameOf(*subject.model) : "";
   RequestTrace* const trace = trace_.sampled.get();
   services_.metrics.Finished(method_, subject, code, seconds,
                              trace != nullptr ? &trace->own : nullptr);
+  // It is counted, and will be answered.
+  Guarded([&] { Tell(now, code, subject, request_id, error); }).IgnoreError();
+}
+
+void CallRecord::Tell(TimePoint now, grpc::StatusCode code, const Subject& subject,
+                      std::string_view request_id, const absl::Status& error) {
+  const std::string_view ran = subject.kernel.has_value() ? castor::NameOf(*subject.kernel) : "";
+  const std::string_view model =
+      subject.model.has_value() ? services_.metrics.NameOf(*subject.model) : "";
+  const double seconds = std::chrono::duration<double>(now - received_).count();
+  RequestTrace* const trace = trace_.sampled.get();
   if (Logs(LogLevel::kDebug)) {
     LogDebug("call", {{"method", name_},
                       {"kernel", ran.empty() ? "none" : ran},

@@ -92,16 +92,17 @@ class CallRecord {
   void Received(const grpc::ByteBuffer& message);
 
   // Counts the answer. Call this or Refused exactly once, just before gRPC gets the answer, so that
-  // a caller that has its answer also sees it counted.
+  // a caller that has its answer also sees it counted. None of the three throws: without memory, the
+  // log or the trace lacks it.
   void Answered(const grpc::ByteBuffer& message, const Subject& subject,
-                std::string_view request_id);
+                std::string_view request_id) noexcept;
 
   // Refuses with `error` (see errors.h). The result is what to finish the call with.
   grpc::Status Refused(const absl::Status& error, const Subject& subject,
-                       std::string_view request_id, grpc::CallbackServerContext* context);
+                       std::string_view request_id, grpc::CallbackServerContext* context) noexcept;
   // The same of one message of a stream: what its answer says.
   google::rpc::Status RefusedMessage(const absl::Status& error, const Subject& subject,
-                                     std::string_view request_id);
+                                     std::string_view request_id) noexcept;
 
   // The caller went away. After Answered, its answer counts as lost.
   void Lost() { lost_.store(true, std::memory_order_relaxed); }
@@ -109,7 +110,9 @@ class CallRecord {
  private:
   RequestIds IdsOf(std::string_view request_id) const;
   void Finished(grpc::StatusCode code, const Subject& subject, std::string_view request_id,
-                const absl::Status& error);
+                const absl::Status& error) noexcept;
+  void Tell(TimePoint now, grpc::StatusCode code, const Subject& subject,
+            std::string_view request_id, const absl::Status& error);
 
   const ServiceContext& services_;
   const Method method_;

@@ -11,6 +11,7 @@
 #include <optional>
 #include <utility>
 
+#include "engine/base/guarded.h"
 #include "server/services/call.h"
 #include "server/services/engine_request.h"
 #include "server/transport/message_call.h"
@@ -86,11 +87,13 @@ class EngineCall final : public MessageCall, private RequestShell {
     SendError(record_.Refused(error, request_.subject(), request_.request_id(), context()));
   }
 
-  // To callers who were let in.
+  // To callers who were let in, if there is memory for it.
   void AddLoadReport() {
     if (load_reports_ == nullptr || !caller().ok()) return;
-    context()->AddTrailingMetadata(kLoadReportTrailer,
-                                   load_reports_->Trailer(std::chrono::steady_clock::now()));
+    Guarded([&] {
+      context()->AddTrailingMetadata(kLoadReportTrailer,
+                                     load_reports_->Trailer(std::chrono::steady_clock::now()));
+    }).IgnoreError();
   }
 
   CallRecord record_;

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/base/guarded.h"
 #include "engine/engine.h"
 #include "google/rpc/status.pb.h"
 #include "server/codec/regions.h"
@@ -50,7 +51,8 @@ struct RequestOrigin {
 };
 
 // The owner of a request. Exactly one of the two is called, exactly once: by Start on its own
-// thread, or on another thread, perhaps while Start is still running. Must not block.
+// thread, or on another thread, perhaps while Start is still running. Must not block. Only Deliver
+// may throw, as long as it has told nobody; then Refuse follows.
 class RequestShell {
  public:
   virtual void Deliver(grpc::ByteBuffer answer) = 0;
@@ -92,14 +94,16 @@ class EngineRequest {
   // Decodes and submits. Empties the message as soon as the engine has its copy, since its bytes
   // count against gRPC's quota until then. Call Start once.
   void Start(grpc::ByteBuffer* message, RequestOrigin origin) {
-    const absl::Status started = DecodeAndSubmit(*message, std::move(origin));
+    const absl::Status started =
+        Guarded([&] { return DecodeAndSubmit(*message, std::move(origin)); });
     message->Clear();
     if (!started.ok()) shell_.Refuse(started);
   }
 
   // The same of a request that is decoded already.
   void Start(Decoded decoded, RequestOrigin origin) {
-    const absl::Status started = Submit(std::move(decoded), std::move(origin));
+    const absl::Status started =
+        Guarded([&] { return Submit(std::move(decoded), std::move(origin)); });
     if (!started.ok()) shell_.Refuse(started);
   }
 
@@ -180,9 +184,15 @@ class EngineRequest {
     return absl::OkStatus();
   }
 
-  void Complete(absl::StatusOr<Result> result) {
+  void Complete(absl::StatusOr<Result> result) noexcept {
+    const absl::Status told = Guarded([&] { return Tell(std::move(result)); });
+    if (!told.ok()) shell_.Refuse(told);
+  }
+
+  // Tells the shell of an answer, or returns what it is to be refused with.
+  absl::Status Tell(absl::StatusOr<Result> result) {
     if (shared_bytes_ > 0) parts_.metrics.SharedMemoryRead(shared_bytes_);
-    if (!result.ok()) return shell_.Refuse(InOwnTerms(result.status(), true));
+    if (!result.ok()) return InOwnTerms(result.status(), true);
     if (Runs(*result)) subject_.kernel = castor::NameOf(result->report.kernel.kernel);
     if (traced_ != nullptr) {
       traced_->stage = Stage::kAnswer;
@@ -191,19 +201,18 @@ class EngineRequest {
     }
     // Nobody reads the answer to a cancelled call; its memory goes back to the pool here.
     if (cancellation_.cancelled()) {
-      return shell_.Refuse(MakeError(Reason::kCancelled, "the caller went away"));
+      return MakeError(Reason::kCancelled, "the caller went away");
     }
     if (output_.has_value()) {
-      const absl::Status written = WriteOutput(result->output);
-      if (!written.ok()) return shell_.Refuse(written);
+      if (absl::Status s = WriteOutput(result->output); !s.ok()) return s;
     }
     const std::chrono::duration<double, std::micro> total =
         std::chrono::steady_clock::now() - received_;
     std::shared_ptr<AnswerShare> share = std::move(result->share);
     absl::StatusOr<grpc::ByteBuffer> answer =
         protocol_.Encode(request_id_, *std::move(result), output_, total.count());
-    if (!answer.ok()) return shell_.Refuse(answer.status());
-    shell_.Deliver(Charged(*answer, std::move(share)));
+    if (answer.ok()) shell_.Deliver(Charged(*answer, std::move(share)));
+    return answer.status();
   }
 
   template <typename Request>

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "engine/base/guarded.h"
 #include "server/services/engine_request.h"
 #include "server/services/message_stream.h"
 
@@ -60,10 +61,11 @@ class EngineStream final : public MessageStream {
       google::rpc::Status told =
           record_.RefusedMessage(error, request_.subject(), request_.request_id());
       if constexpr (kHasErrors) {
-        stream_.Answer(*this, request_.EncodeError(std::move(told)));
-      } else {
-        stream_.Fail(*this, told);
+        grpc::ByteBuffer answer;
+        const absl::Status encoded = Guarded([&] { answer = request_.EncodeError(told); });
+        if (encoded.ok()) return stream_.Answer(*this, std::move(answer));
       }
+      stream_.Fail(*this, told);
     }
 
     EngineStream& stream_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/base/guarded.h"
 #include "server/errors.h"
 #include "server/services/handoff.h"
 #include "server/services/message.h"
@@ -78,24 +79,24 @@ class HealthWatchCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
     if (entered.ok()) {
       StartRead(&message_);
     } else {
-      Finish(RefuseCall(entered, {}, context_));  // it never begins
+      Finish(OrOutOfMemory([&] { return RefuseCall(entered, {}, context_); }));  // it never begins
     }
   }
 
   // The only message: what to watch.
   void OnReadDone(bool ok) override {
     handoff_.TakeOver();
-    HealthCheckRequest request;
-    const absl::Status parsed =
-        ok ? ParseMessage(message_, &request)
-           : MakeError(Reason::kMalformedMessage, "the call ended without a message");
     if (ok) calls_.Received(row_);
-    message_.Clear();  // the stream may last for days
-    if (parsed.ok()) {
-      state_.Begin(*this, request.service());
-    } else {
-      state_.Refuse(*this, RefuseCall(parsed, {}, context_));
-    }
+    const absl::Status begun = Guarded([&]() -> absl::Status {
+      if (!ok) return MakeError(Reason::kMalformedMessage, "the call ended without a message");
+      HealthCheckRequest request;
+      absl::Status parsed = ParseMessage(message_, &request);
+      message_.Clear();  // the stream may last for days
+      if (parsed.ok()) state_.Begin(*this, request.service());
+      return parsed;
+    });
+    if (begun.ok()) return;
+    state_.Refuse(*this, OrOutOfMemory([&] { return RefuseCall(begun, {}, context_); }));
   }
 
   void OnWriteDone(bool ok) override {
@@ -117,14 +118,14 @@ class HealthWatchCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
   }
 
  private:
-  void Take(const Step& step) override {
+  void Take(Step step) noexcept override {
     if (step.write.has_value()) {
       buffer_ = Encode(*step.write);
       handoff_.HandOver();
       StartWrite(&buffer_);
     } else {
       handoff_.HandOver();
-      Finish(*step.finish);
+      Finish(*std::move(step.finish));
     }
   }
 

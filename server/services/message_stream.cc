@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/guarded.h"
 #include "engine/engine.h"
 #include "server/errors.h"
 
@@ -25,9 +26,11 @@ MessageStream::MessageStream(const ServiceContext& services, Arrival arrival, bo
 
 void MessageStream::Begin() {
   services_.streams.Add(shared_from_this());
-  absl::Status may = entered_;
-  may.Update(caller_.status());
-  may = Admit(may);
+  const absl::Status may = Guarded([&] {
+    absl::Status status = entered_;
+    status.Update(caller_.status());
+    return Admit(status);
+  });
   Step step;
   {
     MutexLock lock(mu_);
@@ -57,23 +60,36 @@ void MessageStream::OnReadDone(bool ok) {
     reading_ = Reading::kOurs;
     if (finished_) return;
     cancelled = cancelled_ || failure_.has_value();
+    absl::Status made;
     if (ok) {
-      message = NewMessage();
-      message->bytes_ = static_cast<int64_t>(message_.Length());
-      bytes_ += message->bytes_;
-      computing_.emplace(message.get(), message);
-      if (ordered_) message->place_ = &answers_.emplace_back();
+      made = Guarded([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { message = Expect(); });
     } else {
       (context_->IsCancelled() ? cancelled_ : half_closed_) = true;
-      reading_ = Reading::kStopped;
     }
+    if (message == nullptr) reading_ = Reading::kStopped;
+    if (!made.ok() && !failure_.has_value()) failure_ = Refusal(made);
     step = NextStep();
+    if (!made.ok()) step.cancelled = Computing();
   }
   Take(std::move(step));
-  if (!ok) return;
+  if (message == nullptr) return;
   if (cancelled) message->Cancel();
-  message->Start(&message_);
+  const absl::Status started = Guarded([&] { message->Start(&message_); });
+  if (!started.ok()) {
+    message_.Clear();
+    message->Refuse(started);
+  }
   ReadOn();
+}
+
+std::shared_ptr<MessageStream::Message> MessageStream::Expect() {
+  std::shared_ptr<Message> message = NewMessage();
+  Computed computed{message, std::list<Outgoing>(1)};
+  if (ordered_) message->place_ = &answers_.emplace_back();
+  computing_.emplace(message.get(), std::move(computed));
+  message->bytes_ = static_cast<int64_t>(message_.Length());
+  bytes_ += message->bytes_;
+  return message;
 }
 
 void MessageStream::OnWriteDone(bool ok) {
@@ -116,34 +132,44 @@ void MessageStream::OnDone() {
   services_.streams.Remove(this);
 }
 
-void MessageStream::Answer(const Message& message, grpc::ByteBuffer bytes) {
+void MessageStream::Answer(const Message& message, grpc::ByteBuffer bytes) noexcept {
   Answer(message, Outgoing{.message = nullptr, .bytes = std::move(bytes)});
 }
 
-void MessageStream::Fail(const Message& message, const google::rpc::Status& error) {
+void MessageStream::Fail(const Message& message, const google::rpc::Status& error) noexcept {
   Outgoing failure;
-  grpc::SetErrorDetails(error, &failure.failure.emplace());
+  failure.failure = OrOutOfMemory([&] {
+    grpc::Status status;
+    grpc::SetErrorDetails(error, &status);
+    return status;
+  });
   Answer(message, std::move(failure));
 }
 
-void MessageStream::Answer(const Message& message, Outgoing answer) {
+void MessageStream::Answer(const Message& message, Outgoing answer) noexcept {
   Step step;
   {
     MutexLock lock(mu_);
-    answer.message = std::move(computing_.extract(&message).mapped());
+    Computed computed = std::move(computing_.extract(&message).mapped());
+    answer.message = std::move(computed.message);
     const auto size = static_cast<int64_t>(answer.bytes.Length());
     bytes_ += size - std::exchange(answer.message->bytes_, size);
     // Once the stream has failed, or its caller is gone, there are no places any more.
     const bool placed = ordered_ && !cancelled_ && !failure_.has_value();
-    (placed ? *answer.message->place_ : answers_.emplace_back()) = std::move(answer);
+    Outgoing& place = placed ? *answer.message->place_ : computed.place.front();
+    place = std::move(answer);
+    if (!placed) answers_.splice(answers_.end(), computed.place);
     step = NextStep();
   }
   Take(std::move(step));
 }
 
-std::vector<std::shared_ptr<MessageStream::Message>> MessageStream::Computing() const {
+std::vector<std::shared_ptr<MessageStream::Message>> MessageStream::Computing() const noexcept {
   std::vector<std::shared_ptr<Message>> messages;
-  for (const auto& [key, message] : computing_) messages.push_back(message);
+  Guarded([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    messages.reserve(computing_.size());
+    for (const auto& [key, computed] : computing_) messages.push_back(computed.message);
+  }).IgnoreError();
   return messages;
 }
 
@@ -167,7 +193,7 @@ void MessageStream::ReadOn() {
   StartRead(&message_);
 }
 
-MessageStream::Step MessageStream::NextStep() {
+MessageStream::Step MessageStream::NextStep() noexcept {
   Step step;
   if (!failure_.has_value() && !writing_.has_value() && !answers_.empty() &&
       answers_.front().failure.has_value()) {
@@ -187,10 +213,12 @@ MessageStream::Step MessageStream::NextStep() {
     limit = services_.calls.TransferEnd();
     if (!finished_ && (failure_.has_value() || cancelled_ || half_closed_ || ending_)) {
       finished_ = step.finish = true;
-      step.status = failure_.has_value() ? *failure_
-                    : half_closed_       ? grpc::Status::OK
-                    : cancelled_         ? grpc::Status::CANCELLED
-                                         : RefuseCall(CallRecord::Draining(), {}, context_);
+      step.status = OrOutOfMemory([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        return failure_.has_value() ? *std::move(failure_)
+               : half_closed_       ? grpc::Status::OK
+               : cancelled_         ? grpc::Status::CANCELLED
+                                    : RefuseCall(CallRecord::Draining(), {}, context_);
+      });
     }
   }
   if (limit != limit_) services_.calls.Limit(row_, limit_ = limit);
@@ -204,7 +232,7 @@ void MessageStream::Take(Step step) {
   for (const auto& message : step.cancelled) message->Cancel();
   step.dropped.clear();
   if (step.write == nullptr && !step.finish) return;
-  if (step.finish) return Finish(step.status);
+  if (step.finish) return Finish(std::move(step.status));
   StartWrite(step.write);
 }
 

@@ -24,7 +24,7 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -51,8 +51,10 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
    public:
     virtual ~Message() = default;
 
-    // Must lead to one Answer or Fail. May empty the bytes.
+    // Must lead to one Answer or Fail. May empty the bytes. May throw instead; then Refuse, which
+    // must not, has to lead there.
     virtual void Start(grpc::ByteBuffer* bytes) = 0;
+    virtual void Refuse(const absl::Status& error) = 0;
 
     // Nobody wants the answer any more. Any thread, at any time, also before Start.
     virtual void Cancel() = 0;
@@ -85,19 +87,20 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   void OnDone() final;
 
  protected:
-  // Called under the stream's lock.
+  // Called under the stream's lock. May throw, which ends the stream.
   virtual std::shared_ptr<Message> NewMessage() = 0;
 
   // Called by Begin, with what the table of calls and the authorizer say: whether the stream may
-  // begin. Otherwise it ends with that Refusal.
+  // begin. Otherwise, or when a message cannot even be made, it ends with that Refusal, which must
+  // not throw.
   virtual absl::Status Admit(const absl::Status& may) = 0;
   virtual grpc::Status Refusal(const absl::Status& error) = 0;
 
   // The stream may be gone when it returns.
-  void Answer(const Message& message, grpc::ByteBuffer bytes);
+  void Answer(const Message& message, grpc::ByteBuffer bytes) noexcept;
 
   // After the answers before it, the stream ends with this error. The same.
-  void Fail(const Message& message, const google::rpc::Status& error);
+  void Fail(const Message& message, const google::rpc::Status& error) noexcept;
 
   const ServiceContext& services() const { return services_; }
   std::string_view name() const { return name_; }
@@ -109,6 +112,13 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
     std::shared_ptr<Message> message = nullptr;  // null: not answered yet
     grpc::ByteBuffer bytes = {};
     std::optional<grpc::Status> failure = std::nullopt;  // in place of the bytes
+  };
+
+  // A message being computed, and the place of its answer where that has none among the answers
+  // yet: what has been computed can be answered without memory.
+  struct Computed {
+    std::shared_ptr<Message> message;
+    std::list<Outgoing> place;
   };
 
   enum class Reading {
@@ -123,12 +133,15 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
     grpc::ByteBuffer* write = nullptr;
     bool finish = false;
     grpc::Status status;
-    std::deque<Outgoing> dropped;
+    std::list<Outgoing> dropped;
     std::vector<std::shared_ptr<Message>> cancelled;
   };
-  void Answer(const Message& message, Outgoing answer) ABSL_LOCKS_EXCLUDED(mu_);
-  Step NextStep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::vector<std::shared_ptr<Message>> Computing() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::shared_ptr<Message> Expect() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Answer(const Message& message, Outgoing answer) noexcept ABSL_LOCKS_EXCLUDED(mu_);
+  Step NextStep() noexcept ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // None without the memory for them: they are computed for nothing.
+  std::vector<std::shared_ptr<Message>> Computing() const noexcept
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Take(Step step) ABSL_LOCKS_EXCLUDED(mu_);
   bool HasRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReadOn() ABSL_LOCKS_EXCLUDED(mu_);
@@ -146,8 +159,8 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
 
   Mutex mu_;
   Reading reading_ ABSL_GUARDED_BY(mu_) = Reading::kOurs;
-  std::unordered_map<const Message*, std::shared_ptr<Message>> computing_ ABSL_GUARDED_BY(mu_);
-  std::deque<Outgoing> answers_ ABSL_GUARDED_BY(mu_);
+  std::unordered_map<const Message*, Computed> computing_ ABSL_GUARDED_BY(mu_);
+  std::list<Outgoing> answers_ ABSL_GUARDED_BY(mu_);
   std::optional<Outgoing> writing_ ABSL_GUARDED_BY(mu_);  // gRPC reads its bytes without the lock
   int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;                // of all three
   bool half_closed_ ABSL_GUARDED_BY(mu_) = false;         // by the caller, who has no more requests

@@ -47,9 +47,12 @@ class ReflectionService::Stream final : public MessageStream {
       ReflectionAnswers::Request request;
       const absl::Status parsed = ParseMessage(*bytes, &request);
       bytes->Clear();
-      if (!parsed.ok()) return stream_.Fail(*this, ToDetails(parsed, {}));
+      if (!parsed.ok()) return Refuse(parsed);
       const ReflectionAnswers& answers = stream_.service_.answers_;
       stream_.Answer(*this, SerializeMessage(answers.Answer(request, &stream_.sent_)));
+    }
+    void Refuse(const absl::Status& error) override {
+      stream_.Fail(*this, OrOutOfMemory([&] { return ToDetails(error, {}); }));
     }
     void Cancel() override {}  // it is answered at once
 
@@ -67,7 +70,7 @@ class ReflectionService::Stream final : public MessageStream {
   }
 
   grpc::Status Refusal(const absl::Status& error) override {
-    return RefuseCall(error, {}, context());
+    return OrOutOfMemory([&] { return RefuseCall(error, {}, context()); });
   }
 
   ReflectionService& service_;

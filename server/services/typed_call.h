@@ -22,13 +22,13 @@ class TypedCall final : public MessageCall {
  private:
   void OnMessage(grpc::ByteBuffer* message) override {
     record_.Received(*message);
-    Request request;
-    Response response;
+    InArena<Request> request;
+    InArena<Response> response;
     absl::Status status =
-        record_.accepted() ? ParseMessage(*message, &request) : CallRecord::Draining();
-    if (status.ok()) status = handler_(*caller(), request, &response);
+        record_.accepted() ? ParseMessage(*message, &*request) : CallRecord::Draining();
+    if (status.ok()) status = handler_(*caller(), *request, &*response);
     if (!status.ok()) return Refuse(status);
-    grpc::ByteBuffer answer = SerializeMessage(response);
+    grpc::ByteBuffer answer = SerializeMessage(*response);
     record_.Answered(answer, {}, "");
     Send(std::move(answer), record_.DeadlineOf(*context()));
   }

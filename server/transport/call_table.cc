@@ -50,12 +50,15 @@ CallTable::~CallTable() {
   thread_.join();
 }
 
-absl::Status CallTable::Enter(Row& row, Kind kind, grpc::CallbackServerContext* context) {
+absl::Status CallTable::Enter(Row& row, Kind kind, grpc::CallbackServerContext* context,
+                              std::function<void()> end) {
   row.context_ = context;
   row.kind_ = kind;
+  row.end_ = std::move(end);
   row.connection_ = connections_.ForCall(context->peer());
   // Refused calls too: their callers have to read the refusal.
   Limit(row, TransferEnd());
+  row.table_ = this;  // what throws from here on leaves a row that can leave
 
   const absl::Status room = CheckRoom(row);
   if (MetadataBytes(*context) > limits_.metadata_bytes) {
@@ -93,7 +96,15 @@ absl::Status CallTable::CheckRoom(Row& row) {
   return absl::OkStatus();
 }
 
-void CallTable::Received(Row& row) { Limit(row, TimePoint::max()); }
+void CallTable::EndUnreceived() {
+  {
+    MutexLock lock(mu_);
+    ends_unreceived_ = true;
+  }
+  changed_.NotifyAll();
+}
+
+void CallTable::Received(Row& row) noexcept { Limit(row, TimePoint::max()); }
 
 void CallTable::Answering(Row& row, TimePoint deadline) {
   Limit(row, std::min(deadline, TransferEnd()));
@@ -112,6 +123,7 @@ void CallTable::Cancelled(Row& row) {
 }
 
 void CallTable::Leave(Row& row) {
+  row.table_ = nullptr;
   LeaveConnection(row);
   if (!row.cancelled() && !row.misbehaved_) Answered(row);
   const bool health = row.kind_ == Kind::kHealth;
@@ -121,7 +133,7 @@ void CallTable::Leave(Row& row) {
   }
   MutexLock lock(mu_);
   --(health ? health_checks_ : calls_);
-  if (row.ends_ != TimePoint::max()) limited_.erase({row.ends_, &row});
+  SetLimit(row, TimePoint::max());
   if (std::this_thread::get_id() == thread_.get_id()) {
     // gRPC may run this inside the TryCancel that the table's thread called.
     if (being_cancelled_ == &row) being_cancelled_ = nullptr;
@@ -132,9 +144,19 @@ void CallTable::Leave(Row& row) {
 
 void CallTable::Limit(Row& row, TimePoint ends) {
   MutexLock lock(mu_);
-  if (row.ends_ != TimePoint::max()) limited_.erase({row.ends_, &row});
+  SetLimit(row, ends);
+}
+
+void CallTable::SetLimit(Row& row, TimePoint ends) {
+  if (row.ends_ != TimePoint::max()) row.place_ = limited_.extract({row.ends_, &row});
   row.ends_ = ends;
-  if (ends != TimePoint::max()) limited_.emplace(ends, &row);
+  if (ends == TimePoint::max()) return;
+  if (row.place_.empty()) {
+    limited_.emplace(ends, &row);
+  } else {
+    row.place_.value() = {ends, &row};
+    limited_.insert(std::move(row.place_));
+  }
 }
 
 void CallTable::LeaveConnection(Row& row) {
@@ -149,22 +171,36 @@ void CallTable::Misbehaved(Row& row, double points) {
   row.connection_->Reset();
 }
 
-// Cancels the calls whose time is up, until the table is destroyed.
+CallTable::Row* CallTable::Unreceived() const {
+  if (!ends_unreceived_) return nullptr;
+  for (const auto& [ends, row] : limited_) {
+    if (row->end_ != nullptr) return row;
+  }
+  return nullptr;
+}
+
+// Cancels the calls whose time is up, until the table is destroyed. While the server stops, ends
+// those whose messages have not come.
 void CallTable::EndOverdue() {
   MutexLock lock(mu_);
   while (!stopped_) {
-    if (limited_.empty() || limited_.begin()->first > steady_clock::now()) {
+    const bool overdue = !limited_.empty() && limited_.begin()->first <= steady_clock::now();
+    Row* const row = overdue ? limited_.begin()->second : Unreceived();
+    if (row == nullptr) {
       changed_.WaitUntil(mu_, steady_clock::now() + kLookEvery);
       continue;
     }
-    Row& row = *limited_.begin()->second;
-    limited_.erase(limited_.begin());
-    row.ends_ = TimePoint::max();
-    being_cancelled_ = &row;
-    grpc::CallbackServerContext* const context = row.context_;
+    if (overdue) SetLimit(*row, TimePoint::max());
+    const std::function<void()> end = std::exchange(row->end_, nullptr);
+    being_cancelled_ = row;
+    grpc::CallbackServerContext* const context = row->context_;
     mu_.Unlock();
-    metrics_.CallOverdue();
-    context->TryCancel();
+    if (overdue) {
+      metrics_.CallOverdue();
+      context->TryCancel();
+    } else {
+      end();
+    }
     mu_.Lock();
     being_cancelled_ = nullptr;  // the row may have been removed
     changed_.NotifyAll();

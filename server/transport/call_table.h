@@ -12,6 +12,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <set>
 #include <thread>
@@ -26,6 +27,9 @@ namespace castor::server {
 
 class CallTable {
  public:
+  class Row;
+  using Limited = std::set<std::pair<TimePoint, Row*>>;
+
   // Health checks are counted separately, so that neither kind of call takes the other's room.
   enum class Kind { kWork, kHealth };
 
@@ -36,10 +40,14 @@ class CallTable {
     std::chrono::milliseconds transfer;  // for a message to arrive, and for an answer to leave
   };
 
-  // One call's row; a member of the call, which must leave the table before it is destroyed.
+  // One call's row; a member of the call. A call that has begun must leave the table before it is
+  // destroyed; one that has not leaves with its row.
   class Row {
    public:
     Row() = default;
+    ~Row() {
+      if (table_ != nullptr) table_->Leave(*this);
+    }
     Row(const Row&) = delete;
     Row& operator=(const Row&) = delete;
 
@@ -49,13 +57,17 @@ class CallTable {
    private:
     friend class CallTable;
 
+    CallTable* table_ = nullptr;  // null: it is not in one
     grpc::CallbackServerContext* context_ = nullptr;
     std::shared_ptr<Connection> connection_;   // null on unix sockets
     std::atomic<bool> on_connection_ = false;  // counted in the connection
     Kind kind_ = Kind::kWork;
     std::atomic<bool> cancelled_ = false;
     std::atomic<bool> misbehaved_ = false;
-    TimePoint ends_ = TimePoint::max();  // guarded by mu_; max(): no limit
+    // Guarded by mu_.
+    std::function<void()> end_;
+    TimePoint ends_ = TimePoint::max();  // max(): no limit
+    Limited::node_type place_;           // for a limit, while there is none: to set one cannot fail
   };
 
   CallTable(Limits limits, Connections& connections, Metrics& metrics);
@@ -64,16 +76,20 @@ class CallTable {
   CallTable& operator=(const CallTable&) = delete;
 
   // Counts a call in and starts the time for its message. An error says that the call must be
-  // refused with it; it is in the table all the same.
-  absl::Status Enter(Row& row, Kind kind, grpc::CallbackServerContext* context);
+  // refused with it; it is in the table all the same. `end`: see EndUnreceived.
+  absl::Status Enter(Row& row, Kind kind, grpc::CallbackServerContext* context,
+                     std::function<void()> end = nullptr);
+
+  // The server stops: calls `end` of each call, those that come later too, on the table's thread.
+  void EndUnreceived();
 
   // The message has arrived. There is no limit until Answering.
-  void Received(Row& row);
+  void Received(Row& row) noexcept;
 
   // Of a stream that reads and writes at the same time, which says itself what its time is: an
   // answer has been sent; when to end the stream, and when the transfer time ends that begins now.
   void Answered(Row& row);
-  void Limit(Row& row, TimePoint ends);
+  void Limit(Row& row, TimePoint ends);  // does not throw once the row has entered
   TimePoint TransferEnd() const { return std::chrono::steady_clock::now() + limits_.transfer; }
 
   // An answer goes to gRPC, which must have sent it by `deadline` and within the transfer time.
@@ -88,6 +104,8 @@ class CallTable {
  private:
   absl::Status CheckRoom(Row& row);
   void LeaveConnection(Row& row);
+  void SetLimit(Row& row, TimePoint ends) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Row* Unreceived() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Misbehaved(Row& row, double points);
   void EndOverdue();
 
@@ -99,7 +117,8 @@ class CallTable {
   CondVar changed_;
   int64_t calls_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t health_checks_ ABSL_GUARDED_BY(mu_) = 0;
-  std::set<std::pair<TimePoint, Row*>> limited_ ABSL_GUARDED_BY(mu_);
+  Limited limited_ ABSL_GUARDED_BY(mu_);
+  bool ends_unreceived_ ABSL_GUARDED_BY(mu_) = false;
   Row* being_cancelled_ ABSL_GUARDED_BY(mu_) = nullptr;  // by the thread, which holds no lock
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
 

@@ -8,6 +8,10 @@
 //                  OnReadDone -> OnMessage
 //                  OnCancel, at any time after Begin began; OnDone, last, deletes the call
 //   any thread     Send or SendError, once
+//   call table     End, while the server stops: refuses a call whose message has not come
+//
+// gRPC drops what a reaction throws, and the call would never end. So a reaction that throws before
+// it has answered is answered here, and so is what throws while a call is made.
 #pragma once
 
 #include <grpcpp/impl/codegen/server_callback_handlers.h>
@@ -17,6 +21,7 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <atomic>
 #include <functional>
 #include <optional>
 #include <set>
@@ -44,7 +49,7 @@ class MessageCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   MessageCall(CallTable& table, CallTable::Kind kind, Arrival arrival);
 
   // Reads the message, or refuses the call. The last line of a handler.
-  void Begin();
+  void Begin() noexcept;
 
   void OnReadDone(bool ok) final;
   void OnCancel() final;
@@ -59,7 +64,8 @@ class MessageCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
     return std::nullopt;
   }
 
-  // The message has arrived; the call may empty it.
+  // The message has arrived; the call may empty it. May throw as long as it has not answered, nor
+  // left that to another thread.
   virtual void OnMessage(grpc::ByteBuffer* message) = 0;
 
   // The call must be refused: it is over a bound, its caller may not make it, or ended it without a
@@ -72,8 +78,8 @@ class MessageCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   // The caller went away. May come at any time from Begin on, also after Send.
   virtual void OnCallerGone() {}
 
-  void Send(grpc::ByteBuffer answer, TimePoint deadline);
-  void SendError(const grpc::Status& status);
+  void Send(grpc::ByteBuffer answer, TimePoint deadline) noexcept;
+  void SendError(grpc::Status status) noexcept;
 
   // The thread that destroys the call sees what this one did to it.
   void HandOver() { handoff_.HandOver(); }
@@ -86,10 +92,24 @@ class MessageCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   const absl::StatusOr<Caller>& caller() const { return caller_; }
 
  private:
+  // Whose turn it is.
+  enum class Turn {
+    kOurs,   // a reaction's, or it is answered
+    kRead,   // a read is under way
+    kEnded,  // End has come: it refuses the call if it found a read, else the reaction does
+  };
+
+  void End();
+  bool Pass(Turn from, Turn to) { return turn_.compare_exchange_strong(from, to); }
+  void Read();
+  template <typename Reaction>
+  void React(Reaction reaction) noexcept;
+
   CallTable& table_;
   grpc::CallbackServerContext* const context_;
   const std::string_view name_;
   const absl::StatusOr<Caller> caller_;
+  std::atomic<Turn> turn_ = Turn::kOurs;
   CallTable::Row row_;
   absl::Status entered_;
   grpc::ByteBuffer message_;
@@ -124,11 +144,14 @@ class MessageService : public grpc::Service {
     MarkMethodRawCallback(
         methods_++, new grpc::internal::CallbackBidiHandler<grpc::ByteBuffer, grpc::ByteBuffer>(
                         [this, path, make = std::move(make)](grpc::CallbackServerContext* call) {
-                          return make({call, authorizer_.Authorize(*call, path), path + 1});
+                          return Make(make, path, call);
                         }));
   }
 
  private:
+  Reactor* Make(const std::function<Reactor*(Arrival)>& make, const char* path,
+                grpc::CallbackServerContext* call) noexcept;
+
   const Authorizer& authorizer_;
   int methods_ = 0;
   std::set<std::string> names_;

@@ -43,6 +43,15 @@ castor_test(server_trace_test
 target_compile_definitions(server_trace_test PRIVATE
   CASTOR_TINY_MODEL="${CMAKE_SOURCE_DIR}/tests/golden/encoder/tiny_bert")
 
+if(NOT CASTOR_SANITIZE)  # sanitizers have their own allocator
+  # A separate program, because it replaces operator new. It looks up functions by their addresses.
+  castor_test(server_memory_test
+    SOURCES server_memory_test.cc LIBS castor_server_fixture ${CMAKE_DL_LIBS} LABELS integration)
+  set_target_properties(server_memory_test PROPERTIES ENABLE_EXPORTS ON)
+  target_compile_definitions(server_memory_test PRIVATE
+    CASTOR_GOLDEN_ENCODER="${CMAKE_SOURCE_DIR}/tests/golden/encoder")
+endif()
+
 castor_test(server_process_test
   SOURCES process/server_process.cc process/server_process_test.cc process/server_secrets_test.cc process/server_start_test.cc
   LIBS castor_server_fixture LABELS integration)

@@ -207,5 +207,15 @@ TEST_F(EngineMemoryTest, ManyTexts) {
   });
 }
 
+// Whose answer is made on a completion thread.
+TEST_F(EngineMemoryTest, SparseRowsOfManyTexts) {
+  Expect<EncodeResult>([](Engines&) {
+    EncodeRequest request =
+        Engines::TextRequest(std::vector<std::string_view>(256, "a beaver builds a dam"));
+    request.output = EncodeOutput::kSparse;
+    return request;
+  });
+}
+
 }  // namespace
 }  // namespace castor

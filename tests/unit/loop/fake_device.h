@@ -213,7 +213,9 @@ class FakeDevice : public Device {
       for (int64_t s = 0; s < item.sequences(); ++s) {
         int64_t sum = 0;
         for (int32_t t = item.cu_seqlens[s]; t < item.cu_seqlens[s + 1]; ++t) sum += item.ids[t];
-        item.output[s] = static_cast<float>(sum);
+        // The rest of a wider row is zero.
+        std::fill_n(item.output + s * item.dimensions, item.dimensions, 0.0F);
+        item.output[s * item.dimensions] = static_cast<float>(sum);
       }
     }
   }
