@@ -370,6 +370,7 @@ bool Server::RunDrain(DrainTimes times) {
   // The engine has answered; now the answers' last bytes leave. Watch streams last as long as their
   // callers want.
   health_.Shutdown();
+  calls_.EndUnreceived();  // the engine would refuse them
   streams_.End();
   const bool quiet =
       lifecycle_.WaitUntilQuiet(times.quiet, std::max(end, steady_clock::now() + kMaxUnrest));

@@ -4,6 +4,7 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/server_builder.h>
+#include <grpcpp/support/sync_stream.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -12,7 +13,9 @@
 #include <thread>
 #include <vector>
 
+#include "tei/v1/tei.pb.h"
 #include "tests/integration/observed/health_client.h"
+#include "tests/integration/raw_client.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/support/temporary_folder.h"
 
@@ -112,6 +115,45 @@ TEST_F(ServerLifecycleTest, OpenWatchStreamsDoNotHoldTheDrainUp) {
   for (auto& watcher : watchers) {
     EXPECT_EQ(watcher->Next(), HealthCheckResponse::NOT_SERVING);
     EXPECT_EQ(watcher->Next(), HealthCheckResponse::UNKNOWN);
+  }
+}
+
+// With nothing of a message, or half of it, or some of the messages that make one request. Not at
+// the drain's deadline, which is half a minute away.
+TEST_F(ServerLifecycleTest, ADrainEndsCallsWhoseMessageHasNotCome) {
+  StartServer();
+  tei::v1::RerankStreamRequest part;
+  part.set_query("which?");
+  part.set_text("this one");
+  const grpc::Slice bytes(part.SerializeAsString());
+  using Stream = grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>;
+  struct OpenCall {
+    grpc::ClientContext context;
+    std::unique_ptr<Stream> stream;
+  };
+  std::vector<std::unique_ptr<OpenCall>> calls;
+  for (const char* const path :
+       {"/castor.v1.AttentionService/Attend", "/castor.v1.EncoderService/Encode",
+        "/castor.v1.ServerService/GetServerInfo", "/inference.GRPCInferenceService/ModelInfer",
+        "/tei.v1.Embed/Embed", "/tei.v1.Rerank/RerankStream", "/tei.v1.Rerank/RerankStream"}) {
+    OpenCall& call = *calls.emplace_back(std::make_unique<OpenCall>());
+    const grpc::internal::RpcMethod method(path, grpc::internal::RpcMethod::BIDI_STREAMING);
+    call.stream.reset(
+        grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer, grpc::ByteBuffer>::Create(
+            channel_.get(), method, &call.context));
+  }
+  ASSERT_TRUE(calls.back()->stream->Write(grpc::ByteBuffer(&bytes, 1)));
+  RawClient half(server_->port());
+  ASSERT_TRUE(half.SendPreface());
+  ASSERT_TRUE(half.BeginCall("/castor.v1.AttentionService/Attend", "half", 1000));
+  const auto open = static_cast<int64_t>(calls.size()) + 1;
+  ASSERT_TRUE(Await([&] { return server_->calls_in_flight() == open; }));
+
+  const auto before = steady_clock::now();
+  EXPECT_TRUE(server_->Drain());
+  EXPECT_LT(steady_clock::now() - before, TestOptions().drain_deadline / 2);
+  for (const auto& call : calls) {
+    EXPECT_EQ(Outcome(call->stream->Finish()), "UNAVAILABLE DRAINING");
   }
 }
 
