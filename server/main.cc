@@ -38,8 +38,7 @@ constexpr size_t kMaxStartError = 4096;  // of the one line that says why
 // functions cannot be called yet. What is blocked, and has come, lasts through the exec in
 // SetEnvironment.
 __attribute__((no_sanitize("address", "thread", "undefined"))) void BlockSignalsFirst() {
-  static constexpr uint64_t kSignals =
-      1U << (SIGTERM - 1) | 1U << (SIGINT - 1) | 1U << (SIGHUP - 1);
+  static constexpr uint64_t kSignals = kWatchedSignals;  // has an address
   syscall(SYS_rt_sigprocmask, SIG_BLOCK, &kSignals, nullptr, sizeof(kSignals));
 }
 [[gnu::section(".preinit_array"),

@@ -19,16 +19,15 @@
 namespace castor::server {
 namespace {
 
-// The destructor wakes the watcher with this signal; it has no other meaning.
+// The destructor wakes the watcher with this signal.
 constexpr int kWakeUp = SIGUSR2;
 
 sigset_t WatchedSignals() {
   sigset_t set;
   sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGHUP);
-  sigaddset(&set, kWakeUp);
+  for (int number = 1; number <= 64; ++number) {
+    if ((kWatchedSignals >> (number - 1) & 1) != 0) sigaddset(&set, number);
+  }
   return set;
 }
 
@@ -68,9 +67,10 @@ void SignalWatcher::Watch() {
     if (sigwait(&set, &number) != 0) continue;
     MutexLock lock(mu_);
     if (stopping_) return;
-    if (number == kWakeUp) continue;
-    if (number == SIGHUP) {
-      LogInfo("files are checked every second; no signal is needed", {{"signal", number}});
+    if (number != SIGTERM && number != SIGINT) {
+      LogInfo(number == SIGHUP ? "files are checked every second; no signal is needed"
+                               : "signal ignored; SIGTERM and SIGINT drain the server",
+              {{"signal", number}});
       continue;
     }
     if (drains || action_ == nullptr) std::_Exit(128 + number);

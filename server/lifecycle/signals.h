@@ -1,19 +1,34 @@
 // SIGTERM, SIGINT and SIGHUP, taken by a thread of their own: nothing runs inside a signal handler.
 //
 // The first SIGTERM or SIGINT asks for a drain. A second one ends the process at once with 128 +
-// its number, as does a first one that comes before anyone can drain. SIGHUP ends nothing: the
-// files that may change are looked at every second. SIGPIPE is ignored.
+// its number, as does a first one that comes before anyone can drain. Others that would end the
+// process are logged and end nothing: SIGHUP, for instance, since the files that may change are
+// looked at every second. SIGPIPE and SIGXFSZ are ignored. What stops the process, dumps its core
+// on demand (SIGQUIT) or reports its own fault does what it does by default.
 //
 // main.cc blocks them before anything else: the kernel drops signals to a container's first process
 // that are neither blocked nor handled, and a blocked one waits until the watcher takes it.
 #pragma once
 
+#include <signal.h>
+
+#include <cstdint>
 #include <functional>
 #include <thread>
 
 #include "engine/base/mutex.h"
 
 namespace castor::server {
+
+// Those that the watcher takes, as a kernel's mask; all real-time signals are among them.
+inline constexpr uint64_t kWatchedSignals = [] {
+  uint64_t mask = ~uint64_t{0} << 33;  // from 34 on; the C library has 32 and 33
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF,
+                           SIGIO, SIGPWR, SIGSTKFLT, SIGXCPU}) {
+    mask |= uint64_t{1} << (number - 1);
+  }
+  return mask;
+}();
 
 // For commands that no watcher serves: signals do what they do by default, also those that wait.
 void UnblockSignals();
