@@ -18,6 +18,7 @@
 #include "castor/v1/shared_memory.grpc.pb.h"
 #include "inference/grpc_service.grpc.pb.h"
 #include "server/auth/caller_authorizer.h"
+#include "server/options/options_access.h"
 #include "server/logging.h"
 #include "server/services/services.h"
 #include "server/tls/certificates.h"
@@ -307,6 +308,14 @@ absl::Status Server::Listen() {
                      {"threads", device.threads},
                      {"backend", device.backend}});
   LogCostModel(engine_->info().cost_model);
+  const AccessOptions& access = options_.access;
+  if (!access.tls.on() && access.callers.empty() && !IsLocal(options_.listen)) {
+    LogWarning(
+        "everyone who can reach this address may call every method and read what others send: "
+        "encrypt with --tls-certificate and --tls-key, ask who calls with --auth-tokens or "
+        "--tls-client-ca, or let only a trusted network or proxy reach it",
+        {{"grpc", WithPort(options_.listen, port())}});
+  }
   LogInfo("listening", {{"grpc", WithPort(options_.listen, port())},
                         {"security", SecurityOf(options_.access)},
                         {"metrics", metrics_address_.empty() ? "off" : metrics_address_},

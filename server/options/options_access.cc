@@ -11,13 +11,12 @@ constexpr char kSecurity[] = "Security";
   throw CLI::ValidationError(flag, problem);
 }
 
-// Whether only this machine reaches the address.
+}  // namespace
+
 bool IsLocal(const std::string& address) {
   return address.starts_with("unix:") || address.starts_with("127.") ||
          address.starts_with("[::1]:") || address.starts_with("localhost:");
 }
-
-}  // namespace
 
 void DeclareAccess(Declarer& declare, ServerOptions& options) {
   AccessOptions& access = options.access;
