@@ -12,7 +12,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -77,21 +76,14 @@ int Run(ServerOptions options, StartGuard& starting) {
     signals.OnFirst(nullptr);
     return CannotStart(listening);
   }
-  std::optional<HeapTrimmer> trimmer(std::in_place, (*server)->periodic(), kept_bytes);
+  const HeapTrimmer trimmer((*server)->periodic(), kept_bytes);
   starting.Done();
   const Outcome outcome = (*server)->Wait();
-  if (outcome != Outcome::kDrained || !(*server)->closed()) {
-    // A broken device can hang or crash whatever touches it, destructors included. One that has not
-    // answered in time may never do so, and the engine's destructor would wait for it. gRPC may
-    // take long to end, too, which loses nothing.
-    FlushLogging();
-    std::_Exit(ExitCode(outcome));
-  }
-  signals.OnFirst(nullptr);
-  trimmer.reset();
-  server->reset();
+  // All that leaves the process has left it. A destructor could only lose time: gRPC's shutdown
+  // waits up to 10 s for a thread that polls for writes which are done; a broken device can hang or
+  // crash whatever touches it; and the engine would wait for one that has not answered.
   FlushLogging();
-  return ExitCode(outcome);
+  std::_Exit(ExitCode(outcome));
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <future>
 #include <string>
 #include <thread>
 #include <utility>
@@ -18,8 +17,8 @@
 #include "castor/v1/shared_memory.grpc.pb.h"
 #include "inference/grpc_service.grpc.pb.h"
 #include "server/auth/caller_authorizer.h"
-#include "server/options/options_access.h"
 #include "server/logging.h"
+#include "server/options/options_access.h"
 #include "server/services/services.h"
 #include "server/tls/certificates.h"
 #include "server/transport/listener.h"
@@ -42,9 +41,6 @@ constexpr milliseconds kMaxUnrest{2000};
 
 // For callers to take the last bytes of their answers, whatever the deadline.
 constexpr milliseconds kTake{2000};
-
-// For gRPC's own shutdown, which takes about a second unless a call hangs or the machine is busy.
-constexpr milliseconds kCloseDeadline{5000};
 
 // For callers to hear that they should leave, and for the calls that were on their way.
 constexpr milliseconds kLeave{1000};
@@ -308,6 +304,10 @@ absl::Status Server::Listen() {
                      {"threads", device.threads},
                      {"backend", device.backend}});
   LogCostModel(engine_->info().cost_model);
+  LogInfo("listening", {{"grpc", WithPort(options_.listen, port())},
+                        {"security", SecurityOf(options_.access)},
+                        {"metrics", metrics_address_.empty() ? "off" : metrics_address_},
+                        {"health", health_address}});
   const AccessOptions& access = options_.access;
   if (!access.tls.on() && access.callers.empty() && !IsLocal(options_.listen)) {
     LogWarning(
@@ -316,10 +316,6 @@ absl::Status Server::Listen() {
         "--tls-client-ca, or let only a trusted network or proxy reach it",
         {{"grpc", WithPort(options_.listen, port())}});
   }
-  LogInfo("listening", {{"grpc", WithPort(options_.listen, port())},
-                        {"security", SecurityOf(options_.access)},
-                        {"metrics", metrics_address_.empty() ? "off" : metrics_address_},
-                        {"health", health_address}});
   return absl::OkStatus();
 }
 
@@ -374,12 +370,12 @@ bool Server::RunDrain(DrainTimes times) {
   if (times.delay.count() > 0) LetCallersLeave();
 
   lifecycle_.BeginRefusing();
+  calls_.EndUnreceived();  // the engine would refuse them
   const steady_clock::time_point end = steady_clock::now() + times.deadline;
   bool all_answered = engine_->Drain(end);
   // The engine has answered; now the answers' last bytes leave. Watch streams last as long as their
   // callers want.
   health_.Shutdown();
-  calls_.EndUnreceived();  // the engine would refuse them
   streams_.End();
   const bool quiet =
       lifecycle_.WaitUntilQuiet(times.quiet, std::max(end, steady_clock::now() + kMaxUnrest));
@@ -387,10 +383,6 @@ bool Server::RunDrain(DrainTimes times) {
   listener_->Disconnect(std::max(end, steady_clock::now() + times.take));
   const int64_t untaken = connections_.untaken() - untaken_before;
   all_answered &= untaken == 0;
-  // gRPC waits for every call to end, even for one that hangs in the engine. Only the destructor
-  // waits for gRPC beyond the time in which it cuts calls off.
-  closing_ = std::async(std::launch::async, [this] { listener_->Close(); });
-  closed_ = closing_.wait_for(kCloseDeadline) == std::future_status::ready;
   tracer_.Stop(steady_clock::now() + kTraceFlush);
   // Last, so that probes see NOT_SERVING for as long as they can.
   if (health_endpoint_ != nullptr) health_endpoint_->Close();

@@ -11,7 +11,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <future>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -84,13 +83,10 @@ class Server {
   // Waits for RequestStop or a fault of the engine, then drains.
   Outcome Wait();
 
-  // After a drain: whether gRPC has ended. The destructor waits for it, for ever where a call
-  // hangs.
-  bool closed() const { return closed_; }
-
   // Readiness falls; the server goes on serving for the drain delay, then refuses new work with
   // UNAVAILABLE, answers what it admitted, and closes when callers have their answers. Returns
-  // whether all have them in time. Only the first call does the work; others wait for it.
+  // whether all have them in time. Only the first call does the work; others wait for it. gRPC's
+  // own end is left to the destructor, which waits for it, for ever where a call hangs.
   bool Drain();
 
  private:
@@ -147,8 +143,6 @@ class Server {
   std::optional<ReflectionService> reflection_;
   std::unique_ptr<HealthEndpoint> health_endpoint_;  // null: there is none
   std::unique_ptr<Listener> listener_;
-  std::future<void> closing_;  // of the listener, once drained
-  std::atomic<bool> closed_ = false;
   int metrics_port_ = 0;
   std::optional<Watchdog> watchdog_;  // stops before what it reports on
   std::optional<AccessWatch> access_watch_;

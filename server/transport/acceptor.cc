@@ -89,6 +89,7 @@ void Acceptor::StopListening() {
 void Acceptor::Stop() {
   StopListening();
   if (thread_.joinable()) thread_.join();
+  if (sockets_ != nullptr) sockets_->RemovePath();
 }
 
 void Acceptor::Run() {

@@ -44,7 +44,7 @@ class Acceptor {
   // From now on the system refuses new connections. Existing ones stay.
   void StopListening();
 
-  // The same, and ends the thread.
+  // The same, and ends the thread. A unix socket's path is gone.
   void Stop();
 
  private:

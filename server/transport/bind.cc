@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 namespace castor::server {
 namespace {
@@ -141,8 +142,13 @@ absl::Status ListeningSockets::ListenOn(const std::string& host, const std::stri
   return descriptors_.empty() ? Failed(lacking) : absl::OkStatus();
 }
 
+void ListeningSockets::RemovePath() {
+  const ino_t inode = std::exchange(inode_, 0);
+  if (inode != 0 && InodeAt(path_) == inode) unlink(path_.c_str());
+}
+
 ListeningSockets::~ListeningSockets() {
-  if (inode_ != 0 && InodeAt(path_) == inode_) unlink(path_.c_str());
+  RemovePath();
   for (const int descriptor : descriptors_) close(descriptor);
 }
 

@@ -22,9 +22,12 @@ class ListeningSockets {
   // and answers. Never touches a file that is no socket.
   static absl::StatusOr<std::unique_ptr<ListeningSockets>> Open(const std::string& address);
 
-  ~ListeningSockets();  // removes the path first, if it is still ours
+  ~ListeningSockets();  // RemovePath
   ListeningSockets(const ListeningSockets&) = delete;
   ListeningSockets& operator=(const ListeningSockets&) = delete;
+
+  // Of a unix socket, if it is still ours.
+  void RemovePath();
 
   const std::vector<int>& descriptors() const { return descriptors_; }
   int port() const { return port_; }  // that was bound; 0 on a unix socket

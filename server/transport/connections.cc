@@ -135,11 +135,21 @@ bool Connection::Misbehaved(double points, TimePoint now) {
   return true;
 }
 
-std::optional<int64_t> Connection::Received() const {
+std::optional<int64_t> Connection::Received() {
   tcp_info info{};
   socklen_t size = sizeof(info);
   if (getsockopt(descriptor_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
+  constexpr uint8_t kFinWait2 = 5;  // TCP_FIN_WAIT2, which <linux/tcp.h> lacks
+  window_ = info.tcpi_snd_wnd;
+  most_window_ = std::max(most_window_, window_);
+  end_acknowledged_ = info.tcpi_state == kFinWait2;
   return static_cast<int64_t>(info.tcpi_bytes_received);
+}
+
+bool Connection::SeemsRead() {
+  constexpr int64_t kPart = 8;
+  return Received().has_value() && end_acknowledged_ && window_ > 0 &&
+         window_ >= most_window_ - most_window_ / kPart;
 }
 
 // Of which call a byte is part, gRPC alone knows, and a call that is cancelled leaves bytes on
@@ -159,7 +169,7 @@ bool Connection::SendsWithoutCalls() {
   return senseless_looks_ >= kLooks && senseless_bytes_ > kMostWithoutCall;
 }
 
-bool Connection::HasSent() const {
+bool Connection::HasSent() {
   MutexLock lock(mu_);
   return Received().value_or(0) > 1;  // the end of the stream counts as one
 }
@@ -205,7 +215,8 @@ bool Connection::Lingered(TimePoint now) {
   const bool takes = bytes != std::exchange(unacknowledged_, bytes) && bytes > 0;
   // Who still sends may be reading what its system has, and says that it may be sent more.
   if (DropUnread() || takes) busy_ = now;
-  return now >= busy_ + (bytes > 0 ? kMaxLinger : kLinger);
+  if (bytes > 0) return now >= busy_ + kMaxLinger;
+  return now >= busy_ + kLinger || (now >= busy_ + kIdle && SeemsRead());
 }
 
 bool Connection::CutOff() {

@@ -80,7 +80,7 @@ class Connection {
   static constexpr int kLooks = 10;
   bool SendsWithoutCalls();
   // Whether bytes have come from it. False on unix sockets, which count nothing.
-  bool HasSent() const;
+  bool HasSent();
 
   // Shuts the connection down in both directions. gRPC then sees the end of the stream and frees
   // what it holds. What the peer sends from now on resets the connection, and the peer loses what
@@ -91,8 +91,10 @@ class Connection {
   // close. Any thread, also in gRPC, whose own shutdown of the connection comes here.
   void HalfClose();
   // Of a half-closed connection: drops what the peer still sends, and returns whether there is no
-  // more reason to wait: it has had everything and sent nothing for kLinger, or taken nothing for
-  // kMaxLinger.
+  // more reason to wait: it has had everything and sent nothing for kLinger, or, if it seems to
+  // have read everything, for kIdle; or taken nothing for kMaxLinger. A client without a call may
+  // not look at its connections for seconds.
+  static constexpr std::chrono::milliseconds kIdle{250};
   static constexpr std::chrono::seconds kLinger{2};
   static constexpr std::chrono::seconds kMaxLinger{30};
   bool Lingered(TimePoint now);
@@ -106,8 +108,11 @@ class Connection {
   void Release();
 
  private:
-  // How many bytes have arrived, as TCP counts them; nothing on a unix socket.
-  std::optional<int64_t> Received() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // How many bytes have arrived, as TCP counts them; nothing on a unix socket. Notes the window.
+  std::optional<int64_t> Received() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether the peer's system, when it acknowledged our end, had room for about as much as it ever
+  // had: nearly everything has been read there.
+  bool SeemsRead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Bytes of answers that were sent before our end, and the peer's system has not acknowledged.
   int64_t Unacknowledged() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool DropUnread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);  // whether there was something
@@ -130,7 +135,10 @@ class Connection {
   bool expelled_ ABSL_GUARDED_BY(mu_) = false;
   bool cut_off_ ABSL_GUARDED_BY(mu_) = false;
   TimePoint half_closed_ ABSL_GUARDED_BY(mu_) = TimePoint::max();
-  int64_t unacknowledged_ ABSL_GUARDED_BY(mu_) = 0;         // when Lingered looked last
+  int64_t unacknowledged_ ABSL_GUARDED_BY(mu_) = 0;  // when Lingered looked last
+  int64_t window_ ABSL_GUARDED_BY(mu_) = 0;          // that the peer offers; 0: not known
+  int64_t most_window_ ABSL_GUARDED_BY(mu_) = 0;
+  bool end_acknowledged_ ABSL_GUARDED_BY(mu_) = false;
   TimePoint busy_ ABSL_GUARDED_BY(mu_) = TimePoint::min();  // answered, took or sent something
 };
 
