@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <openssl/ssl.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -212,6 +213,55 @@ TEST(ServerProcessTest, HangUpReadsFilesAgainAndEndsNothing) {
   EXPECT_NE(server.process.AwaitLine("files are checked"), "");
   EXPECT_TRUE(server.Attend().ok());
   EXPECT_EQ(server.process.Wait(), 0) << server.process.output();
+}
+
+// Each of them would by default. What stops a process, dumps its core on demand or reports its own
+// fault is not among them.
+TEST(ServerProcessTest, OtherSignalsEndNothing) {
+  RunningServer server;
+  ASSERT_GT(server.port, 0) << server.process.output();
+  for (const int number : {SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGPWR, SIGSTKFLT,
+                           SIGXCPU, SIGRTMIN, SIGRTMIN + 7, SIGRTMAX}) {
+    server.process.Signal(number);
+    EXPECT_NE(server.process.AwaitLine("signal=" + std::to_string(number)), "") << number;
+  }
+  for (const int number : {SIGPIPE, SIGXFSZ}) server.process.Signal(number);
+  EXPECT_TRUE(server.Attend().ok());
+  server.process.Signal(SIGTERM);
+  EXPECT_EQ(server.process.Wait(), 0) << server.process.output();
+}
+
+TEST(ServerProcessTest, LeavesNoSocketBehind) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "castor.sock";
+  ServerProcess process({"--listen", "unix:" + path, "--metrics-listen", "off", "--device", "cpu",
+                         "--cost-model-budget", "0s"});
+  ASSERT_NE(process.AwaitLine(" listening "), "") << process.output();
+  EXPECT_EQ(access(path.c_str(), F_OK), 0);
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0) << process.output();
+  EXPECT_NE(access(path.c_str(), F_OK), 0);
+}
+
+// One line, where other machines can reach a port that asks nobody and encrypts nothing.
+TEST(ServerProcessTest, WarnsOfAnOpenDoor) {
+  const auto warnings = [](const std::string& address) {
+    ServerProcess process({"--listen", address, "--metrics-listen", "off", "--device", "cpu",
+                           "--cost-model-budget", "0s"});
+    EXPECT_NE(process.AwaitLine(" listening "), "") << process.output();
+    process.Signal(SIGTERM);
+    EXPECT_EQ(process.Wait(), 0) << process.output();
+    const std::string& output = process.output();
+    const size_t at = output.find("everyone who can reach this address");
+    if (at == std::string::npos) return 0;
+    EXPECT_NE(output.find("--tls-certificate", at), std::string::npos);
+    EXPECT_NE(output.find("--auth-tokens", at), std::string::npos);
+    return output.find("everyone who can reach", at + 1) == std::string::npos ? 1 : 2;
+  };
+  EXPECT_EQ(warnings("0.0.0.0:0"), 1);
+  for (const char* const local : {"127.0.0.1:0", "localhost:0"}) {
+    EXPECT_EQ(warnings(local), 0) << local;
+  }
 }
 
 // A file of /proc; "" where there is none.
