@@ -155,7 +155,8 @@ def of_input(error: CastorError, start: int) -> CastorError:
 
 def from_rpc(call: Any) -> CastorError:
     """From what a failed call of grpc or grpc.aio raises."""
-    code, trailers = call.code() or grpc.StatusCode.UNKNOWN, dict(call.trailing_metadata() or ())
+    code = call.code() or grpc.StatusCode.UNKNOWN
+    trailers = dict([*(call.trailing_metadata() or ())])  # grpc.aio's own is a poor mapping
     status = status_pb2.Status(message=call.details() or "")
     try:
         status = status_pb2.Status.FromString(trailers.get("grpc-status-details-bin") or b"")

@@ -102,7 +102,10 @@ class Served:
 
     @property
     def similarity_fn_name(self) -> str:
-        return self._similarity_fn_name or self._info.similarity_fn_name or self._similarity
+        if self._similarity_fn_name:
+            return self._similarity_fn_name
+        name = str(self._info.similarity_fn_name)
+        return name if name in _SIMILARITIES else self._similarity
 
     @similarity_fn_name.setter
     def similarity_fn_name(self, value: Any) -> None:

@@ -168,6 +168,18 @@ TEST(ModelDirectoriesTest, TruncateDimCutsRowsAsTheyAre) {
   EXPECT_THAT(cut, Pointwise(FloatNear(1e-6F), std::vector(whole.begin(), whole.begin() + 8)));
 }
 
+TEST(ModelDirectoriesTest, TheSimilarityIsSaid) {
+  TinyModel files;
+  const auto said = [&](const json& config) {
+    Write(files, "config_sentence_transformers.json", config);
+    const auto model = Load(files);
+    return model == nullptr ? "not loaded" : model->info().similarity;
+  };
+  EXPECT_EQ(said({{"similarity_fn_name", "dot"}}), "dot");
+  EXPECT_EQ(said({{"similarity_fn_name", nullptr}}), "");
+  EXPECT_EQ(said(json::object()), "");
+}
+
 TEST(ModelDirectoriesTest, PoolingsOfNewerFilesAreRead) {
   TinyModel files("heads/dense");
   const json now = {
