@@ -57,7 +57,9 @@ void Counters::ListWork(std::span<const attention::Variant> variants,
     work_.push_back(std::make_unique<Work>(operation, std::move(kernels), model));
   };
   for (const auto& variant : variants) list(Operation::kAttend, {variant.kernel}, "");
-  for (const ModelInfo& model : models) list(Operation::kEncode, model.kernels, model.name);
+  for (const ModelInfo& model : models) {
+    if (model.alias_of.empty()) list(Operation::kEncode, model.kernels, model.name);
+  }
 }
 
 Counters::Work* Counters::Find(Operation operation, KernelName kernel,

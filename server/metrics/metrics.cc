@@ -79,10 +79,18 @@ constexpr char kRequestDuration[] = "castor_request_duration_seconds";
 std::vector<std::string> EncodersOf(const EngineInfo& info) {
   std::vector<std::string> names;
   for (const ModelInfo& model : info.models) {
-    if (!model.outputs.empty()) names.push_back(model.name);
+    if (!model.outputs.empty() && model.alias_of.empty()) names.push_back(model.name);
   }
   std::sort(names.begin(), names.end());
   return names;
+}
+
+std::map<std::string, std::string, std::less<>> AliasesOf(const EngineInfo& info) {
+  std::map<std::string, std::string, std::less<>> aliases;
+  for (const ModelInfo& model : info.models) {
+    if (!model.alias_of.empty()) aliases.emplace(model.name, model.alias_of);
+  }
+  return aliases;
 }
 
 // From 1 ms to 10 s in steps of about 1.6, with edges on the round figures that objectives use, and
@@ -257,6 +265,7 @@ std::vector<std::optional<Exemplar>> Metrics::Children::ExemplarsOf(
 
 Metrics::Metrics(const Engine& engine)
     : models_(EncodersOf(engine.info())),
+      aliases_(AliasesOf(engine.info())),
       registry_(std::make_shared<prometheus::Registry>()),
       engine_(MakeEngineCollector(engine)),
       process_(MakeProcessCollector()),
@@ -272,6 +281,7 @@ void Metrics::Started(Method method) {
 
 std::optional<size_t> Metrics::ModelOf(std::string_view name) const {
   if (name.empty() && models_.size() == 1) return 0;
+  if (const auto alias = aliases_.find(name); alias != aliases_.end()) name = alias->second;
   const auto found = std::lower_bound(models_.begin(), models_.end(), name);
   if (found == models_.end() || *found != name) return std::nullopt;
   return static_cast<size_t>(found - models_.begin());

@@ -11,6 +11,8 @@
 #include <prometheus/registry.h>
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -120,7 +122,8 @@ class Metrics {
  private:
   struct Children;
 
-  const std::vector<std::string> models_;  // that encode; sorted
+  const std::vector<std::string> models_;  // that encode, without aliases; sorted
+  const std::map<std::string, std::string, std::less<>> aliases_;  // to the name in `models_`
   const std::shared_ptr<prometheus::Registry> registry_;
   const std::shared_ptr<prometheus::Collectable> engine_;   // samples Engine::stats()
   const std::shared_ptr<prometheus::Collectable> process_;  // samples /proc/self

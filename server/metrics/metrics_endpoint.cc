@@ -78,6 +78,25 @@ Header HeaderOf(MHD_Connection* connection, const char* name) {
   return found;
 }
 
+// Whether a proxy in front may see another end of the request's body, and so another next request:
+// several headers say how long it is, or one does in a way that not everybody reads alike.
+bool IsAmbiguous(MHD_Connection* connection) {
+  int lengths = 0;
+  MHD_get_connection_values(
+      connection, MHD_HEADER_KIND,
+      [](void* count, MHD_ValueKind, const char* key, const char* value) {
+        const std::string_view name(key), text(value == nullptr ? "" : value);
+        const bool length = strcasecmp(key, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0;
+        const bool odd = name.find_first_of(" \t") != name.npos ||
+                         (length && text.find_first_not_of("0123456789") != text.npos);
+        const bool counts = length || strcasecmp(key, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0;
+        *static_cast<int*>(count) += odd ? 2 : counts ? 1 : 0;
+        return MHD_YES;
+      },
+      &lengths);
+  return lengths > 1;
+}
+
 // The path of a request's target, which is a whole URL where a client means a proxy.
 std::string_view PathOf(std::string_view target) {
   for (const std::string_view scheme : {"http://", "https://"}) {
@@ -124,22 +143,21 @@ class MetricsEndpoint::Http {
   }
 
   bool Start() {
-    std::vector<MHD_OptionItem> more;
+    std::vector<MHD_OptionItem> tls;
     unsigned int flags = MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET;
     if (certificates_ != nullptr) {
       flags |= MHD_USE_TLS;
       const auto text = [](const char* it) { return const_cast<char*>(it); };
-      more.push_back({MHD_OPTION_HTTPS_MEM_CERT, 0, text(certificates_->chain.c_str())});
-      more.push_back({MHD_OPTION_HTTPS_MEM_KEY, 0, text(certificates_->key.c_str())});
-      more.push_back({MHD_OPTION_HTTPS_PRIORITIES, 0, text(kTlsVersions)});
+      tls.push_back({MHD_OPTION_HTTPS_MEM_CERT, 0, text(certificates_->chain.c_str())});
+      tls.push_back({MHD_OPTION_HTTPS_MEM_KEY, 0, text(certificates_->key.c_str())});
+      tls.push_back({MHD_OPTION_HTTPS_PRIORITIES, 0, text(kTlsVersions)});
     }
-    more.push_back({MHD_OPTION_STRICT_FOR_CLIENT, 1, nullptr});  // no space before a header's colon
-    more.push_back({MHD_OPTION_END, 0, nullptr});
+    tls.push_back({MHD_OPTION_END, 0, nullptr});
     daemon_ = MHD_start_daemon(
         flags, 0, nullptr, nullptr, &OnRequest, this, MHD_OPTION_CONNECTION_LIMIT,
         static_cast<unsigned int>(limit_), MHD_OPTION_CONNECTION_TIMEOUT, kIdleSeconds,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionMemory, MHD_OPTION_NOTIFY_CONNECTION,
-        &OnConnection, this, MHD_OPTION_ARRAY, more.data(), MHD_OPTION_END);
+        &OnConnection, this, MHD_OPTION_ARRAY, tls.data(), MHD_OPTION_END);
     return daemon_ != nullptr;
   }
 
@@ -195,13 +213,9 @@ class MetricsEndpoint::Http {
     const bool reads = name == "GET" || name == "HEAD";
     // Answering after the header alone ends the connection, which is right if a body would follow.
     if (std::exchange(*context, self) == nullptr) {
-      // Where several say how long the body is, a proxy in front may see another end of it, and so
-      // another next request.
-      if (HeaderOf(connection, MHD_HTTP_HEADER_CONTENT_LENGTH).count +
-              HeaderOf(connection, MHD_HTTP_HEADER_TRANSFER_ENCODING).count >
-          1) {
+      if (IsAmbiguous(connection)) {
         return Answer(connection, MHD_HTTP_BAD_REQUEST, {{"Content-Type", "text/plain"}},
-                      "send Content-Length or Transfer-Encoding, once\n");
+                      "send Content-Length, a number, or Transfer-Encoding, once\n");
       }
       if (reads) return MHD_YES;
     }

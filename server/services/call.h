@@ -92,8 +92,8 @@ class CallRecord {
   void Received(const grpc::ByteBuffer& message);
 
   // Counts the answer. Call this or Refused exactly once, just before gRPC gets the answer, so that
-  // a caller that has its answer also sees it counted. None of the three throws: without memory, the
-  // log or the trace lacks it.
+  // a caller that has its answer also sees it counted. None of the three throws: without memory,
+  // the log or the trace lacks it.
   void Answered(const grpc::ByteBuffer& message, const Subject& subject,
                 std::string_view request_id) noexcept;
 

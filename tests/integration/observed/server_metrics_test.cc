@@ -120,7 +120,9 @@ TEST_F(ServerMetricsTest, FewSeriesPerModelAndNoneAppearsLater) {
 // On every door; and with few series more for each model.
 TEST_F(ServerMetricsTest, ModelsAreToldApart) {
   const size_t one = SeriesOf(Scrape()).size();
-  StartReal({{"a", CASTOR_TINY_MODEL}, {"b", CASTOR_TINY_MODEL}}, TestOptionsWithMetrics());
+  StartReal(
+      {{"a", CASTOR_HEADS "/cross_encoder"}, {"b", CASTOR_TINY_MODEL}, {"of b", CASTOR_TINY_MODEL}},
+      TestOptionsWithMetrics());
   const std::set<std::string> before = SeriesOf(Scrape());
   EXPECT_LT(before.size(), one + 300);
   const auto encode = [&](const std::string& model) {
@@ -132,6 +134,7 @@ TEST_F(ServerMetricsTest, ModelsAreToldApart) {
     return encoder_->Encode(&context, request, &response).error_code();
   };
   EXPECT_EQ(encode("b"), grpc::StatusCode::OK);
+  EXPECT_EQ(encode("of b"), grpc::StatusCode::OK) << "another name of the same model";
   EXPECT_EQ(encode("nobody's"), grpc::StatusCode::NOT_FOUND);
   EXPECT_EQ(encode(""), grpc::StatusCode::NOT_FOUND) << "there are two";
   const auto requests = [&](const std::string& code, const std::string& model) {
@@ -139,14 +142,14 @@ TEST_F(ServerMetricsTest, ModelsAreToldApart) {
                   "\"}");
   };
   EXPECT_EQ(requests("OK", "a"), 0);
-  EXPECT_EQ(requests("OK", "b"), 1);
+  EXPECT_EQ(requests("OK", "b"), 2);
   EXPECT_EQ(requests("NOT_FOUND", "other"), 2);
-  EXPECT_EQ(Metric("castor_request_duration_seconds_count{method=\"encode\",model=\"b\"}"), 1);
+  EXPECT_EQ(Metric("castor_request_duration_seconds_count{method=\"encode\",model=\"b\"}"), 2);
   EXPECT_EQ(Metric("castor_tokens_total{model=\"a\",operation=\"encode\"}"), 0);
-  EXPECT_EQ(Metric("castor_tokens_total{model=\"b\",operation=\"encode\"}"), 1);
+  EXPECT_EQ(Metric("castor_tokens_total{model=\"b\",operation=\"encode\"}"), 2);
   EXPECT_EQ(Metric("castor_engine_requests_total{kernel=\"vanilla\",model=\"b\","
                    "operation=\"encode\"}"),
-            1);
+            2);
   EXPECT_EQ(SeriesOf(Scrape()), before);
 }
 

@@ -108,7 +108,10 @@ TEST(MetricsEndpointTest, TwoLengthsOfABodyAreRefused) {
   for (const char* method : {"GET", "HEAD", "POST", "PUT", "BREW"}) {
     for (const std::string& headers :
          {length + chunked, chunked + length, length + length, length + "Content-Length: 6\r\n",
-          chunked + chunked, std::string("content-length: 0\r\ntransfer-encoding: identity\r\n")}) {
+          chunked + chunked, std::string("Content-Length : 5\r\n"),
+          std::string("Transfer-Encoding : chunked\r\n"),
+          length + " Transfer-Encoding: chunked\r\n",
+          std::string("content-length: 0\r\ntransfer-encoding: identity\r\n")}) {
       HttpClient client(endpoint->port());
       ASSERT_TRUE(client.Send(std::string(method) + " /metrics HTTP/1.1\r\nHost: x\r\n" + headers +
                               "\r\n0\r\n\r\n" + next));
