@@ -35,6 +35,12 @@ struct WorkStats {
   // Of "attend" with approximate kernels: estimates, per probed request. No bounds elsewhere.
   HistogramSnapshot relative_error;
   HistogramSnapshot prediction_ratio;  // measured time of a batch by what was predicted
+
+  uint64_t answered() const {  // OK, by whichever kernel
+    uint64_t all = 0;
+    for (const auto& [by, count] : requests) all += count;
+    return all;
+  }
 };
 
 struct RefusalStats {

@@ -48,7 +48,7 @@ TEST_F(EngineAutomaticTest, MeasuresTheConfiguredShareOfTrafficUnasked) {
   EXPECT_EQ(StatsOf(kClustered).relative_error.count(), 6u);
   EXPECT_NEAR(StatsOf(kClustered).relative_error.sum, 6 * 0.3, 1e-5);
   EXPECT_EQ(StatsOf(kImproved).relative_error.count(), 0u);
-  EXPECT_EQ(StatsOf(kClustered).requests, 20u);
+  EXPECT_EQ(StatsOf(kClustered).answered(), 20u);
   EXPECT_EQ(StatsOf(kClustered).automatic_requests, 0u);
 }
 

@@ -137,7 +137,7 @@ TEST_F(EngineFallbackTest, AProbeThatFailsFailsOnlyWhoAskedForIt) {
   EXPECT_EQ(ReasonOf(answers_.Get(2).status()), Reason::kOutOfMemory);
   Submit(Request({100}, Automatic{{}, 0.5}), 3);
   EXPECT_EQ(ReasonOf(answers_.Get(3).status()), Reason::kOutOfMemory);
-  EXPECT_EQ(StatsOf(kClustered).requests, 1u);
+  EXPECT_EQ(StatsOf(kClustered).answered(), 1u);
 }
 
 // Runs, probes and further runs fail at random while callers cancel. Every request is answered
@@ -188,7 +188,7 @@ TEST_F(EngineFallbackTest, AnswersEveryRequestOnceWhateverHappensBetweenItsRuns)
     }
   }
   uint64_t counted = 0;
-  for (const WorkStats& work : engine_->stats().work) counted += work.requests;
+  for (const WorkStats& work : engine_->stats().work) counted += work.answered();
   EXPECT_EQ(counted, ok);
   answers_.Clear();
   EXPECT_EQ(engine_->stats().load.inflight_bytes, 0);

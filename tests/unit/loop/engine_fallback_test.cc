@@ -92,8 +92,8 @@ TEST_F(EngineFallbackTest, EndsAtVanilla) {
   EXPECT_EQ(script_->launches().back().query_tokens, std::vector<int64_t>{300});
 
   EXPECT_EQ(StatsOf(kVanilla).automatic_requests, 1u);
-  EXPECT_EQ(StatsOf(kVanilla).requests, 1u) << "one answer";
-  EXPECT_EQ(StatsOf(kClustered).requests, 0u);
+  EXPECT_EQ(StatsOf(kVanilla).answered(), 1u) << "one answer";
+  EXPECT_EQ(StatsOf(kClustered).answered(), 0u);
   EXPECT_EQ(StatsOf(kClustered).batches, 1u);
   EXPECT_EQ(StatsOf(kClustered).automatic_rejected, 1u);
   EXPECT_EQ(StatsOf(kImproved).automatic_rejected, 1u);

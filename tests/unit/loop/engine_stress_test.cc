@@ -141,7 +141,7 @@ TEST_P(EngineStressTest, EveryRequestIsAnsweredExactlyOnce) {
   for (const RefusalStats& row : stats.refusals) refusals += row.count;
   EXPECT_EQ(refusals, refused + outcomes[1] + outcomes[2] + outcomes[3]);
   uint64_t served = 0;
-  for (const WorkStats& row : stats.work) served += row.requests;
+  for (const WorkStats& row : stats.work) served += row.answered();
   EXPECT_EQ(served, outcomes[0]);
   std::printf("%d requests: %d answered, %d cancelled, %d expired, %d failed, %d refused\n", kTotal,
               static_cast<int>(outcomes[0]), static_cast<int>(outcomes[1]),

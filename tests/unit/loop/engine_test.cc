@@ -391,13 +391,13 @@ TEST_F(EngineTest, DescribesItselfAndCounts) {
   ASSERT_EQ(stats.work.size(), 2u);
   EXPECT_EQ(stats.work[0].operation, "attend");
   EXPECT_EQ(stats.work[0].kernel, "vanilla");
-  EXPECT_EQ(stats.work[0].requests, 3u);
+  EXPECT_EQ(stats.work[0].answered(), 3u);
   EXPECT_EQ(stats.work[0].batches, 2u);
   EXPECT_EQ(stats.work[0].tokens, 12u);
   EXPECT_EQ(stats.work[0].queue_seconds.count(), 3u);
   EXPECT_EQ(stats.work[0].batch_tokens.sum, 12);
   EXPECT_EQ(stats.work[1].operation, "encode");
-  EXPECT_EQ(stats.work[1].requests, 0u);
+  EXPECT_EQ(stats.work[1].answered(), 0u);
   EXPECT_EQ(stats.load.inflight_requests, 0);
   EXPECT_EQ(stats.load.inflight_tokens, 0);
   EXPECT_TRUE(stats.device_healthy);
