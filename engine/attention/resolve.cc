@@ -235,10 +235,15 @@ absl::Status CheckAvailable(const Spec& spec, std::span<const Variant> variants)
 }
 
 // CAST mixes clusters and a summary of them: no softmax over keys is behind a row.
-absl::Status CheckLogSumExp(const Kernel& kernel, std::span<const int64_t> output_shape,
-                            int64_t* bytes) {
+absl::Status CheckLogSumExp(const Kernel& kernel, double softmax_scale,
+                            std::span<const int64_t> output_shape, int64_t* bytes) {
+  constexpr double kMostScale = 1e18;  // times a score of 1e20: a float32
   if (std::holds_alternative<Cast>(kernel)) {
     return InvalidField("return_log_sum_exp", "the kernel cast has none");
+  }
+  if (std::abs(softmax_scale) > kMostScale) {
+    return InvalidField("softmax_scale",
+                        "must be -1e18..1e18 with return_log_sum_exp, which may overflow float32");
   }
   const std::optional<int64_t> rows =
       NumBytes(DType::kFloat32, output_shape.first(output_shape.size() - 1));
@@ -298,7 +303,8 @@ absl::StatusOr<Resolved> Resolve(const AttentionRequest& request, std::span<cons
   resolved.staging_bytes = *total;
   spec.log_sum_exp = request.return_log_sum_exp;
   if (spec.log_sum_exp) {
-    absl::Status s = CheckLogSumExp(*kernel, resolved.output_shape, &resolved.staging_bytes);
+    absl::Status s =
+        CheckLogSumExp(*kernel, spec.softmax_scale, resolved.output_shape, &resolved.staging_bytes);
     if (!s.ok()) return s;
   }
 

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -14,8 +13,6 @@ namespace {
 
 // Of positions, either way: differences of any two, and windows around them, are far from overflow.
 constexpr int64_t kMostPosition = int64_t{1} << 40;
-
-constexpr float kMostFloat = std::numeric_limits<float>::max();
 
 absl::Status Dishonoured(std::string_view field, const Kernel& kernel, std::string_view what) {
   return InvalidField(
@@ -52,7 +49,26 @@ absl::Status CheckWindow(const Window& window) {
 // A number of keys or positions, cut to where it makes no more difference.
 int64_t Cut(int64_t distance) { return std::min(distance, 4 * kMostPosition); }
 
-absl::Status ResolveSlopes(const std::vector<float>& slopes, Resolved* resolved) {
+// Where the first query of a sequence is, counted from its first key.
+int64_t ShiftOf(const Positions& positions, size_t sequence, int64_t queries, int64_t keys) {
+  const int64_t query = positions.query.empty() ? keys - queries : positions.query[sequence];
+  return query - (positions.key.empty() ? 0 : positions.key[sequence]);
+}
+
+// The greatest distance of a query and a key of their sequence.
+int64_t MostDistance(const Positions& positions, const Resolved& resolved) {
+  int64_t most = 0;
+  for (size_t s = 0; s + 1 < resolved.cu_seqlens_q.size(); ++s) {
+    const int64_t queries = resolved.cu_seqlens_q[s + 1] - resolved.cu_seqlens_q[s];
+    const int64_t keys = resolved.cu_seqlens_k[s + 1] - resolved.cu_seqlens_k[s];
+    const int64_t shift = ShiftOf(positions, s, queries, keys);
+    most = std::max({most, shift + queries - 1, keys - 1 - shift});
+  }
+  return most;
+}
+
+absl::Status ResolveSlopes(const Positions& positions, Resolved* resolved) {
+  const std::vector<float>& slopes = positions.alibi_slopes;
   constexpr std::string_view kField = "positions.alibi_slopes";
   if (slopes.empty()) return absl::OkStatus();
   Spec& spec = resolved->spec;
@@ -60,8 +76,16 @@ absl::Status ResolveSlopes(const std::vector<float>& slopes, Resolved* resolved)
     return InvalidField(kField, "has " + std::to_string(slopes.size()) + " entries for " +
                                     std::to_string(spec.heads) + " heads");
   }
+  const auto distance = static_cast<double>(MostDistance(positions, *resolved));
   for (size_t i = 0; i < slopes.size(); ++i) {
-    if (!std::isfinite(slopes[i])) return InvalidField(FieldAt(kField, i), "must be finite");
+    // Written so that NaN fails.
+    if (!(std::abs(slopes[i]) * std::max(distance, 1.0) <= kMostBias)) {
+      return InvalidField(
+          FieldAt(kField, i),
+          "must be finite, and at most 1e30 when multiplied by the greatest distance "
+          "of a query and a key, " +
+              std::to_string(MostDistance(positions, *resolved)));
+    }
   }
   spec.bias.slopes = slopes.data();
   resolved->staging_bytes += spec.heads * static_cast<int64_t>(sizeof(float));
@@ -91,13 +115,13 @@ void ResolvePlaces(const Positions& positions, Resolved* resolved) {
   std::vector<Place> places;
   for (size_t s = 0; s + 1 < q.size(); ++s) {
     const int64_t keys = k[s + 1] - k[s];
-    const int64_t last = keys - (q[s + 1] - q[s]);
     const int64_t key = positions.key.empty() ? 0 : positions.key[s];
-    const int64_t query = positions.query.empty() ? last : positions.query[s];
+    const int64_t shift = ShiftOf(positions, s, q[s + 1] - q[s], keys);
     const int64_t sinks = spec.window.always_visible;
     const int64_t visible = sinks == 0 ? 0 : std::clamp<int64_t>(sinks - key, 0, keys);
-    places.push_back({.shift = query - key, .visible = visible});
-    spec.placed = spec.placed || query - key != last || visible != std::min(sinks, keys);
+    places.push_back({.shift = shift, .visible = visible});
+    spec.placed =
+        spec.placed || shift != keys - (q[s + 1] - q[s]) || visible != std::min(sinks, keys);
   }
   if (spec.placed) resolved->places = std::move(places);
 }
@@ -112,7 +136,7 @@ absl::Status ResolvePositions(const Positions& positions, Resolved* resolved) {
       CheckFirstPositions(positions.query, "positions.query", resolved->cu_seqlens_q);
   status.Update(CheckFirstPositions(positions.key, "positions.key", resolved->cu_seqlens_k));
   status.Update(CheckWindow(positions.window));
-  status.Update(ResolveSlopes(positions.alibi_slopes, resolved));
+  if (status.ok()) status = ResolveSlopes(positions, resolved);
   if (positions.relative_bias.has_value()) {
     status.Update(ResolveTable(*positions.relative_bias, resolved));
   }
@@ -129,8 +153,8 @@ absl::Status ResolvePositions(const Positions& positions, Resolved* resolved) {
 absl::Status ResolveSoftcap(double softcap, Spec* spec) {
   if (softcap == 0) return absl::OkStatus();
   // Written so that NaN fails.
-  if (!(softcap > 0 && softcap <= kMostFloat)) {
-    return InvalidField("softcap", "must be positive and finite, also in float32, or 0 for none");
+  if (!(softcap > 0 && softcap <= kMostBias)) {
+    return InvalidField("softcap", "must be positive and at most 1e30, or 0 for none");
   }
   if (!std::holds_alternative<Vanilla>(spec->kernel)) {
     return Dishonoured("softcap", spec->kernel, "has none");

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -89,6 +90,12 @@ absl::Status StageBiases(const AttentionRequest& request, const StagedBiases& at
     const std::span<const std::byte> copied(to + at.table, StagedBiases::BytesOf(table));
     if (absl::Status s = attention::CheckFinite(DType::kFloat32, copied, kField); !s.ok()) return s;
     bias.table = reinterpret_cast<const float*>(to + at.table);
+    // Two of any size could overflow: a row would seem to see no key.
+    const std::span<const float> values(bias.table, copied.size() / sizeof(float));
+    const auto is_large = [](float x) { return std::abs(x) > attention::kMostBias; };
+    if (request.key_bias.has_value() && std::any_of(values.begin(), values.end(), is_large)) {
+      return InvalidField(kField, "must be within -1e30..1e30 where there is a key_bias");
+    }
   }
   if (!request.key_bias.has_value()) return absl::OkStatus();
   absl::Status copied = CopyAll(*request.key_bias, "key_bias", to + at.key_bias);

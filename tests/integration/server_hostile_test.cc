@@ -137,6 +137,39 @@ TEST_F(HostileInputTest, ForeignTypesAndRanksAreRefused) {
   EXPECT_EQ(BlamedField(request), "softmax_scale");
 }
 
+// A row would be NaN, or as if it saw no key.
+TEST_F(HostileInputTest, NumbersThatOverflowAreRefusedByTheirField) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  const int64_t heads = AttendOf(3).query().shape(1);
+  const auto of_tokens = [](float value, std::vector<int64_t> shape) {
+    int64_t count = 1;
+    for (const int64_t size : shape) count *= size;
+    return client::MakeTensor(std::vector<float>(count, value), shape);
+  };
+  v1::AttendRequest request = AttendOf(3);
+  for (int64_t h = 0; h < heads; ++h) request.mutable_positions()->add_alibi_slopes(3e38f);
+  EXPECT_EQ(BlamedField(request), "positions.alibi_slopes[0]");
+
+  for (const double scale : {3e38, -1e19}) {
+    request = AttendOf(3);
+    request.set_softmax_scale(scale);
+    AttendCall taken;
+    EXPECT_TRUE(taken.Run(*attention_, request).ok());
+    request.set_return_log_sum_exp(true);
+    EXPECT_EQ(BlamedField(request), "softmax_scale");
+  }
+
+  request = AttendOf(3);
+  *request.mutable_key_bias() = of_tokens(-kMost, {3});
+  AttendCall hidden;
+  ASSERT_TRUE(hidden.Run(*attention_, request).ok());
+  *request.mutable_positions()->mutable_relative_bias() = of_tokens(-kMost, {heads, 1});
+  EXPECT_EQ(BlamedField(request), "positions.relative_bias");
+  request.clear_key_bias();
+  AttendCall alone;
+  EXPECT_TRUE(alone.Run(*attention_, request).ok());
+}
+
 TEST_F(HostileInputTest, NonFiniteInputIsRefusedWhenAsked) {
   v1::AttendRequest request = AttendOf(3);
   const float nan = std::nanf("");

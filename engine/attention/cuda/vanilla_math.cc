@@ -52,9 +52,11 @@ std::pair<int64_t, int64_t> KeysOf(const Spec& spec, const Block& block, const P
 }
 
 // What the scores [heads, rows, keys] owe to places: biases, which are added to scores that are yet
-// to be multiplied by `magnitude`, and masks. `first_key` is the place of the first key.
-void AddPlaces(const Spec& spec, const Block& block, const Place& at, int64_t first_key,
-               double magnitude, at::Tensor& scores) {
+// to be multiplied by `magnitude`, and masks. `first_key` is the place of the first of them, `keys`
+// how many the sequence has. Returns what slopes take from all scores of a row, [rows, heads],
+// which is left out: floats hold no far distance. Undefined without slopes.
+at::Tensor AddPlaces(const Spec& spec, const Block& block, const Place& at, int64_t first_key,
+                     int64_t keys, double magnitude, at::Tensor& scores) {
   const at::Device device = scores.device();
   const at::TensorOptions index = at::TensorOptions().dtype(at::kLong).device(device);
   const int64_t first = block.first_row + at.shift;
@@ -73,8 +75,12 @@ void AddPlaces(const Spec& spec, const Block& block, const Place& at, int64_t fi
                     .view_as(scores),
                 1 / magnitude);
   }
+  at::Tensor beyond;
   if (bias.slopes != nullptr) {
-    scores.sub_(at::mul(of_heads(bias.slopes, 1).unsqueeze(2), at::abs(distance)), 1 / magnitude);
+    const at::Tensor slopes = of_heads(bias.slopes, 1);
+    const at::Tensor nearest = at::clamp(row, 0, keys - 1);
+    scores.sub_(at::mul(slopes.unsqueeze(2), at::abs(at::sub(key, nearest))), 1 / magnitude);
+    beyond = at::mul(slopes.t(), at::abs(at::sub(row, nearest)));
   }
   const auto hide = [&](const at::Tensor& hidden) {
     scores.masked_fill_(hidden, -std::numeric_limits<float>::infinity());
@@ -85,6 +91,7 @@ void AddPlaces(const Spec& spec, const Block& block, const Place& at, int64_t fi
     hide(at.visible > 0 ? outside.logical_and(key.ge(at.visible)) : outside);
   }
   if (spec.window.right >= 0) hide(at::gt(distance, spec.window.right));
+  return beyond;
 }
 
 // Keys or values [tokens, heads, dim] in float32 for the heads from `first` on.
@@ -170,8 +177,9 @@ std::pair<at::Tensor, at::Tensor> MathAttention(const Spec& spec, const Sequence
                            .mul(factor),
                        keys_t.narrow(2, first_key, seen));
         if (spec.softcap > 0) scores.mul_(capped).tanh_().mul_(spec.softcap);
+        at::Tensor beyond;
         if (IsCausal(spec) || spec.positional()) {
-          AddPlaces(spec, block, place, first_key, magnitude, scores);
+          beyond = AddPlaces(spec, block, place, first_key, keys, magnitude, scores);
         }
         if (spec.key_bias_heads > 0) {
           const int64_t token = s.cu_seqlens_k[b] + first_key;
@@ -181,14 +189,16 @@ std::pair<at::Tensor, at::Tensor> MathAttention(const Spec& spec, const Sequence
         // The maximum is subtracted before scaling, so that no scale makes scores infinite. Finite,
         // so that the rows that see no key keep scores of -infinity.
         at::Tensor greatest = scores.amax(-1, /*keepdim=*/true);
+        const at::Tensor none = greatest.eq(-std::numeric_limits<float>::infinity());
         if (hides) greatest.clamp_min_(-kLargest);
         scores.sub_(greatest).mul_(magnitude);
         if (spec.log_sum_exp) {
-          log_sums.copy_(
-              at::logsumexp(scores, -1).add_(greatest.squeeze(-1), magnitude).transpose(0, 1));
+          greatest.mul_(magnitude).clamp_(-kLargest, kLargest);
+          log_sums.copy_(at::logsumexp(scores, -1).add_(greatest.squeeze(-1)).transpose(0, 1));
+          if (beyond.defined()) log_sums.sub_(beyond);
         }
         at::Tensor weights = at::softmax(scores, -1);
-        if (hides) weights.masked_fill_(greatest.eq(-kLargest), 0);
+        if (hides) weights.masked_fill_(none, 0);
         const at::Tensor sums = at::matmul(weights, values.narrow(1, first_key, seen));
         block_of(rows).copy_(sums.transpose(0, 1));
       }

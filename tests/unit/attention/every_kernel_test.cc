@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -226,6 +227,46 @@ TEST_P(EveryKernelTest, GatesOfAnySizeGiveFiniteRows) {
     CastProblem layer(MakeSpec(DType::kFloat32, kernel, 2, 8, 5, 3), Lengths(), random_);
     for (size_t i = 0; i < layer.gate.size(); ++i) layer.gate[i] = i % 2 == 0 ? 3e38f : -3e38f;
     ExpectFiniteRowsOfAnyScale(layer.problem, RunIt);
+  }
+}
+
+// However large its biases, a row that sees a key is a mean, and its log-sum-exp finite.
+TEST_P(EveryKernelTest, KeyBiasesOfAnySizeLeaveAMeanOfWhatIsSeen) {
+  if (cast()) GTEST_SKIP() << "takes none";
+  constexpr float kMost = std::numeric_limits<float>::max();
+  for (const Kernel& kernel : Kernels()) {
+    Spec spec = WithLogSumExp(MakeSpec(DType::kFloat32, kernel, kHeads, 8, 5, 3));
+    spec.key_bias_heads = 1;
+    CastProblem layer(spec, Lengths(), random_);
+    OwnedProblem& problem = layer.problem;
+    for (int64_t i = 0; i < problem.value.size(); ++i) problem.value.Set(i, 1);
+    for (const auto& biases : std::vector<std::vector<float>>{{-kMost},
+                                                              {-kMost, 0, -kMost},
+                                                              {0, kMost, -1e30f},
+                                                              {-INFINITY, -kMost, -INFINITY},
+                                                              {1e-40f, -1e-45f}}) {
+      for (size_t i = 0; i < problem.key_bias.size(); ++i) {
+        problem.key_bias[i] = biases[i % biases.size()];
+      }
+      for (const double scale : {0.3, -2.0, 1e-30, 1e17}) {
+        SCOPED_TRACE(testing::Message()
+                     << Describe(spec) << " scale " << scale << ", biases from " << biases[0]);
+        problem.spec.softmax_scale = scale;
+        problem.output.Clear();
+        Run(problem);
+        double most = 0;
+        for (int64_t i = 0; i < problem.output.size(); ++i) {
+          const double off = std::abs(problem.output.Get(i) - 1);
+          if (!(off <= most)) most = off;
+        }
+        // The first key of causal rows may be hidden, and then is all that they would see.
+        const auto* const vanilla = std::get_if<Vanilla>(&kernel);
+        if (vanilla != nullptr && vanilla->causal && std::isinf(biases[0])) continue;
+        EXPECT_LE(most, 1e-5);
+        EXPECT_TRUE(std::all_of(problem.log_sum_exp.begin(), problem.log_sum_exp.end(),
+                                [](float log) { return std::isfinite(log); }));
+      }
+    }
   }
 }
 

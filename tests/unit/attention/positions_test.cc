@@ -6,9 +6,12 @@
 #include <cmath>
 #include <cstring>
 #include <ctime>
+#include <limits>
 #include <vector>
 
 #include "engine/attention/parallel.h"
+#include "engine/attention/resolve.h"
+#include "engine/base/error.h"
 #include "tests/support/attention/variant_test.h"
 #include "tests/support/sanitizer.h"
 #include "tests/support/twins/vanilla.h"
@@ -125,6 +128,109 @@ TEST_P(PositionsTest, ASoftcapOfAnySizeIsRight) {
       ExpectRight(problem);
     }
   }
+}
+
+// Shards whose keys are all far from the queries, on either side: in float32 their distances are
+// alike.
+TEST_P(PositionsTest, SlopesAreExactHoweverFarTheKeysAre) {
+  for (const int64_t shift :
+       {int64_t{-1} << 33, int64_t{-200}, int64_t{-30}, (int64_t{1} << 24) + 1, int64_t{1} << 31}) {
+    for (const std::vector<float>& slopes :
+         {std::vector{0.5f, 0.01f}, std::vector{-0.25f, 1e15f}}) {
+      for (const double scale : {0.25, 3.0}) {
+        Spec spec = WithLogSumExp(MakeSpec(DType::kFloat32, Vanilla{}, 2, 16, 16));
+        spec.softmax_scale = scale;
+        spec.bias.slopes = slopes.data();
+        spec.placed = true;
+        OwnedProblem problem(spec, {60}, {170});
+        problem.Randomize(random_);
+        problem.places[0].shift = shift;
+        ExpectRight(problem);
+      }
+    }
+  }
+}
+
+// What Resolve takes of any numbers that a request may have is right, and no row that sees a key is
+// as if it saw none.
+TEST_P(PositionsTest, AnyNumberIsRightOrRefused) {
+  const auto one_of = [&](std::initializer_list<double> numbers) {
+    return numbers.begin()[UpTo(static_cast<int>(numbers.size())) - 1];
+  };
+  constexpr int64_t kQueries = 20, kKeys = 70;
+  constexpr float kMost = std::numeric_limits<float>::max();
+  const std::vector<std::byte> bytes(kKeys * 16 * sizeof(float));
+  const auto tensor = [&](std::vector<int64_t> shape) {
+    TensorInput input{.dtype = DType::kFloat32, .shape = std::move(shape), .pieces = {bytes}};
+    input.pieces[0] = input.pieces[0].first(*NumBytes(input.dtype, input.shape));
+    return input;
+  };
+  int refused = 0;
+  const int rounds = Scaled(600);
+  for (int round = 0; round < rounds; ++round) {
+    AttentionRequest request;
+    request.query = tensor({kQueries, 2, 8});
+    request.key = request.value = tensor({kKeys, 2, 8});
+    request.query_lengths = {kQueries};
+    request.key_lengths = {kKeys};
+    request.kernel = Vanilla{.causal = round % 4 == 0};
+    request.return_log_sum_exp = round % 3 != 0;
+    request.softmax_scale = one_of({0, -1e-320, 1e-45, 0.3, 1, -5, 1e17, -1e18, 1e19, 3e38});
+    request.softcap = one_of({0, 0, 0, 5e-324, 1e-44, 2, 1e30, kMost});
+    Positions& at = request.positions;
+    at.query = {static_cast<int64_t>(one_of({0, 3, -60, 0x1p25, 0x1p32}))};
+    at.key = {static_cast<int64_t>(one_of({0, 0, 5, -0x1p31}))};
+    if (UpTo(2) == 1) at.window = {.left = UpTo(40), .right = UpTo(40), .always_visible = UpTo(9)};
+    // Next to a bias of 3e38 the oracle, too, takes no notice of smaller ones.
+    const float slope = static_cast<float>(round % 2 == 0 ? one_of({0, 1e-45, 0.5, -0.1, 1e19})
+                                                          : one_of({-1e22, 1e28, 1e37}));
+    if (UpTo(2) == 1) at.alibi_slopes = {slope, kMost * static_cast<float>(UpTo(3) == 1)};
+    const double most_bias = round % 2 == 0 ? kMost : 1;
+    std::vector<float> table(2 * 9, static_cast<float>(one_of({0, 1, -most_bias, most_bias})));
+    for (float& bias : table) bias *= static_cast<float>(UpTo(2) - 1);
+    if (UpTo(3) == 1) at.relative_bias = tensor({2, 9});
+    const bool biased = !at.relative_bias.has_value() && UpTo(2) == 1;
+    if (biased) request.key_bias = tensor({kKeys});
+
+    const absl::StatusOr<Resolved> resolved =
+        Resolve(request, {&GetParam(), 1}, CastLayers(), /*max_sequences=*/1);
+    if (!resolved.ok()) {
+      ++refused;
+      const std::string field = FieldOf(resolved.status()).value_or("");
+      EXPECT_TRUE(field == "softmax_scale" || field == "softcap" ||
+                  field.starts_with("positions.alibi_slopes["))
+          << resolved.status();
+      continue;
+    }
+    Spec spec = resolved->spec;
+    spec.log_sum_exp = true;
+    if (at.relative_bias.has_value()) spec.bias.table = table.data();
+    OwnedProblem problem(spec, {kQueries}, {kKeys});
+    problem.Randomize(random_);
+    if (spec.placed) problem.places = resolved->places;
+    for (float& bias : problem.key_bias) {
+      bias = static_cast<float>(one_of({-most_bias, -most_bias, -most_bias, 1e-40, -INFINITY}));
+    }
+    SCOPED_TRACE(testing::Message() << "round " << round << ", scale " << spec.softmax_scale
+                                    << ", softcap " << spec.softcap << ", slope " << slope);
+    if (std::abs(spec.softmax_scale) <= 5) {
+      ExpectRight(problem);
+      continue;
+    }
+    Run(problem);  // the last digit of a score decides
+    std::vector<double> exact;
+    VanillaReference(spec, problem.view, &exact);
+    for (size_t i = 0; i < exact.size(); ++i) {
+      ASSERT_EQ(problem.log_sum_exp[i] == -INFINITY, exact[i] == -INFINITY) << i;
+      if (std::abs(exact[i]) > kMost) continue;
+      // A score is a float32 sum, whose terms may cancel out.
+      ASSERT_NEAR(problem.log_sum_exp[i], exact[i],
+                  4e-6 * (1 + std::abs(exact[i]) + std::abs(spec.softmax_scale)))
+          << i;
+    }
+  }
+  EXPECT_GT(refused, rounds / 10);
+  EXPECT_LT(refused, rounds * 3 / 4);
 }
 
 // A window and visible keys far from it, over steps of many blocks.

@@ -115,6 +115,20 @@ TEST(ResolvePositionsTest, RefusesBiasesThatDoNotFit) {
         r.positions.alibi_slopes = {-INFINITY, 1};
       },
       "positions.alibi_slopes[0]");
+  ExpectRefusedOfTwo(
+      [](auto& r) {
+        r.positions.alibi_slopes = {0.5f, -2.6e29f};  // distances are up to 4
+      },
+      "positions.alibi_slopes[1]");
+  ExpectRefusedOfTwo(
+      [](auto& r) {
+        r.positions.query = {0, kMostPosition - 4};
+        r.positions.alibi_slopes = {1e20f, 1};
+      },
+      "positions.alibi_slopes[0]");
+  AttentionRequest request = TwoSequences();
+  request.positions.alibi_slopes = {0.5f, -2.4e29f};
+  EXPECT_TRUE(Resolve(request).ok());
   const auto table = [](TensorInput tensor, std::string_view field) {
     ExpectRefusedOfTwo([&](auto& r) { r.positions.relative_bias = tensor; }, field);
   };
@@ -127,7 +141,7 @@ TEST(ResolvePositionsTest, RefusesBiasesThatDoNotFit) {
 }
 
 TEST(ResolvePositionsTest, RefusesSoftcapsThatAreNone) {
-  for (const double softcap : {-1.0, double{NAN}, double{INFINITY}, 1e39, -0x1p-1074}) {
+  for (const double softcap : {-1.0, double{NAN}, double{INFINITY}, 1.1e30, -0x1p-1074}) {
     ExpectRefusedOfTwo([&](auto& r) { r.softcap = softcap; }, "softcap");
   }
 }

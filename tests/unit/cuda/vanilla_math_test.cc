@@ -3,6 +3,7 @@
 #include <ATen/ops/from_blob.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -29,6 +30,11 @@ class VanillaMathTest : public testing::Test, protected Seeded {
                    const std::vector<int32_t>& key_lengths) {
     OwnedProblem problem(spec, lengths, key_lengths);
     problem.Randomize(random_);
+    ExpectRight(spec, lengths, problem);
+  }
+
+  static void ExpectRight(const Spec& spec, const std::vector<int32_t>& lengths,
+                          OwnedProblem& problem) {
     const auto view = [&](Elements& elements, int64_t heads, int64_t dim) {
       return at::from_blob(elements.data(), {elements.size() / heads / dim, heads, dim},
                            at::TensorOptions().dtype(ScalarTypeOf(spec.dtype)));
@@ -79,6 +85,30 @@ TEST_F(VanillaMathTest, AWindowReachesAcrossBlocksOfRows) {
   Spec spec = MakeSpec(DType::kFloat32, Vanilla{}, 1, 8, 8);
   spec.window = SymmetricWindow(70);
   ExpectRight(spec, {static_cast<int32_t>(2 * kMathMostRows + 100)});
+}
+
+// In float32, far distances are alike.
+TEST_F(VanillaMathTest, SlopesAreExactHoweverFarTheKeysAre) {
+  const std::vector<float> slopes = {0.5f, -0.01f};
+  for (const int64_t shift : {int64_t{-1} << 31, int64_t{-30}, int64_t{1} << 31}) {
+    Spec spec = WithLogSumExp(MakeSpec(DType::kFloat32, Vanilla{}, 2, 16, 16));
+    spec.bias.slopes = slopes.data();
+    spec.placed = true;
+    OwnedProblem problem(spec, {60}, {170});
+    problem.Randomize(random_);
+    problem.places[0].shift = shift;
+    ExpectRight(spec, {60}, problem);
+  }
+}
+
+// A bias that libraries hide keys by, and no -Inf: the row's keys count alike.
+TEST_F(VanillaMathTest, ARowOfLeastBiasesIsNoRowWithoutKeys) {
+  Spec spec = WithLogSumExp(MakeSpec(DType::kFloat32, Vanilla{}, 1, 8, 8));
+  spec.key_bias_heads = 1;
+  OwnedProblem problem(spec, {3}, {5});
+  problem.Randomize(random_);
+  std::fill(problem.key_bias.begin(), problem.key_bias.end(), -3.4028235e38f);
+  ExpectRight(spec, {3}, problem);
 }
 
 }  // namespace

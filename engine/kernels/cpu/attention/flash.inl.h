@@ -246,6 +246,11 @@ class Flash {
     for (int64_t i = 0; i < N * kLanes; ++i) {
       logs[i] = softmax_.LogSum(scratch_.maxima[lane + i], scratch_.sums[lane + i]);
     }
+    for (int64_t i = 0; head_.slope != 0 && i < N * kLanes; ++i) {  // what AddSlope left out
+      const int64_t place = query_begin_ + lane + i + head_.places.shift;
+      const auto beyond = static_cast<double>(place - NearestKey(place, head_.places.keys));
+      logs[i] = static_cast<float>(logs[i] - double{head_.slope} * __builtin_fabs(beyond));
+    }
     ForRows(lane, head_.log_sum_exp_stride, 1, [&](auto at) {
       for (int64_t i = 0; i < N * kLanes && i < count; ++i) head_.log_sum_exp[at(i)] = logs[i];
     });
@@ -276,7 +281,9 @@ class Flash {
       PositionTable<V>::template Add<N>(scratch_.bias, shape_.bias_reach, place, begin, seen_count,
                                         scratch_.scores);
     }
-    if (slope_ != 0) AddSlope<V, N>(slope_, place, begin, seen_count, scratch_.scores);
+    if (slope_ != 0) {
+      AddSlope<V, N>(slope_, place, head_.places.keys, begin, seen_count, scratch_.scores);
+    }
     if (head_.key_bias != nullptr) {
       AddKeyBias<V, N>(head_.key_bias + begin * head_.key_bias_stride, head_.key_bias_stride,
                        bias_scale_, seen_count, scratch_.scores);

@@ -42,19 +42,26 @@ void HideKeys(const Sight& sight, int64_t first_place, int64_t key_begin, int64_
   }
 }
 
-// Subtracts slope * |query - key|.
+// The place of the sequence's key that is nearest to a query's place.
+inline int64_t NearestKey(int64_t place, int64_t keys) {
+  return place < 0 ? 0 : (place < keys ? place : keys - 1);
+}
+
+// Subtracts slope * |query - key|, less what it is to the nearest key: floats hold no far distance,
+// and all keys of a row have that part in common.
 template <typename V, int N>
-void AddSlope(float slope, int64_t first_place, int64_t key_begin, int64_t count, float* scores) {
+void AddSlope(float slope, int64_t first_place, int64_t keys, int64_t key_begin, int64_t count,
+              float* scores) {
   using Vec = typename V::Vec;
-  float lanes[V::kLanes];
-  for (int i = 0; i < V::kLanes; ++i) lanes[i] = static_cast<float>(i);
-  const Vec lane = V::Load(lanes);
+  float places[N * V::kLanes];
+  for (int64_t i = 0; i < N * V::kLanes; ++i) {
+    places[i] = static_cast<float>(NearestKey(first_place + i, keys) - key_begin);
+  }
   const Vec factor = V::Broadcast(-slope);
   for (int64_t j = 0; j < count; ++j) {
+    const Vec key = V::Broadcast(static_cast<float>(j));
     for (int v = 0; v < N; ++v) {
-      // Distances are below 2^24 wherever one more or less matters.
-      const int64_t first = first_place + v * V::kLanes - (key_begin + j);
-      const Vec distance = V::Broadcast(static_cast<float>(first)) + lane;
+      const Vec distance = V::Load(places + v * V::kLanes) - key;
       const Vec length = V::Max(distance, V::Zero() - distance);
       float* const score = scores + (j * N + v) * V::kLanes;
       V::Store(score, V::MultiplyAdd(factor, length, V::Load(score)));

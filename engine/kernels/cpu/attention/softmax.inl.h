@@ -99,7 +99,8 @@ struct SoftmaxScale {
 
   // The natural logarithm of the sum of the scaled scores' exponentials, given their maximum and
   // the sum of weights relative to it, which is 1 at least, or 0 if nothing has a weight: then
-  // -Inf. NaN for NaN. Without branches and calls, so that loops over lanes become vectors.
+  // -Inf, and only then: beyond the floats the nearest. NaN for NaN. Without branches and calls, so
+  // that loops over lanes become vectors.
   float LogSum(float maximum, float sum) const {
     // sum = 2^exponent (1 + f) with 1 + f near 1, and ln(1 + f) = 2 artanh(f / (2 + f)).
     const auto bits = __builtin_bit_cast(int32_t, sum);
@@ -110,7 +111,10 @@ struct SoftmaxScale {
     const float series = 1 + z * (1.0f / 3 + z * (1.0f / 5 + z * (1.0f / 7 + z * (1.0f / 9))));
     const float log = static_cast<float>(exponent) * 0x1.62e43p-1f + 2 * s * series + (sum - sum);
     const float none = __builtin_bit_cast(float, bits == 0 ? 0xff800000u : 0u);  // -Inf or 0
-    return static_cast<float>(magnitude * double{maximum} + double{log + none});
+    double scaled = magnitude * double{maximum};
+    scaled = scaled > double{kLargestFloat} ? double{kLargestFloat} : scaled;
+    scaled = scaled < -double{kLargestFloat} ? -double{kLargestFloat} : scaled;
+    return static_cast<float>(scaled + double{log + none});
   }
 
   float factor;  // of a product of query and key, for a score: -1, 0 or 1, or with biases less
