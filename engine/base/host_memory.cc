@@ -66,11 +66,12 @@ struct FreeBlock {
     FreeBlock* older = nullptr;
   };
   size_t capacity = 0;
+  uint64_t round = 0;  // of ReleaseUnused, in which it was returned
   Links all;
   Links in_class;
 
   static FreeBlock* MakeOf(std::byte* data, size_t capacity) {
-    return new (data + capacity - sizeof(FreeBlock)) FreeBlock{capacity, {}, {}};
+    return new (data + capacity - sizeof(FreeBlock)) FreeBlock{capacity, 0, {}, {}};
   }
   std::byte* data() { return reinterpret_cast<std::byte*>(this + 1) - capacity; }
 };
@@ -131,6 +132,16 @@ class CachingHostPool : public HostPool {
     return stats_;
   }
 
+  void ReleaseUnused() override {
+    FreeBlock* unused;
+    {
+      MutexLock lock(mu_);
+      unused = EvictLocked(max_cached_bytes_, round_);
+      ++round_;
+    }
+    ReleaseAll(unused);
+  }
+
  private:
   using ClassList = FreeList<&FreeBlock::in_class>;
 
@@ -156,8 +167,9 @@ class CachingHostPool : public HostPool {
       stats_.in_use_bytes -= static_cast<int64_t>(capacity);
       const auto bytes = static_cast<int64_t>(capacity);
       if (bytes <= max_cached_bytes_) {
-        evicted = EvictAllButLocked(max_cached_bytes_ - bytes);
+        evicted = EvictLocked(max_cached_bytes_ - bytes, 0);
         stats_.cached_bytes += bytes;
+        block->round = round_;
         all_.AddNewest(block);
         classes_[ClassIndex(capacity)].AddNewest(block);
       }
@@ -165,17 +177,17 @@ class CachingHostPool : public HostPool {
     ReleaseAll(evicted);
   }
 
-  // Takes the oldest blocks, of whatever class, out of the cache until it holds at most `bytes`.
-  // They are chained by their links in the list of all blocks.
   FreeBlock* EvictAllBut(int64_t bytes) {
     MutexLock lock(mu_);
-    return EvictAllButLocked(bytes);
+    return EvictLocked(bytes, 0);
   }
 
-  FreeBlock* EvictAllButLocked(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  // Takes the oldest blocks, of whatever class, out of the cache until it holds at most `bytes`,
+  // and none from before `round`. They are chained by their links in the list of all blocks.
+  FreeBlock* EvictLocked(int64_t bytes, uint64_t round) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     FreeBlock* evicted = nullptr;
-    while (stats_.cached_bytes > bytes) {
-      FreeBlock* const block = all_.oldest();
+    while (FreeBlock* const block = all_.oldest()) {
+      if (stats_.cached_bytes <= bytes && block->round >= round) break;
       Forget(block);
       block->all.older = evicted;
       evicted = block;
@@ -205,6 +217,7 @@ class CachingHostPool : public HostPool {
 
   mutable Mutex mu_;
   HostPoolStats stats_ ABSL_GUARDED_BY(mu_);
+  uint64_t round_ ABSL_GUARDED_BY(mu_) = 0;
   FreeList<&FreeBlock::all> all_ ABSL_GUARDED_BY(mu_);
   std::array<ClassList, kClasses> classes_ ABSL_GUARDED_BY(mu_);
 };

@@ -73,6 +73,10 @@ class HostPool : public std::enable_shared_from_this<HostPool> {
   virtual absl::StatusOr<HostBuffer> Allocate(size_t size) = 0;
   virtual HostPoolStats stats() const = 0;
 
+  // Returns to the system what has been free since the call before the last. Where memory is
+  // pinned this waits for the device.
+  virtual void ReleaseUnused() = 0;
+
  private:
   friend class HostBuffer;
   virtual void Free(std::byte* data, size_t capacity) noexcept = 0;

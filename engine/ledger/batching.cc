@@ -270,15 +270,17 @@ JobList Ledger::TakeBatch(bool passes) {
   return std::move(batch->jobs);
 }
 
-JobList Ledger::NextBatch(bool wait) noexcept {
+JobList Ledger::NextBatch(bool wait, TimePoint until) noexcept {
   while (true) {
     JobList batch = TakeBatch(/*passes=*/false);
     if (!batch.empty() || !wait) return batch;
     const Guard guard(*this);
     if (stopped_) return {};
     const TimePoint due = FirstDueAt();
-    if (due <= clock_->Now()) continue;  // it came a moment ago
-    device_sleeps_until_ = due;
+    const TimePoint now = clock_->Now();
+    if (due <= now) continue;  // it came a moment ago
+    if (until <= now) return {};
+    device_sleeps_until_ = std::min(due, until);
     clock_->WaitUntil(device_wakes_, mu_, device_sleeps_until_);
     device_sleeps_until_ = TimePoint::min();
   }

@@ -117,8 +117,8 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   // ---- The engine thread.
 
   // The next batch: anything if nothing runs, else what fits beside it. With `wait`, blocks until
-  // one is due; the result is then empty only after Stop.
-  JobList NextBatch(bool wait) noexcept;
+  // one is due; the result is then empty only after Stop, or when it is `until`.
+  JobList NextBatch(bool wait, TimePoint until = TimePoint::max()) noexcept;
 
   // At a checkpoint of a run: whether a batch is due that may pass it, and that batch. The first is
   // cheap, and may be called by any thread.

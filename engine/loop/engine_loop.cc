@@ -23,6 +23,10 @@ absl::Status DeviceLost(const std::string& why) {
   return MakeError(Reason::kInternal, "the device has failed" + (why.empty() ? "" : ": " + why));
 }
 
+// While the device is idle, staging memory that was not used for so long is given back: one to two
+// times this after a burst.
+constexpr std::chrono::seconds kReleaseEvery{15};
+
 // Whether these have run before, and their choice of a kernel was rejected.
 bool RunsAgain(const JobList& jobs) { return jobs.front()->last_run != nullptr; }
 
@@ -207,7 +211,12 @@ JobList EngineLoop::NextBatch() {
   }
   const bool wait = running_.empty();
   if (wait) heartbeat_.SetBusy(false);
-  JobList jobs = ledger_.NextBatch(wait);
+  JobList jobs;
+  while ((jobs = ledger_.NextBatch(wait, next_release_)).empty() && wait) {
+    if (clock_.Now() < next_release_) break;  // the ledger has been stopped
+    device_->host_pool()->ReleaseUnused();
+    next_release_ = clock_.Now() + kReleaseEvery;
+  }
   heartbeat_.SetBusy(!jobs.empty() || !wait);
   return jobs;
 }

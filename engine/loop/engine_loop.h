@@ -96,6 +96,7 @@ class EngineLoop {
   std::deque<std::unique_ptr<RunningBatch>> running_;  // oldest first, at most device_->depth()
   // Run before new batches: parts of failed ones, and requests whose automatic choice was rejected.
   std::deque<JobList> retries_;
+  TimePoint next_release_ = TimePoint::min();  // of staging memory
 
   Heartbeat heartbeat_;
   std::atomic<bool> lost_ = false;

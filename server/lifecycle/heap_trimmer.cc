@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 
 #include "server/logging.h"
 
@@ -48,12 +49,21 @@ HeapTrimmer::HeapTrimmer(Periodic& periodic, int64_t kept_bytes)
         return kLookEvery;
       }) {}
 
-void HeapTrimmer::Trim() const {
+bool Idleness::Look(double cpu_seconds) {
+  constexpr double kLittle = 0.04;  // such as scrapes take
+  idle_looks_ = cpu_seconds - last_ < kLittle ? idle_looks_ + 1 : 0;
+  last_ = cpu_seconds;
+  return idle_looks_ == kLooks;
+}
+
+void HeapTrimmer::Trim() {
   const int64_t free_bytes = ResidentBesideBlocks() - base_;
-  if (free_bytes <= kept_bytes_) return;
+  const bool idle = idleness_.Look(static_cast<double>(std::clock()) / CLOCKS_PER_SEC);
+  const int64_t kept_bytes = idle ? 0 : kept_bytes_;
+  if (free_bytes <= kept_bytes) return;
   // Returns the pages of free blocks wherever they lie. Allocations wait meanwhile: some 0.1 s a
   // GiB.
-  malloc_trim(static_cast<size_t>(kept_bytes_));
+  malloc_trim(static_cast<size_t>(kept_bytes));
   LogInfo("returned free memory to the system",
           {{"bytes", free_bytes - (ResidentBesideBlocks() - base_)}});
 }

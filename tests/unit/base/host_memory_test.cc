@@ -103,6 +103,29 @@ TEST_F(HostMemoryTest, AFullCacheGivesUpItsOldestBlocksOfWhateverSize) {
   EXPECT_EQ(pool->stats().cached_bytes, taken_bytes);
 }
 
+TEST_F(HostMemoryTest, WhatIsFreeForARoundGoesAndWhatIsUsedStays) {
+  auto pool = MakeHostPool(CountingMemory(), 1 << 20);
+  const auto use = [&](int blocks, size_t size) {
+    std::vector<HostBuffer> buffers;
+    for (int i = 0; i < blocks; ++i) buffers.push_back(*pool->Allocate(size));
+  };
+  use(10, 4 << 10);
+  use(3, 64 << 10);
+  const HostBuffer held = *pool->Allocate(1 << 10);
+  pool->ReleaseUnused();
+  EXPECT_EQ(taken_blocks, 14) << "all were used a moment ago";
+  for (int round = 0; round < 5; ++round) {
+    use(2, 4 << 10);
+    pool->ReleaseUnused();
+    EXPECT_EQ(taken_blocks, 3) << "two of the burst's are still used, and one is held";
+    EXPECT_EQ(pool->stats().cached_bytes, 2 * (4 << 10));
+  }
+  EXPECT_EQ(made_blocks, 14) << "what is used is not made anew";
+  pool->ReleaseUnused();
+  EXPECT_EQ(taken_blocks, 1);
+  EXPECT_EQ(pool->stats().cached_bytes, 0);
+}
+
 TEST_F(HostMemoryTest, BlocksInUseOutlastThoseThatLieIdle) {
   auto pool = MakeHostPool(CountingMemory(), 3 << 10);
   HostBuffer large = *pool->Allocate(2 << 10);

@@ -120,5 +120,24 @@ TEST_F(EngineDeviceMemoryTest, WeightsOfSeveralNamesAreLoadedOnce) {
   for (size_t i = 1; i < models.size(); ++i) EXPECT_EQ(models[i].alias_of, "") << models[i].name;
 }
 
+// A burst's staging memory, though its last buffers come back when the engine thread has nothing
+// more to do.
+TEST_F(EngineDeviceMemoryTest, AnIdleEngineGivesItsStagingMemoryBack) {
+  StartWith(1000 * kMiB);
+  const auto memory = [&] { return engine_->stats().memory; };
+  for (int id = 0; id < 40; ++id) Submit(Request(id, 20, 1, 1024), id);
+  for (int id = 0; id < 40; ++id) EXPECT_TRUE(answers_.Get(id).ok());
+  clock_->Advance(std::chrono::seconds(14));
+  answers_.Clear();
+  EXPECT_GT(memory().host_cached_bytes, 5 * kMiB) << "kept for the next burst";
+  while (memory().host_cached_bytes > 0) {
+    clock_->Advance(std::chrono::seconds(1));
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(memory().host_in_use_bytes, 0);
+  Submit(Request(40, 20, 1, 1024), 40);
+  EXPECT_TRUE(answers_.Get(40).ok());
+}
+
 }  // namespace
 }  // namespace castor
