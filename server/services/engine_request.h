@@ -48,6 +48,7 @@ struct RequestOrigin {
   TimePoint deadline;
   std::string tenant;             // Caller::tenant
   RequestTrace* trace = nullptr;  // none: it is not sampled; lives until the shell is told
+  std::string queued_as = {};     // in the engine's fair queue; empty: as the tenant
 };
 
 // The owner of a request. Exactly one of the two is called, exactly once: by Start on its own
@@ -165,7 +166,7 @@ class EngineRequest {
     call.deadline = decoded.timeout.has_value()
                         ? std::min(origin.deadline, origin.received + *decoded.timeout)
                         : origin.deadline;
-    call.tenant = std::move(origin.tenant);
+    call.tenant = std::move(origin.queued_as.empty() ? origin.tenant : origin.queued_as);
     traced_ = origin.trace;
     if (traced_ != nullptr) {
       traced_->stage = Stage::kEngine;  // of its answer, which may come before Submit returns

@@ -4,7 +4,9 @@
 // stream. A Request with `kInOrder` has errors in its answers, and these come in order, too.
 #pragma once
 
+#include <atomic>
 #include <memory>
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -23,6 +25,7 @@ class EngineStream final : public MessageStream {
                       services.engine.options().max_queued_requests / kShareOfBudgets),
         method_(method),
         accepted_(services.lifecycle.EnterCall()),
+        queued_as_(QueuedAs(caller())),
         args_(args...) {}
   ~EngineStream() override { services().lifecycle.LeaveCall(); }
 
@@ -43,7 +46,7 @@ class EngineStream final : public MessageStream {
     void Start(grpc::ByteBuffer* bytes) override {
       record_.Received(*bytes);
       request_.Start(bytes, {record_.received(), record_.DeadlineOf(*stream_.context()),
-                             stream_.caller()->tenant, record_.trace()});
+                             stream_.caller()->tenant, record_.trace(), stream_.queued_as_});
     }
 
     void Cancel() override {
@@ -73,6 +76,14 @@ class EngineStream final : public MessageStream {
     Request request_;
   };
 
+  // A stream of no tenant waits like a tenant of its own. Else its many messages would stand in
+  // front of the calls of everyone who names no tenant. No caller can send such a name.
+  static std::string QueuedAs(const absl::StatusOr<Caller>& caller) {
+    static std::atomic<uint64_t> streams = 0;
+    if (!caller.ok() || !caller->tenant.empty()) return "";
+    return "\n" + std::to_string(streams.fetch_add(1, std::memory_order_relaxed));
+  }
+
   CallTrace TraceOfMessage() const {
     if (services().tracer == nullptr) return {};
     return BeginTrace(*services().tracer, *context(), name(), /*known=*/true);
@@ -94,6 +105,7 @@ class EngineStream final : public MessageStream {
 
   const Method method_;
   const bool accepted_;  // counted as a call in flight in any case
+  const std::string queued_as_;
   const std::tuple<const Args&...> args_;
 };
 

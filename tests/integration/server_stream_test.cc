@@ -181,6 +181,24 @@ TEST_F(StreamTest, AMessageIsToldWhatACallIsTold) {
   EXPECT_EQ(answer->error().message().find("deadbeef"), std::string::npos);
 }
 
+// Else the messages of full streams would stand in front of the calls of all who name no tenant.
+TEST_F(StreamTest, AStreamOfNoTenantIsQueuedAsATenantOfItsOwn) {
+  StartServer(TestOptionsWithMetrics());
+  Attending one(*attention_), other(*attention_);
+  std::vector<std::string> tenants;
+  for (Attending* stream : {&one, &other, &one}) {
+    ASSERT_TRUE(stream->Write(AttendOf(3)));
+    EXPECT_EQ(stream->Next().substr(0, 2), "OK");
+    tenants.push_back(engine_->last_call()->tenant);
+  }
+  EXPECT_NE(tenants[0], tenants[1]);
+  EXPECT_EQ(tenants[0], tenants[2]);
+  EXPECT_NE(tenants[0], "");
+  AttendCall call;
+  EXPECT_TRUE(call.Run(*attention_, AttendOf(3)).ok());
+  EXPECT_EQ(engine_->last_call()->tenant, "");
+}
+
 TEST_F(StreamTest, TheEarliestDeadlineOfAMessageCounts) {
   server::ServerOptions options = TestOptions();
   options.max_deadline = seconds(100);
