@@ -84,15 +84,12 @@ fn stand_in(tokens: usize) -> Encoding {
 /// Before anything is processed, so that a few lines of a file do not become gigabytes.
 fn check_expansion(tokenizer: &Tokenizer) -> Result<(), Error> {
     const MOST: usize = 4096;
-    let Some(processor) = tokenizer.get_post_processor() else {
-        return Ok(());
-    };
-    match expansion(&serde_json::to_value(processor)?) {
-        tokens if tokens > MOST => Err(format!(
+    match expansion(&serde_json::to_value(tokenizer.get_post_processor())?) {
+        0..=MOST => Ok(()),
+        tokens => Err(format!(
             "post_processor: may make {tokens} tokens of one; at most {MOST} are served"
         )
         .into()),
-        _ => Ok(()),
     }
 }
 
