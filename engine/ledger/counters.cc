@@ -74,7 +74,8 @@ Counters::Work* Counters::Find(Operation operation, KernelName kernel,
 Counters::Work* Counters::Find(const Job& job) const {
   const auto* const encode = std::get_if<EncodeWork>(&job.work);
   if (encode == nullptr) return Find(job.operation, job.kernel, "");
-  return Find(job.operation, job.kernel, encode->model->info.name);
+  const ModelInfo& model = encode->model->info;
+  return Find(job.operation, job.kernel, model.alias_of.empty() ? model.name : model.alias_of);
 }
 
 void Counters::Refused(const absl::Status& status) noexcept {

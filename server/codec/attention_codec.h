@@ -27,7 +27,7 @@ struct DecodedAttend {
 };
 
 // Errors: MALFORMED_MESSAGE for bytes that protobuf's parser refuses, with the byte and the field;
-// INVALID_FIELD and NOT_SERVED for what only the wire can express (see convert.h); TOO_LARGE at a
+// INVALID_FIELD and NOT_SERVED for what only the wire can express (see convert.h), and at a
 // repeated field with more elements than it may have; QUEUE_FULL if the budget has no room for the
 // message. References to shared memory give the errors in regions.h, and INVALID_FIELD if the
 // output range is not as large as the output. The engine checks what the values mean for a kernel.

@@ -167,8 +167,13 @@ struct Field<kName, kNumber, kMember, kMost> {
   static bool Read(WireReader& reader, Tag tag, M& message) {
     T& field = message.*kMember;
     if constexpr (kIsRepeated<T>) {
-      if (ReadRepeated(reader, tag.type, field, MostOf(reader.budget(), kMost))) return true;
-      reader.FaultIn(kName.view(), field.size());
+      const int64_t most = MostOf(reader.budget(), kMost);
+      if (ReadRepeated(reader, tag.type, field, most)) return true;
+      if (std::ssize(field) == most) {
+        reader.FaultIn(kName.view());  // of too many elements none is the wrong one
+      } else {
+        reader.FaultIn(kName.view(), field.size());
+      }
     } else {
       if (ReadValue(reader, field)) return true;
       reader.FaultIn(kName.view());

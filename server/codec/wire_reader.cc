@@ -134,7 +134,7 @@ bool WireReader::HoldSlices() {
 }
 
 bool WireReader::TooMany(int64_t most) {
-  return Fail("more than " + std::to_string(most) + " elements", Reason::kTooLarge);
+  return Fail("more than " + std::to_string(most) + " elements", Reason::kInvalidField);
 }
 
 bool WireReader::Skip(Tag tag) {

@@ -123,7 +123,7 @@ absl::Status ReadTokens(Inputs& inputs, const DecodeBudget& budget, Wanted* want
   }
   const int64_t rows = shape.size() == 1 ? 1 : shape.front();
   if (rows > budget.max_sequences) {
-    return InvalidField(Reason::kTooLarge, kIds, "has more rows than one request may have");
+    return InvalidField(kIds, "has more rows than one request may have");
   }
   std::vector<int64_t> mask;
   absl::Status status = inputs.Integers(kIds, budget.max_tokens, &tokens->ids);

@@ -159,9 +159,8 @@ absl::StatusOr<int64_t> Inputs::Count(const Entry& entry, int64_t most) const {
   const std::optional<int64_t> count = NumElements(input.shape);
   if (!count.has_value()) return InvalidField(input.name, "has a shape that makes no sense");
   if (*count <= most) return *count;
-  return InvalidField(Reason::kTooLarge, input.name,
-                      "has " + std::to_string(*count) + " elements; at most " +
-                          std::to_string(most) + " are allowed");
+  return InvalidField(input.name, "has " + std::to_string(*count) + " elements; at most " +
+                                      std::to_string(most) + " are allowed");
 }
 
 absl::StatusOr<int64_t> Inputs::Find(const Data& data, std::string_view name, TensorInput* out) {

@@ -40,8 +40,8 @@ class Inputs {
   // Its dimensions; none if there is no such input.
   std::vector<int64_t> ShapeOf(std::string_view name) const;
 
-  // INT32 or INT64, in any shape; leaves *out empty if there is no such input. TOO_LARGE for more
-  // than `most`, before they are read.
+  // INT32 or INT64, in any shape; leaves *out empty if there is no such input. INVALID_FIELD for
+  // more than `most`, before they are read.
   absl::Status Integers(std::string_view name, int64_t most, std::vector<int64_t>* out);
 
   // BYTES in UTF-8, in any shape. There must be such an input. Likewise, of max_sequences. Copies
@@ -55,7 +55,7 @@ class Inputs {
     Data data;  // empty: in contents
   };
 
-  // How many elements the input has by its shape. TOO_LARGE for more than `most`.
+  // How many elements the input has by its shape. INVALID_FIELD for more than `most`.
   absl::StatusOr<int64_t> Count(const Entry& entry, int64_t most) const;
   // Finds its bytes; returns how many.
   absl::StatusOr<int64_t> Find(const Data& data, std::string_view name, TensorInput* out);

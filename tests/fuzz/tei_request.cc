@@ -61,7 +61,7 @@ void Run(const uint8_t* data, size_t size) {
   SliceView slices(grpc::ByteBuffer(&slice, 1), budget);
   Request request;
   const absl::Status parsed = wire::Parse(&slices, &request);
-  if (!parsed.ok() && ReasonOf(parsed) == Reason::kTooLarge) return;
+  if (!parsed.ok() && std::string(parsed.message()).ends_with(" elements")) return;
   Require(parsed.ok() == Message().ParseFromArray(data, static_cast<int>(size)));
   if (!parsed.ok()) return;
   for (const ModelInfo& model : Models()) {

@@ -242,7 +242,7 @@ TEST_F(ServerTokensTest, RefusalsNameTheField) {
   EXPECT_EQ(bad([](D* r) { r->mutable_tokens()->add_lengths(-1); }), invalid + "tokens.lengths[0]");
   const std::vector<int64_t> ids((1 << 20) + 1, 1);
   EXPECT_EQ(bad([&](D* r) { r->mutable_tokens()->mutable_ids()->Assign(ids.begin(), ids.end()); }),
-            "RESOURCE_EXHAUSTED TOO_LARGE tokens.ids[1048576]");
+            invalid + "tokens.ids");
 }
 
 }  // namespace

@@ -159,14 +159,14 @@ TEST_F(OipDecodeTest, AMaskTakesThePaddingOutOfRows) {
 TEST_F(OipDecodeTest, CountsAreCheckedBeforeElementsAreRead) {
   ModelInferRequest ids = RequestTo("embed");
   AddIntegers("input_ids", {kMaxTokens + 1}, {1}, &ids);
-  EXPECT_EQ(Refusal(ids), "TOO_LARGE input_ids");
+  EXPECT_EQ(Refusal(ids), "INVALID_FIELD input_ids");
   ModelInferRequest lengths = RequestTo("embed");
   AddIntegers("input_ids", {5}, {1, 1, 1, 1, 1}, &lengths);
   AddIntegers("lengths", {5}, {1, 1, 1, 1, 1}, &lengths);
-  EXPECT_EQ(Refusal(lengths), "TOO_LARGE lengths");
+  EXPECT_EQ(Refusal(lengths), "INVALID_FIELD lengths");
   ModelInferRequest texts = RequestTo("embed");
   AddTexts("text", {"a", "b", "c", "d", "e"}, &texts);
-  EXPECT_EQ(Refusal(texts), "TOO_LARGE text");
+  EXPECT_EQ(Refusal(texts), "INVALID_FIELD text");
 }
 
 TEST_F(OipDecodeTest, TextsStayInTheirSlices) {
