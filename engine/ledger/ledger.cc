@@ -209,8 +209,11 @@ void Ledger::Settle(const JobList& jobs, double took_us, bool runs_again) noexce
 
 ABSL_ATTRIBUTE_NOINLINE
 void Ledger::ChargeForStatistics(const std::string& tenant, double us) {
-  const bool has_row = tenant_seconds_.contains(tenant) || tenant_seconds_.size() < kMostTenantRows;
-  tenant_seconds_[has_row ? tenant : "other"] += us * 1e-6;
+  // A stream of no tenant is queued under a name that begins with a newline (engine_stream.h).
+  static const std::string no_tenant;
+  const std::string& row = tenant.starts_with('\n') ? no_tenant : tenant;
+  const bool has_row = tenant_seconds_.contains(row) || tenant_seconds_.size() < kMostTenantRows;
+  tenant_seconds_[has_row ? row : "other"] += us * 1e-6;
 }
 
 void Ledger::AnswerAll(JobList jobs) noexcept {

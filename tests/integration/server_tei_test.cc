@@ -360,7 +360,7 @@ TEST_F(ServerTeiTest, CutsTextsIntoTokensAndBack) {
   EXPECT_TRUE(Ask(*tokenize_, &tei::Tokenize::Stub::Decode, ids).text().starts_with("cat"));
   ids.add_ids(1u << 31);
   Ask(*tokenize_, &tei::Tokenize::Stub::Decode, ids);
-  EXPECT_TRUE(Code(status_).starts_with("3 ids[")) << status_.error_message();
+  EXPECT_TRUE(Code(status_).starts_with("3 ids: ")) << status_.error_message();
 }
 
 TEST_F(ServerTeiTest, SeveralModelsNeedAChoice) {
@@ -511,15 +511,15 @@ TEST_F(ServerTeiTest, MessagesOfManyElementsAreRefusedAtOnce) {
   for (int i = 0; i < 700'000; ++i) rerank.add_texts();
   rerank.set_truncate(true);
   Rerank(rerank);
-  EXPECT_THAT(Code(status_), StartsWith("3 texts[")) << "of 1.5 MiB and 700,000 texts";
+  EXPECT_THAT(Code(status_), StartsWith("3 texts: ")) << "of 1.5 MiB and 700,000 texts";
   tei::PredictPairRequest pair;
   for (int i = 0; i < 1'000'000; ++i) pair.add_inputs();
   Pair(pair);
-  EXPECT_THAT(Code(status_), StartsWith("3 inputs["));
+  EXPECT_THAT(Code(status_), StartsWith("3 inputs: "));
   tei::DecodeRequest ids;
   for (int i = 0; i < 4'000'000; ++i) ids.add_ids(1);
   Ask(*tokenize_, &tei::Tokenize::Stub::Decode, ids);
-  EXPECT_THAT(Code(status_), StartsWith("3 ids["));
+  EXPECT_THAT(Code(status_), StartsWith("3 ids: "));
   std::string unknown = "\x0a\x01q\x12\x01t";
   for (int i = 0; i < 2'000'000; ++i) unknown += "\x7b\x7c";  // groups, which are skipped
   EXPECT_TRUE(CallRaw("/tei.v1.Rerank/Rerank", unknown).ok());
