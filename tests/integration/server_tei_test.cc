@@ -360,7 +360,7 @@ TEST_F(ServerTeiTest, CutsTextsIntoTokensAndBack) {
   EXPECT_TRUE(Ask(*tokenize_, &tei::Tokenize::Stub::Decode, ids).text().starts_with("cat"));
   ids.add_ids(1u << 31);
   Ask(*tokenize_, &tei::Tokenize::Stub::Decode, ids);
-  EXPECT_TRUE(Code(status_).starts_with("3 ids: ")) << status_.error_message();
+  EXPECT_TRUE(Code(status_).starts_with("3 ids[")) << status_.error_message();
 }
 
 TEST_F(ServerTeiTest, SeveralModelsNeedAChoice) {
