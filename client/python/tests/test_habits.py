@@ -319,7 +319,7 @@ def test_pauses_lose_and_repeat_nothing() -> None:
             yield text
 
     async def paused() -> list[Any]:
-        async with castor.AsyncClient(server.target, timeout=20) as client:
+        async with castor.AsyncClient(server.target, timeout=60) as client:
             got = []
             async for row in client.encode_stream(texts, in_flight=2):
                 got.append(row.copy())
@@ -327,7 +327,7 @@ def test_pauses_lose_and_repeat_nothing() -> None:
                     await asyncio.sleep(2.5)
             return got
 
-    with castor.Client(server.target, timeout=20) as client:
+    with castor.Client(server.target, timeout=60) as client:
         want = client.encode(texts)
         assert abs(np.array([*client.encode_stream(slow())]) - want).max() < 2e-5
         got = []
