@@ -25,7 +25,7 @@ std::string RateText(double per_second);   // "0.500", "12.3", "4,980"
 std::string ShortText(double value);       // "0", "0.25", "12.3", "4.98k", "1.23M"
 std::string ShortCount(double count);      // of whole things: "0", "12", "1,024", "1.05M"
 
-// Of a text: "12", "256 (cut)".
+// A text's number of tokens: "12", "256 (cut)".
 std::string TokensText(int64_t tokens, bool cut);
 // Which of many texts were cut to fit the model.
 struct CutTexts {

@@ -23,7 +23,7 @@ struct RerankFlags {
   bool no_truncate = false;
 };
 
-// Whether the answer fits the request: whoever answers may be no castor-server.
+// Checks the answer against the request: the peer may not be a castor-server.
 absl::Status Check(const v1::RerankRequest& request, const v1::RerankResponse& response) {
   const int documents = request.documents_size();
   const int expected = request.top_n() > 0 ? std::min(request.top_n(), documents) : documents;

@@ -60,7 +60,7 @@ std::string HandshakeHint(std::string_view message, const client::ClientOptions&
       return message.find(text) != std::string_view::npos;
     });
   };
-  // Of a name's addresses gRPC tells the last failure alone, which hides that of the other.
+  // gRPC reports only the failure of a name's last address, which hides the others'.
   if (const size_t colon = options.target.rfind(':');
       colon != std::string::npos && says({"refused"}) &&
       options.target.substr(0, colon).ends_with("localhost")) {

@@ -50,7 +50,7 @@ struct Resolved {
 absl::StatusOr<Resolved> Resolve(const AttentionRequest& request, std::span<const Variant> variants,
                                  const CastLayers& layers, int64_t max_sequences);
 
-// Of softcaps, and of biases that meet others in a score: the sum overflows no float32.
+// The bound on softcaps, and on biases that add up in a score: their sum fits float32.
 inline constexpr double kMostBias = 1e30;
 
 // What a request says of its scores beside the scale: positions, a softcap, biases of keys.

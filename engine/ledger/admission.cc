@@ -39,7 +39,7 @@ constexpr double kOverheadUs = 1000;
 // which fills the queue does not keep the others out.
 constexpr int64_t kLastPart = 8;
 
-// Of the budget of bytes, as much again may be gathered that is not admitted yet.
+// Before admission callers may gather a sixteenth of the byte budget, in addition to it.
 constexpr int64_t kGatheredPart = 16;
 
 milliseconds Hint(double us) {

@@ -71,7 +71,7 @@ struct Comparison {
   std::vector<GateResult> gates;
 
   bool Has(GateEnd end) const;  // any gate
-  // A run is INVALID: whatever the figures say, nobody can tell.
+  // A run is INVALID, so its figures show nothing.
   void Distrust();
   // Regression if any figure is one; else improvement, if any is; else unclear, if any is.
   Trend trend() const;

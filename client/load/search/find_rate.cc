@@ -17,8 +17,8 @@ constexpr char kClientWasTheLimit[] =
     ": the client was the limit, and the server may be capable of more. Use more --threads, or "
     "another machine to send from";
 
-// Of a run at `rate`, `least` if that is long enough. Arrivals may be random: three deviations
-// more.
+// How long a run at `rate` must be, at least `least`. Arrivals may be random, so three standard
+// deviations are added.
 nanoseconds LengthOf(double rate, nanoseconds least, const SearchOptions& options) {
   const double seconds = std::ceil((options.requests + 3 * std::sqrt(options.requests)) / rate);
   return std::max(least, nanoseconds(std::llround(std::min(seconds, 1e9) * 1e9)));

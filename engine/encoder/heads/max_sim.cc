@@ -14,7 +14,7 @@
 namespace castor::encoder {
 namespace {
 
-// Rows of the query in a step. Sums are taken over so many at a time, whatever the documents are.
+// A step's rows of the query. Sums run over this many, so no document changes another's score.
 constexpr int64_t kQueries = 512;
 
 // [documents, columns]: the greatest of each document's rows; documents lie between `offsets`.
