@@ -370,7 +370,7 @@ bool Server::RunDrain(DrainTimes times) {
   if (times.delay.count() > 0) LetCallersLeave();
 
   lifecycle_.BeginRefusing();
-  calls_.EndUnreceived();  // the engine would refuse them
+  calls_.EndUnreceived(CallRecord::Draining());  // the engine would refuse them
   const steady_clock::time_point end = steady_clock::now() + times.deadline;
   bool all_answered = engine_->Drain(end);
   // The engine has answered; now the answers' last bytes leave. Watch streams last as long as their

@@ -22,7 +22,8 @@ MessageStream::MessageStream(const ServiceContext& services, Arrival arrival, bo
       ordered_(ordered),
       max_messages_(static_cast<size_t>(std::max<int64_t>(max_messages, 1))),
       max_bytes_(services.engine.options().max_queued_bytes / kShareOfBudgets),
-      entered_(services.calls.Enter(row_, CallTable::Kind::kWork, context_)) {}
+      entered_(services.calls.Enter(row_, CallTable::Kind::kWork, context_,
+                                    [this](const auto& why) { return EndIdle(why); })) {}
 
 void MessageStream::Begin() {
   services_.streams.Add(shared_from_this());
@@ -41,7 +42,7 @@ void MessageStream::Begin() {
   Take(std::move(step));
 }
 
-void MessageStream::End() {
+void MessageStream::Drain() {
   Step step;
   {
     MutexLock lock(mu_);
@@ -49,6 +50,21 @@ void MessageStream::End() {
     step = NextStep();
   }
   Take(std::move(step));
+}
+
+// Nothing is in flight, and the caller has sent nothing for too long, or the server stops.
+bool MessageStream::EndIdle(const absl::Status& why) {
+  Step step;
+  {
+    MutexLock lock(mu_);
+    if (reading_ != Reading::kGrpcs || writing_.has_value() || !computing_.empty() || finished_) {
+      return false;
+    }
+    failure_ = Refusal(why);
+    step = NextStep();
+  }
+  Take(std::move(step));
+  return true;
 }
 
 void MessageStream::OnReadDone(bool ok) {
@@ -195,6 +211,7 @@ void MessageStream::ReadOn() {
 
 MessageStream::Step MessageStream::NextStep() noexcept {
   Step step;
+  if (finished_) return step;  // it may have left the table, which must not hear of it again
   if (!failure_.has_value() && !writing_.has_value() && !answers_.empty() &&
       answers_.front().failure.has_value()) {
     failure_ = std::move(answers_.front().failure);
@@ -211,7 +228,7 @@ MessageStream::Step MessageStream::NextStep() noexcept {
     limit = services_.calls.TransferEnd();
   } else if (computing_.empty()) {
     limit = services_.calls.TransferEnd();
-    if (!finished_ && (failure_.has_value() || cancelled_ || half_closed_ || ending_)) {
+    if (failure_.has_value() || cancelled_ || half_closed_ || ending_) {
       finished_ = step.finish = true;
       step.status = OrOutOfMemory([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
         return failure_.has_value() ? *std::move(failure_)
@@ -244,7 +261,7 @@ void OpenStreams::Add(std::shared_ptr<MessageStream> stream) {
     ended = ended_;
     streams_.emplace(added, std::move(stream));
   }
-  if (ended) added->End();
+  if (ended) added->Drain();
 }
 
 void OpenStreams::Remove(MessageStream* stream) {
@@ -260,7 +277,7 @@ void OpenStreams::End() {
     ended_ = true;
     for (const auto& [key, stream] : streams_) streams.push_back(stream);
   }
-  for (const auto& stream : streams) stream->End();
+  for (const auto& stream : streams) stream->Drain();
 }
 
 }  // namespace castor::server

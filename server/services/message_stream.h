@@ -79,7 +79,7 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   void Begin();
 
   // The server stops: reads no more, and finishes when everything is answered.
-  void End();
+  void Drain();
 
   void OnReadDone(bool ok) final;
   void OnWriteDone(bool ok) final;
@@ -143,6 +143,7 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   std::vector<std::shared_ptr<Message>> Computing() const noexcept
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Take(Step step) ABSL_LOCKS_EXCLUDED(mu_);
+  bool EndIdle(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
   bool HasRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReadOn() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -153,8 +154,6 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   const bool ordered_;
   const size_t max_messages_;
   const int64_t max_bytes_;
-  CallTable::Row row_;
-  const absl::Status entered_;
   grpc::ByteBuffer message_;  // that gRPC reads
 
   Mutex mu_;
@@ -169,6 +168,9 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   std::optional<grpc::Status> failure_ ABSL_GUARDED_BY(mu_);  // that a message ends the stream with
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
   TimePoint limit_ ABSL_GUARDED_BY(mu_) = TimePoint::min();  // the last that the table was told
+
+  CallTable::Row row_;  // last: the table's thread may call EndIdle from here on
+  const absl::Status entered_;
 };
 
 // The streams that are open, which it owns, for the drain to end. Any thread may call anything.

@@ -51,7 +51,7 @@ CallTable::~CallTable() {
 }
 
 absl::Status CallTable::Enter(Row& row, Kind kind, grpc::CallbackServerContext* context,
-                              std::function<void()> end) {
+                              EndCall end) {
   row.context_ = context;
   row.kind_ = kind;
   row.end_ = std::move(end);
@@ -96,10 +96,10 @@ absl::Status CallTable::CheckRoom(Row& row) {
   return absl::OkStatus();
 }
 
-void CallTable::EndUnreceived() {
+void CallTable::EndUnreceived(absl::Status why) {
   {
     MutexLock lock(mu_);
-    ends_unreceived_ = true;
+    stopping_ = std::move(why);
   }
   changed_.NotifyAll();
 }
@@ -172,16 +172,18 @@ void CallTable::Misbehaved(Row& row, double points) {
 }
 
 CallTable::Row* CallTable::Unreceived() const {
-  if (!ends_unreceived_) return nullptr;
+  if (stopping_.ok()) return nullptr;
   for (const auto& [ends, row] : limited_) {
     if (row->end_ != nullptr) return row;
   }
   return nullptr;
 }
 
-// Cancels the calls whose time is up, until the table is destroyed. While the server stops, ends
-// those whose messages have not come.
+// Ends the calls whose time is up, until the table is destroyed. While the server stops, also those
+// whose messages have not come.
 void CallTable::EndOverdue() {
+  const absl::Status too_late =
+      MakeError(Reason::kCancelled, "no message came within the server's --transfer-timeout");
   MutexLock lock(mu_);
   while (!stopped_) {
     const bool overdue = !limited_.empty() && limited_.begin()->first <= steady_clock::now();
@@ -191,16 +193,14 @@ void CallTable::EndOverdue() {
       continue;
     }
     if (overdue) SetLimit(*row, TimePoint::max());
-    const std::function<void()> end = std::exchange(row->end_, nullptr);
+    const EndCall end = std::exchange(row->end_, nullptr);
+    const absl::Status why = overdue ? too_late : stopping_;
     being_cancelled_ = row;
     grpc::CallbackServerContext* const context = row->context_;
     mu_.Unlock();
-    if (overdue) {
-      metrics_.CallOverdue();
-      context->TryCancel();
-    } else {
-      end();
-    }
+    if (overdue) metrics_.CallOverdue();
+    const bool ended = end != nullptr && end(why);
+    if (overdue && !ended) context->TryCancel();
     mu_.Lock();
     being_cancelled_ = nullptr;  // the row may have been removed
     changed_.NotifyAll();

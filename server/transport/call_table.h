@@ -30,6 +30,10 @@ class CallTable {
   class Row;
   using Limited = std::set<std::pair<TimePoint, Row*>>;
 
+  // Ends a call with a status that says why, if that can reach its caller: false where an answer is
+  // being written or computed. Called at most once, on the table's thread.
+  using EndCall = std::function<bool(const absl::Status& why)>;
+
   // Health checks are counted separately, so that neither kind of call takes the other's room.
   enum class Kind { kWork, kHealth };
 
@@ -65,7 +69,7 @@ class CallTable {
     std::atomic<bool> cancelled_ = false;
     std::atomic<bool> misbehaved_ = false;
     // Guarded by mu_.
-    std::function<void()> end_;
+    EndCall end_;
     TimePoint ends_ = TimePoint::max();  // max(): no limit
     Limited::node_type place_;           // for a limit, while there is none: to set one cannot fail
   };
@@ -76,12 +80,13 @@ class CallTable {
   CallTable& operator=(const CallTable&) = delete;
 
   // Counts a call in and starts the time for its message. An error says that the call must be
-  // refused with it; it is in the table all the same. `end`: see EndUnreceived.
+  // refused with it; it is in the table all the same. A call that runs out of time is ended by
+  // `end`; without one, or where that could not, it is cancelled.
   absl::Status Enter(Row& row, Kind kind, grpc::CallbackServerContext* context,
-                     std::function<void()> end = nullptr);
+                     EndCall end = nullptr);
 
-  // The server stops: calls `end` of each call, those that come later too, on the table's thread.
-  void EndUnreceived();
+  // The server stops: calls `end` of each call with `why`, those that come later too.
+  void EndUnreceived(absl::Status why);
 
   // The message has arrived. There is no limit until Answering.
   void Received(Row& row) noexcept;
@@ -118,7 +123,7 @@ class CallTable {
   int64_t calls_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t health_checks_ ABSL_GUARDED_BY(mu_) = 0;
   Limited limited_ ABSL_GUARDED_BY(mu_);
-  bool ends_unreceived_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status stopping_ ABSL_GUARDED_BY(mu_);           // why calls without a message end
   Row* being_cancelled_ ABSL_GUARDED_BY(mu_) = nullptr;  // by the thread, which holds no lock
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
 

@@ -12,9 +12,10 @@ MessageCall::MessageCall(CallTable& table, CallTable::Kind kind, Arrival arrival
       context_(arrival.context),
       name_(arrival.name),
       caller_(std::move(arrival.caller)),
-      entered_(table.Enter(
-          row_, kind, context_,
-          kind == CallTable::Kind::kWork ? std::function([this] { End(); }) : nullptr)) {}
+      entered_(table.Enter(row_, kind, context_,
+                           kind == CallTable::Kind::kWork
+                               ? [this](const auto& why) { return End(why); }
+                               : CallTable::EndCall())) {}
 
 // Not after a reaction that has answered: the call may be gone.
 template <typename Reaction>
@@ -59,10 +60,11 @@ void MessageCall::OnReadDone(bool ok) {
   HandOver();
 }
 
-void MessageCall::End() {
-  if (turn_.exchange(Turn::kEnded) != Turn::kRead) return;
+bool MessageCall::End(const absl::Status& why) {
+  if (turn_.exchange(Turn::kEnded) != Turn::kRead) return false;
   handoff_.TakeOver();
-  React([&] { OnRefusal(CallRecord::Draining()); });
+  React([&] { OnRefusal(why); });
+  return true;
 }
 
 void MessageCall::Send(grpc::ByteBuffer answer, TimePoint deadline) noexcept {

@@ -8,7 +8,7 @@
 //                  OnReadDone -> OnMessage
 //                  OnCancel, at any time after Begin began; OnDone, last, deletes the call
 //   any thread     Send or SendError, once
-//   call table     End, while the server stops: refuses a call whose message has not come
+//   call table     End, when its time is up or the server stops: refuses a call without a message
 //
 // gRPC drops what a reaction throws, and the call would never end. So a reaction that throws before
 // it has answered is answered here, and so is what throws while a call is made.
@@ -99,7 +99,7 @@ class MessageCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
     kEnded,  // End has come: it refuses the call if it found a read, else the reaction does
   };
 
-  void End();
+  bool End(const absl::Status& why);
   bool Pass(Turn from, Turn to) { return turn_.compare_exchange_strong(from, to); }
   void Read();
   template <typename Reaction>
