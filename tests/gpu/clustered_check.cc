@@ -56,11 +56,9 @@ class KernelRun {
         value_(problem.value.bytes()),
         output_(nullptr, problem.output.bytes().size()) {
     int major = 0;
-    int shared = 0;
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
-    cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0);
     plan_ = PlanClustered(shape_, problem.cu_seqlens_q, problem.cu_seqlens_k,
-                          {tensor_cores, major >= 9, shared});
+                          {tensor_cores, major >= 9});
   }
 
   // Queues the kernels on `stream`. This object owns the memory and must outlive them.

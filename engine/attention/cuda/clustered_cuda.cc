@@ -28,11 +28,8 @@ using kernels::cuda::ClusteredShape;
 
 ClusteredDevice DeviceOf(at::Device device, bool tensor_cores) {
   int major = 0;
-  int shared = 0;
   C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index()));
-  C10_CUDA_CHECK(
-      cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index()));
-  return {tensor_cores, major >= 9, shared};
+  return {tensor_cores, major >= 9};
 }
 
 // The random numbers of a clustering on the device: hash planes, biases and the strata's draws, one

@@ -44,7 +44,6 @@ bool CastFits(const Spec& spec) {
 
 int64_t ClusteredWorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
                                 std::span<const int32_t> cu_seqlens_k) {
-  // The device may need less: if its blocks can share their memory, the counts stay there.
   const kernels::cuda::ClusteredPlan plan = PlanClustered(
       ClusteredShapeOf(spec), cu_seqlens_q, cu_seqlens_k, {.tensor_cores = ClusteredMmaFits(spec)});
   return plan.sequences == 0 ? Count::kMost : plan.workspace_bytes;

@@ -7,8 +7,6 @@
 //   m16n8k16 (16 bits)  a0 (g, 2t..) a1 (g+8, 2t..) a2 (g, 2t+8..) a3 (g+8, 2t+8..)
 //                       b0 (2t.., g) b1 (2t+8.., g)
 //   m16n8k8 (tf32)      a0 (g, t) a1 (g+8, t) a2 (g, t+4) a3 (g+8, t+4); b0 (t, g) b1 (t+4, g)
-//   m16n8k32 (int8)     a0 (g, 4t..) a1 (g+8, 4t..) a2 (g, 4t+16..) a3 (g+8, 4t+16..)
-//                       b0 (4t.., g) b1 (4t+16.., g)
 //   D                   d0 (g, 2t) d1 (g, 2t+1) d2 (g+8, 2t) d3 (g+8, 2t+1)
 #pragma once
 
@@ -65,18 +63,6 @@ __device__ __forceinline__ void SyncCluster() {
           : "memory");
 #else
   __syncthreads();
-#endif
-}
-
-// Where `local`, in this block's dynamic shared memory, lies in the cluster's block of rank `rank`.
-template <typename T>
-__device__ __forceinline__ T* MapShared(T* local, unsigned rank) {
-#if __CUDA_ARCH__ >= 900
-  uint64_t mapped;
-  asm("mapa.u64 %0, %1, %2;" : "=l"(mapped) : "l"(local), "r"(rank));
-  return reinterpret_cast<T*>(mapped);
-#else
-  return local;
 #endif
 }
 
@@ -146,16 +132,6 @@ __device__ __forceinline__ void MmaM16N8K8Tf32(float (&d)[4], const uint32_t (&a
       "{%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-
-// D = A B + C; D may be C.
-__device__ __forceinline__ void MmaM16N8K32S8(int32_t (&d)[4], const uint32_t (&a)[4],
-                                              const uint32_t (&b)[2], const int32_t (&c)[4]) {
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%10,%11,%12,%13};"
-      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]),
-        "r"(c[2]), "r"(c[3]));
 }
 
 // Four 8x8 matrices of 16-bit elements from shared memory: lane 8i + r gives the address of row r

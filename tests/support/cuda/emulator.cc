@@ -322,14 +322,6 @@ unsigned LaneIndex() { return TheMachine().current->lane; }
 
 unsigned char* DynamicShared() { return TheMachine().current->block->shared.get(); }
 
-void* MapShared(void* local, unsigned rank) {
-  Machine& machine = TheMachine();
-  if (rank >= machine.blocks.size()) Fail("there is no block of this rank in the cluster");
-  const ptrdiff_t offset =
-      static_cast<unsigned char*>(local) - machine.current->block->shared.get();
-  return machine.blocks[rank].shared.get() + offset;
-}
-
 unsigned ClusterRank() {
   Machine& machine = TheMachine();
   return static_cast<unsigned>(machine.current->block - machine.blocks.data());

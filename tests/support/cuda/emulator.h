@@ -65,10 +65,8 @@ using Complete = void (*)(uint32_t mask, void* const* lanes);
 void WarpOperation(uint32_t mask, Complete complete, void* lane);
 unsigned LaneIndex();
 
-// The block's dynamic shared memory, and the address in the cluster's block `rank` that corresponds
-// to `local` in this one.
+// The block's dynamic shared memory.
 unsigned char* DynamicShared();
-void* MapShared(void* local, unsigned rank);
 unsigned ClusterRank();
 unsigned ClusterSize();
 

@@ -106,21 +106,16 @@ TEST_F(ClusteredCudaTest, TheOrderOfThreadsDoesNotShow) {
   }
 }
 
-TEST_F(ClusteredCudaTest, ManyOrFewBlocksFindTheSameLabels) {
+TEST_F(ClusteredCudaTest, LabelsAreTheTwinsForAnyBitsAndIterations) {
   for (const int iterations : {1, 4}) {
-    Clustered kernel = PlainClusters(1 + static_cast<int32_t>(random_() % 70), seed_);
+    Clustered kernel = PlainClusters(UpTo(70), seed_);
     kernel.iterations = iterations;
-    kernel.bits = 1 + static_cast<int32_t>(random_() % 64);
+    kernel.bits = UpTo(64);
     OwnedProblem problem(MakeSpec(DType::kFloat32, kernel, 1, 8, 4), {2100, 40}, {2, 2});
     problem.Randomize(random_);
-    const ClusteredRun with(problem, {.block_clusters = true});
-    const ClusteredRun without(problem, {.block_clusters = false});
-    EXPECT_EQ(with.plan().lloyd_blocks, 8);
-    EXPECT_EQ(without.plan().lloyd_blocks, 1);
+    const ClusteredRun run(problem, {});
     for (int64_t s = 0; s < 2; ++s) {
-      const std::vector<int32_t> expected = ClusterCodes(with.Codes(s, 0), kernel).labels;
-      EXPECT_EQ(with.Labels(s, 0), expected);
-      EXPECT_EQ(without.Labels(s, 0), expected);
+      EXPECT_EQ(run.Labels(s, 0), ClusterCodes(run.Codes(s, 0), kernel).labels);
     }
   }
 }
@@ -140,12 +135,12 @@ TEST_F(ClusteredCudaTest, APlanOfABatchIsThePlansOfItsSequences) {
     cu_k.push_back(cu_k.back() + 1 + static_cast<int32_t>(random_() % 100000));
   }
   for (const bool tensor_cores : {false, true}) {
-    const ClusteredPlan all = PlanClustered(shape, cu_q, cu_k, {tensor_cores, true});
+    const ClusteredPlan all = PlanClustered(shape, cu_q, cu_k, {tensor_cores});
     ASSERT_EQ(all.sequences, 20);
     for (int s = 0; s < 20; ++s) {
       const int32_t q[] = {0, cu_q[s + 1] - cu_q[s]};
       const int32_t k[] = {0, cu_k[s + 1] - cu_k[s]};
-      const ClusteredPlan one = PlanClustered(shape, q, k, {tensor_cores, true});
+      const ClusteredPlan one = PlanClustered(shape, q, k, {tensor_cores});
       for (int a = 0; a < ClusteredPlan::kArrays; ++a) {
         EXPECT_EQ(all.offsets[a * 21 + s + 1] - all.offsets[a * 21 + s], one.offsets[a * 2 + 1]);
       }

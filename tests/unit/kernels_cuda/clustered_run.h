@@ -21,7 +21,6 @@ namespace castor::attention {
 // The options that select an implementation.
 struct CudaPath {
   bool tensor_cores = false;
-  bool block_clusters = true;
 };
 
 class ClusteredRun {
@@ -33,7 +32,7 @@ class ClusteredRun {
     const HashPlanes planes = MakeHashPlanes(parameters, spec.head_dim);
     const std::vector<uint32_t> draws = cuda::CentroidDraws(parameters);
     plan_ = kernels::cuda::PlanClustered(shape_, problem.cu_seqlens_q, problem.cu_seqlens_k,
-                                         {path.tensor_cores, path.block_clusters});
+                                         {path.tensor_cores});
     // Exactly the reported size, so that AddressSanitizer guards its end; filled with NaN.
     workspace_.reset(static_cast<std::byte*>(
         std::aligned_alloc(256, std::max<int64_t>(plan_.workspace_bytes, 256))));
@@ -60,7 +59,6 @@ class ClusteredRun {
   }
 
   const kernels::cuda::ClusteredShape& shape() const { return shape_; }
-  const kernels::cuda::ClusteredPlan& plan() const { return plan_; }
   const kernels::cuda::ClusteredWorkspace& workspace() const { return laid_out_; }
 
   // The stages' results.

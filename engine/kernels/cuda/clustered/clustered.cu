@@ -22,7 +22,7 @@ cudaError_t Run(const ClusteredShape& shape, const ClusteredPlan& plan,
   using Stage = cudaError_t (*)(const ClusteredArgs&, const ClusteredPlan&, cudaStream_t);
   const bool mma = plan.tensor_cores;
   const Stage stages[] = {
-      HashQueries,    plan.lloyd_blocks == 0 ? ClusterManyCodes : ClusterCodes,
+      HashQueries,    ClusterCodes,
       AverageMembers, mma ? AttendMma : AttendGeneric,
       MergeSplits,    shape.topk == 0 ? WriteRows : mma ? RefineRowsMma : RefineRows};
   for (const Stage stage : stages) {

@@ -45,10 +45,8 @@ struct ClusteredPlan {
 
   int64_t sequences = 0;
   std::vector<int32_t> offsets;  // [kArrays, sequences + 1]
-  int64_t longest_queries = 0;
-  int64_t most_centroids = 0;  // of one sequence
+  int64_t most_centroids = 0;    // of one sequence
   bool tensor_cores = false;
-  int lloyd_blocks = 0;         // that cluster one sequence's codes together; 0: many launches
   bool early_launches = false;  // a stage's launch may overlap the end of the one before it
   int64_t workspace_bytes = 0;  // Count::kMost (engine/kernels/count.h): cannot be counted
 
@@ -57,9 +55,8 @@ struct ClusteredPlan {
 
 // What the device can do.
 struct ClusteredDevice {
-  bool tensor_cores = false;         // use them; needs TensorCoresFit
-  bool block_clusters = false;       // and early launches: sm_90 and later
-  int64_t shared_bytes = 99 * 1024;  // that a block may have; 227 KiB on Hopper
+  bool tensor_cores = false;    // use them; needs TensorCoresFit
+  bool early_launches = false;  // sm_90 and later
 };
 
 // A pure function of its arguments. Offsets as in attention::Problem, beginning at 0. A plan whose
@@ -106,10 +103,10 @@ struct ClusteredWorkspace {
   int32_t* top_keys = nullptr;          // [heads, centroids, topk], in order of keys
   int32_t* top_counts = nullptr;        // [heads, centroids]
   float* log_sums = nullptr;            // [heads, centroids]: log-sum-exps, if the shape has them
-  uint64_t* centroid_codes = nullptr;   // [heads, centroids]; many clusters only
-  int32_t* bit_counts = nullptr;        // [heads, centroids, 64]; many clusters only
-  int32_t* member_counts = nullptr;     // [heads, centroids]; many clusters only
-  int32_t* changes = nullptr;           // [heads, sequences, 2]; many clusters only
+  uint64_t* centroid_codes = nullptr;   // [heads, centroids]
+  int32_t* bit_counts = nullptr;        // [heads, centroids, 64]: members that have the bit
+  int32_t* member_counts = nullptr;     // [heads, centroids]
+  int32_t* changes = nullptr;           // [heads, sequences, 2]: whether the pass changed a label
 };
 
 ClusteredWorkspace LayOut(const ClusteredShape& shape, const ClusteredPlan& plan, void* workspace);

@@ -97,8 +97,6 @@ cudaError_t LaunchStage(Kernel* kernel, LaunchShape shape, cudaStream_t stream,
 
 cudaError_t HashQueries(const ClusteredArgs& args, const ClusteredPlan& plan, cudaStream_t stream);
 cudaError_t ClusterCodes(const ClusteredArgs& args, const ClusteredPlan& plan, cudaStream_t stream);
-cudaError_t ClusterManyCodes(const ClusteredArgs& args, const ClusteredPlan& plan,
-                             cudaStream_t stream);
 cudaError_t AverageMembers(const ClusteredArgs& args, const ClusteredPlan& plan,
                            cudaStream_t stream);
 cudaError_t AttendGeneric(const ClusteredArgs& args, const ClusteredPlan& plan,

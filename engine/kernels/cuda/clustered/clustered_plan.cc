@@ -35,32 +35,11 @@ Count LayOut(const ClusteredShape& shape, const ClusteredPlan& plan, void* base,
     area.Take(w->top_counts, centroids);
   }
   if (shape.log_sum_exp) area.Take(w->log_sums, centroids);
-  if (plan.lloyd_blocks == 0) {
-    area.Take(w->centroid_codes, centroids);
-    area.Take(w->bit_counts, centroids * 64);
-    area.Take(w->member_counts, centroids);
-    area.Take(w->changes, heads * plan.sequences * 2);
-  }
+  area.Take(w->centroid_codes, centroids);
+  area.Take(w->bit_counts, centroids * 64);
+  area.Take(w->member_counts, centroids);
+  area.Take(w->changes, heads * plan.sequences * 2);
   return area.bytes();
-}
-
-// Enough blocks to fill a device of some 130 multiprocessors, each with enough queries to be worth
-// a barrier. Results do not depend on it, since all is integers.
-int LloydBlocks(const ClusteredPlan& plan, int64_t heads, const ClusteredDevice& device) {
-  constexpr int64_t kEnoughBlocks = 128;
-  constexpr int64_t kEnoughQueries = 512;
-  if (plan.most_centroids > kFusedClusters ||
-      LloydSharedBytes(plan.most_centroids) > device.shared_bytes) {
-    return 0;
-  }
-  int blocks = 1;
-  while (device.block_clusters && blocks < kMostLloydBlocks &&
-         (plan.longest_queries > blocks * kMostLloydQueries ||
-          (Count(plan.sequences) * heads * blocks < kEnoughBlocks &&
-           plan.longest_queries > blocks * kEnoughQueries))) {
-    blocks *= 2;
-  }
-  return plan.longest_queries > blocks * kMostLloydQueries ? 0 : blocks;
 }
 
 }  // namespace
@@ -79,7 +58,7 @@ ClusteredPlan PlanClustered(const ClusteredShape& shape, std::span<const int32_t
   ClusteredPlan plan;
   plan.sequences = sequences;
   plan.tensor_cores = device.tensor_cores;
-  plan.early_launches = device.block_clusters;
+  plan.early_launches = device.early_launches;
   plan.offsets.resize(ClusteredPlan::kArrays * (sequences + 1));
   int64_t totals[ClusteredPlan::kArrays] = {};
   for (int64_t s = 0; s < sequences; ++s) {
@@ -87,7 +66,6 @@ ClusteredPlan PlanClustered(const ClusteredShape& shape, std::span<const int32_t
     const int64_t keys = cu_seqlens_k[s + 1] - cu_seqlens_k[s];
     const int64_t centroids = std::min<int64_t>(shape.clusters, queries);
     const KeySplit split = SplitKeys(keys, centroids, shape.topk);
-    plan.longest_queries = std::max(plan.longest_queries, queries);
     plan.most_centroids = std::max(plan.most_centroids, centroids);
     totals[ClusteredPlan::kQueries] += queries;
     totals[ClusteredPlan::kKeys] += keys;
@@ -100,7 +78,6 @@ ClusteredPlan PlanClustered(const ClusteredShape& shape, std::span<const int32_t
       plan.offsets[a * (sequences + 1) + s + 1] = static_cast<int32_t>(totals[a]);
     }
   }
-  plan.lloyd_blocks = LloydBlocks(plan, shape.heads, device);
   ClusteredWorkspace nothing;
   plan.workspace_bytes = LayOut(shape, plan, nullptr, &nothing).value();
   return plan;

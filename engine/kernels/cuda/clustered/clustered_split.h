@@ -19,18 +19,6 @@ inline constexpr int kMmaRows = 128;     // centroids of a tensor cores' block: 
 inline constexpr int kFewestKeys = 256;  // of a split, so that its results are worth their bytes
 inline constexpr int kMostSplits = 64;   // of one sequence's keys, for up to kMmaRows centroids
 
-// Up to this many clusters, Lloyd's algorithm is one launch that counts in shared memory, by 1 to
-// kMostLloydBlocks blocks a sequence and head, 16 bits a count.
-inline constexpr int kFusedClusters = 1024;
-inline constexpr int64_t kMostLloydBlocks = 8;
-inline constexpr int64_t kMostLloydQueries = 65535;  // of a block
-
-// For a code, 32 words of counts, a number of members and where distances start, per cluster in
-// eights; and two flags.
-CASTOR_HOST_DEVICE constexpr int64_t LloydSharedBytes(int64_t centroids) {
-  return (centroids + 7) / 8 * 8 * (8 + 34 * 4) + 2 * 4;
-}
-
 // Candidates for the top k that a block may list for one centroid. After each tile, a list that the
 // next tile's keys could overflow is cut down to k.
 CASTOR_HOST_DEVICE constexpr int CandidateCapacity(int topk) {

@@ -23,10 +23,6 @@ T* DynamicShared() {
 inline unsigned ClusterRank() { return emulator::ClusterRank(); }
 inline unsigned ClusterSize() { return emulator::ClusterSize(); }
 inline void SyncCluster() { emulator::SyncCluster(); }
-template <typename T>
-T* MapShared(T* local, unsigned rank) {
-  return static_cast<T*>(emulator::MapShared(local, rank));
-}
 
 inline void WaitForEarlierKernels() {}
 
@@ -56,7 +52,6 @@ inline float BrainAt(uint32_t bits, int i) {
   return __bfloat162float(__ushort_as_bfloat16(static_cast<uint16_t>(bits >> (16 * i))));
 }
 inline float Tf32At(uint32_t bits, int) { return std::bit_cast<float>(bits & ~0x1fffu); }
-inline int32_t ByteAt(uint32_t bits, int i) { return static_cast<int8_t>(bits >> (8 * i)); }
 
 // D[16, 8] += A[16, k] B[k, 8]; each register holds `per_register` elements adjacent in k.
 template <typename D, int per_register, auto At>
@@ -116,13 +111,6 @@ inline uint32_t ToTf32(float x) {
 inline void MmaM16N8K8Tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   Mma<float, 1, Tf32At>(d, a, b);
 }
-// D = A B + C; D may be C.
-inline void MmaM16N8K32S8(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
-                          const int32_t (&c)[4]) {
-  for (int i = 0; i < 4; ++i) d[i] = c[i];
-  Mma<int32_t, 4, ByteAt>(d, a, b);
-}
-
 template <bool transposed>
 void LoadFourMatrices(uint32_t* r, const void* row) {
   if (reinterpret_cast<uintptr_t>(row) % 16 != 0) emulator::Fail("ldmatrix of a row off 16 bytes");
