@@ -26,11 +26,7 @@ bool ShapeFits(const Spec& spec) {
 
 }  // namespace
 
-bool ClusteredMmaFits(const Spec& spec) {
-  return ClusteredGenericFits(spec) && kernels::cuda::TensorCoresFit(ClusteredShapeOf(spec));
-}
-
-bool ClusteredGenericFits(const Spec& spec) {
+bool ClusteredFits(const Spec& spec) {
   return ClusteringOf(spec.kernel) != nullptr && ShapeFits(spec) &&
          OptionBeyondThePaper(spec.kernel).empty();
 }
@@ -44,8 +40,8 @@ bool CastFits(const Spec& spec) {
 
 int64_t ClusteredWorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
                                 std::span<const int32_t> cu_seqlens_k) {
-  const kernels::cuda::ClusteredPlan plan = PlanClustered(
-      ClusteredShapeOf(spec), cu_seqlens_q, cu_seqlens_k, {.tensor_cores = ClusteredMmaFits(spec)});
+  const kernels::cuda::ClusteredPlan plan =
+      PlanClustered(ClusteredShapeOf(spec), cu_seqlens_q, cu_seqlens_k, {});
   return plan.sequences == 0 ? Count::kMost : plan.workspace_bytes;
 }
 

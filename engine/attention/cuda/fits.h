@@ -10,11 +10,9 @@
 
 namespace castor::attention::cuda {
 
-// Both apply to both clustered kernels, as their paper defines them.
-bool ClusteredMmaFits(const Spec& spec);      // tensor cores: half types, the usual dims
-bool ClusteredGenericFits(const Spec& spec);  // everything that grids and int32 can hold
-
-// Any dims up to 2^20, any number of clusters that grids and int32 can hold.
+// Both take any dims up to 2^20 and any number of clusters that grids and int32 can hold. Both
+// clustered kernels are meant, as their paper defines them.
+bool ClusteredFits(const Spec& spec);
 bool CastFits(const Spec& spec);
 
 // Bytes besides the tensors, see Variant::workspace_bytes. Requires that the kernel fits.

@@ -14,7 +14,6 @@
 
 #include "engine/attention/cuda/cast_shape.h"
 #include "engine/attention/cuda/choice.h"
-#include "engine/attention/cuda/clustered_cuda.h"
 #include "engine/attention/cuda/tensors.h"
 #include "engine/attention/cuda/vanilla_cuda.h"
 #include "engine/kernels/count.h"
@@ -115,14 +114,10 @@ constexpr auto kRows = std::to_array<Row>({
      VanillaStep<Path::kEfficient>, VanillaWorkspace<Path::kEfficient>},
     {KernelName::kVanilla, "cuda-math", SupportsMath, ComputeVanilla<Path::kMath>,
      VanillaStep<Path::kMath>, VanillaWorkspace<Path::kMath>},
-    {KernelName::kClustered, "cuda-mma", ClusteredMmaFits, ComputeClusteredMma, NoStep,
+    {KernelName::kClustered, "cuda-clustered", ClusteredFits, ComputeClustered, NoStep,
      ClusteredWorkspaceBytes},
-    {KernelName::kClustered, "cuda-generic", ClusteredGenericFits, ComputeClusteredGeneric, NoStep,
+    {KernelName::kImprovedClustered, "cuda-clustered", ClusteredFits, ComputeClustered, NoStep,
      ClusteredWorkspaceBytes},
-    {KernelName::kImprovedClustered, "cuda-mma", ClusteredMmaFits, ComputeClusteredMma, NoStep,
-     ClusteredWorkspaceBytes},
-    {KernelName::kImprovedClustered, "cuda-generic", ClusteredGenericFits, ComputeClusteredGeneric,
-     NoStep, ClusteredWorkspaceBytes},
     {KernelName::kCast, "cuda-cast", CastFits, ComputeCast, NoStep, CastWorkspaceBytes},
 });
 

@@ -48,12 +48,10 @@ Computed Compute(const Variant& variant, const Spec& spec, const Problem& proble
 int64_t QueryStep(const Variant& variant, const Spec& spec, int64_t query_tokens,
                   int64_t key_tokens);
 
-// CAST on a GPU, through the kernels of engine/kernels/cuda/cast/cast.h: one row of the variant
-// table.
-//
-// Called on the device's engine thread with its stream current. May throw what LibTorch throws.
-
-// Every sequence of the problem, in the same few launches. Requires CastFits (fits.h).
+// The rows that run our own kernels: every sequence of the problem in the same few launches.
+// Require ClusteredFits and CastFits (fits.h).
+Computed ComputeClustered(std::string_view backend, const Spec& spec, const Problem& problem,
+                          at::Device device);
 Computed ComputeCast(std::string_view backend, const Spec& spec, const Problem& problem,
                      at::Device device);
 

@@ -28,10 +28,6 @@ __device__ __forceinline__ T* DynamicShared() {
   return reinterpret_cast<T*>(castor_dynamic_shared);
 }
 
-__device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
 // Blocks of a launch without clusters, or before sm_90, are clusters of one.
 __device__ __forceinline__ unsigned ClusterRank() {
 #if __CUDA_ARCH__ >= 900
@@ -78,10 +74,11 @@ __device__ __forceinline__ void WaitForEarlierKernels() {
 // ---- copies to shared memory that run on their own
 // -------------------------------------------------
 
-// 16 bytes, of which the last 16 - `bytes` become zero and are not read. Both aligned to 16.
-__device__ __forceinline__ void CopyAsync16(void* shared, const void* global, int bytes = 16) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(shared)),
-               "l"(global), "r"(bytes)
+// 16 bytes, both aligned to 16.
+__device__ __forceinline__ void CopyAsync16(void* shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(shared))),
+               "l"(global)
                : "memory");
 }
 
@@ -132,22 +129,6 @@ __device__ __forceinline__ void MmaM16N8K8Tf32(float (&d)[4], const uint32_t (&a
       "{%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-
-// Four 8x8 matrices of 16-bit elements from shared memory: lane 8i + r gives the address of row r
-// of matrix i (16 bytes, aligned), and gets in r[i] the elements (g, 2t), (g, 2t+1) of matrix i; of
-// its transpose with LoadMatricesTransposed.
-__device__ __forceinline__ void LoadMatrices(uint32_t (&r)[4], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(SharedAddress(row))
-               : "memory");
-}
-__device__ __forceinline__ void LoadMatricesTransposed(uint32_t (&r)[4], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(SharedAddress(row))
-               : "memory");
 }
 
 // ---- arithmetic

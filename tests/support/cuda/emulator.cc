@@ -23,7 +23,6 @@ struct PendingCopy {
   void* to;
   const void* from;
   size_t bytes;
-  size_t zeros;
 };
 
 // A thread of the grid.
@@ -329,8 +328,8 @@ unsigned ClusterRank() {
 
 unsigned ClusterSize() { return static_cast<unsigned>(TheMachine().blocks.size()); }
 
-void QueueCopy(void* to, const void* from, size_t bytes, size_t zeros) {
-  TheMachine().current->copies.push_back({to, from, bytes, zeros});
+void QueueCopy(void* to, const void* from, size_t bytes) {
+  TheMachine().current->copies.push_back({to, from, bytes});
 }
 
 void CommitCopies() {
@@ -345,8 +344,7 @@ void WaitCopies(size_t groups_left) {
   const size_t end = thread.group_ends[groups - 1];
   for (size_t i = 0; i < end; ++i) {
     const PendingCopy& copy = thread.copies[i];
-    if (copy.bytes > 0) std::memcpy(copy.to, copy.from, copy.bytes);
-    std::memset(static_cast<unsigned char*>(copy.to) + copy.bytes, 0, copy.zeros);
+    std::memcpy(copy.to, copy.from, copy.bytes);
   }
   thread.copies.erase(thread.copies.begin(), thread.copies.begin() + static_cast<ptrdiff_t>(end));
   thread.group_ends.erase(thread.group_ends.begin(),

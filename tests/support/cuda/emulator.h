@@ -70,8 +70,8 @@ unsigned char* DynamicShared();
 unsigned ClusterRank();
 unsigned ClusterSize();
 
-// Copies that happen only when waited for: `bytes` from `from`, then `zeros` zero bytes.
-void QueueCopy(void* to, const void* from, size_t bytes, size_t zeros);
+// Copies that happen only when waited for.
+void QueueCopy(void* to, const void* from, size_t bytes);
 void CommitCopies();
 void WaitCopies(size_t groups_left);
 

@@ -10,7 +10,6 @@
 
 #include "engine/attention/cuda/clustered_shape.h"
 #include "engine/kernels/cuda/clustered/clustered.h"
-#include "engine/kernels/cuda/clustered/clustered_split.h"
 #include "tests/support/attention/random_problem.h"
 #include "tests/support/attention/spec.h"
 #include "tests/support/cuda/clustered_stages.h"
@@ -18,21 +17,15 @@
 
 namespace castor::attention {
 
-// The options that select an implementation.
-struct CudaPath {
-  bool tensor_cores = false;
-};
-
 class ClusteredRun {
  public:
-  ClusteredRun(const OwnedProblem& problem, const CudaPath& path)
+  explicit ClusteredRun(const OwnedProblem& problem)
       : view_(problem.view), shape_(cuda::ClusteredShapeOf(problem.spec)) {
     const Spec& spec = problem.spec;
     const Clustered& parameters = ClusteringOf(spec);
     const HashPlanes planes = MakeHashPlanes(parameters, spec.head_dim);
     const std::vector<uint32_t> draws = cuda::CentroidDraws(parameters);
-    plan_ = kernels::cuda::PlanClustered(shape_, problem.cu_seqlens_q, problem.cu_seqlens_k,
-                                         {path.tensor_cores});
+    plan_ = kernels::cuda::PlanClustered(shape_, problem.cu_seqlens_q, problem.cu_seqlens_k, {});
     // Exactly the reported size, so that AddressSanitizer guards its end; filled with NaN.
     workspace_.reset(static_cast<std::byte*>(
         std::aligned_alloc(256, std::max<int64_t>(plan_.workspace_bytes, 256))));

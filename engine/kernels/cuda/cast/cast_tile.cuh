@@ -14,7 +14,6 @@
 #include <cstdint>
 
 #include "engine/kernels/cuda/ptx.cuh"
-#include "engine/kernels/cuda/quad.cuh"
 #include "engine/kernels/cuda/types.cuh"
 
 namespace castor::kernels::cuda {
@@ -61,6 +60,17 @@ __device__ __forceinline__ float2 Unpair<__half>(uint32_t pair) {
 template <>
 __device__ __forceinline__ float2 Unpair<__nv_bfloat16>(uint32_t pair) {
   return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
+}
+
+// Reductions over a quad: the four neighbouring lanes that share a row of a tensor core's result.
+// All four get the result.
+__device__ __forceinline__ float QuadSum(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+__device__ __forceinline__ float QuadMax(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
 // Two pairs of neighbouring columns, of rows k and k + 1, become the pairs of neighbouring rows of

@@ -20,11 +20,8 @@ cudaError_t Run(const ClusteredShape& shape, const ClusteredPlan& plan,
   args.early = plan.early_launches;
 
   using Stage = cudaError_t (*)(const ClusteredArgs&, const ClusteredPlan&, cudaStream_t);
-  const bool mma = plan.tensor_cores;
-  const Stage stages[] = {
-      HashQueries,    ClusterCodes,
-      AverageMembers, mma ? AttendMma : AttendGeneric,
-      MergeSplits,    shape.topk == 0 ? WriteRows : mma ? RefineRowsMma : RefineRows};
+  const Stage stages[] = {HashQueries, ClusterCodes, AverageMembers,
+                          Attend,      MergeSplits,  shape.topk == 0 ? WriteRows : RefineRows};
   for (const Stage stage : stages) {
     const cudaError_t error = stage(args, plan, stream);
     if (error != cudaSuccess) return error;

@@ -34,10 +34,6 @@ struct ClusteredShape {
   int32_t group = 1;  // neighbouring heads that have the same keys and values
 };
 
-// Whether the tensor cores' kernels can run it: half types, equal dims out of 32, 64, 80, 96, 128,
-// rows that start at multiples of 16 bytes. The generic ones run everything.
-bool TensorCoresFit(const ClusteredShape& shape);
-
 // Where the sequences and their pieces of work lie: offsets[a * (sequences + 1) + s] is where
 // sequence s begins in the array numbered a below, and its total follows the last sequence.
 struct ClusteredPlan {
@@ -46,16 +42,14 @@ struct ClusteredPlan {
   int64_t sequences = 0;
   std::vector<int32_t> offsets;  // [kArrays, sequences + 1]
   int64_t most_centroids = 0;    // of one sequence
-  bool tensor_cores = false;
-  bool early_launches = false;  // a stage's launch may overlap the end of the one before it
-  int64_t workspace_bytes = 0;  // Count::kMost (engine/kernels/count.h): cannot be counted
+  bool early_launches = false;   // a stage's launch may overlap the end of the one before it
+  int64_t workspace_bytes = 0;   // Count::kMost (engine/kernels/count.h): cannot be counted
 
   int64_t total(Array array) const { return offsets[(array + 1) * (sequences + 1) - 1]; }
 };
 
 // What the device can do.
 struct ClusteredDevice {
-  bool tensor_cores = false;    // use them; needs TensorCoresFit
   bool early_launches = false;  // sm_90 and later
 };
 

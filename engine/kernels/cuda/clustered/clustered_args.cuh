@@ -99,14 +99,10 @@ cudaError_t HashQueries(const ClusteredArgs& args, const ClusteredPlan& plan, cu
 cudaError_t ClusterCodes(const ClusteredArgs& args, const ClusteredPlan& plan, cudaStream_t stream);
 cudaError_t AverageMembers(const ClusteredArgs& args, const ClusteredPlan& plan,
                            cudaStream_t stream);
-cudaError_t AttendGeneric(const ClusteredArgs& args, const ClusteredPlan& plan,
-                          cudaStream_t stream);
-cudaError_t AttendMma(const ClusteredArgs& args, const ClusteredPlan& plan, cudaStream_t stream);
+cudaError_t Attend(const ClusteredArgs& args, const ClusteredPlan& plan, cudaStream_t stream);
 cudaError_t MergeSplits(const ClusteredArgs& args, const ClusteredPlan& plan, cudaStream_t stream);
 cudaError_t WriteRows(const ClusteredArgs& args, const ClusteredPlan& plan, cudaStream_t stream);
 cudaError_t RefineRows(const ClusteredArgs& args, const ClusteredPlan& plan, cudaStream_t stream);
-cudaError_t RefineRowsMma(const ClusteredArgs& args, const ClusteredPlan& plan,
-                          cudaStream_t stream);
 cudaError_t ShareLogSums(const ClusteredArgs& args, const ClusteredPlan& plan, cudaStream_t stream);
 
 }  // namespace castor::kernels::cuda

@@ -7,7 +7,6 @@
 
 #include "engine/kernels/cuda/clustered/clustered_args.cuh"
 #include "engine/kernels/cuda/launch.cuh"
-#include "engine/kernels/cuda/load.cuh"
 #include "engine/kernels/cuda/ptx.cuh"
 #include "engine/kernels/cuda/types.cuh"
 

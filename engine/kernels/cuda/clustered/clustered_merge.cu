@@ -5,9 +5,7 @@
 // 13 MB, which fit the second-level cache, and some 20 candidates a split.
 
 #include "engine/kernels/cuda/clustered/clustered_args.cuh"
-#include "engine/kernels/cuda/clustered/clustered_scores.cuh"
 #include "engine/kernels/cuda/launch.cuh"
-#include "engine/kernels/cuda/load.cuh"
 #include "engine/kernels/cuda/ptx.cuh"
 #include "engine/kernels/cuda/scale.cuh"
 #include "engine/kernels/cuda/top_keys.cuh"

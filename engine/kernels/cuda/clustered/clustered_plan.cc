@@ -44,20 +44,11 @@ Count LayOut(const ClusteredShape& shape, const ClusteredPlan& plan, void* base,
 
 }  // namespace
 
-bool TensorCoresFit(const ClusteredShape& shape) {
-  if (shape.element == Element::kFloat32 || shape.head_dim != shape.value_dim) return false;
-  for (const int64_t dim : {32, 64, 80, 96, 128}) {
-    if (shape.head_dim == dim) return true;
-  }
-  return false;
-}
-
 ClusteredPlan PlanClustered(const ClusteredShape& shape, std::span<const int32_t> cu_seqlens_q,
                             std::span<const int32_t> cu_seqlens_k, const ClusteredDevice& device) {
   const auto sequences = static_cast<int64_t>(cu_seqlens_q.size()) - 1;
   ClusteredPlan plan;
   plan.sequences = sequences;
-  plan.tensor_cores = device.tensor_cores;
   plan.early_launches = device.early_launches;
   plan.offsets.resize(ClusteredPlan::kArrays * (sequences + 1));
   int64_t totals[ClusteredPlan::kArrays] = {};
@@ -71,7 +62,7 @@ ClusteredPlan PlanClustered(const ClusteredShape& shape, std::span<const int32_t
     totals[ClusteredPlan::kKeys] += keys;
     totals[ClusteredPlan::kCentroids] += centroids;
     totals[ClusteredPlan::kQueryTiles] += (queries + kTokenTile - 1) / kTokenTile;
-    totals[ClusteredPlan::kAttendTiles] += RowTiles(centroids, device.tensor_cores) * split.count;
+    totals[ClusteredPlan::kAttendTiles] += RowTiles(centroids) * split.count;
     totals[ClusteredPlan::kPartials] += centroids * split.count;
     for (int a = 0; a < ClusteredPlan::kArrays; ++a) {
       if (totals[a] > std::numeric_limits<int32_t>::max()) return {};

@@ -1,15 +1,12 @@
 // Last stage of clustered attention: each query's row. Plain: its cluster's. Improved: on the
 // cluster's top keys, the query's own weights, which distribute the centroid's total weight of
-// these keys; elsewhere the centroid's weights. clustered_refine_mma.cu is the latter on tensor
-// cores.
+// these keys; elsewhere the centroid's weights.
 //
 // Floors at d_v = 64, 64K queries of 8 heads, half types: plain 132 B a query, 16 us; improved 260
 // B, 32 us.
 
 #include "engine/kernels/cuda/clustered/clustered_args.cuh"
-#include "engine/kernels/cuda/clustered/clustered_scores.cuh"
 #include "engine/kernels/cuda/launch.cuh"
-#include "engine/kernels/cuda/load.cuh"
 #include "engine/kernels/cuda/ptx.cuh"
 #include "engine/kernels/cuda/scale.cuh"
 #include "engine/kernels/cuda/types.cuh"

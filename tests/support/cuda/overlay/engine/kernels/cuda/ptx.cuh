@@ -26,10 +26,10 @@ inline void SyncCluster() { emulator::SyncCluster(); }
 
 inline void WaitForEarlierKernels() {}
 
-inline void CopyAsync16(void* shared, const void* global, int bytes = 16) {
+inline void CopyAsync16(void* shared, const void* global) {
   const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
   if (!aligned(shared) || !aligned(global)) emulator::Fail("cp.async of addresses off 16 bytes");
-  emulator::QueueCopy(shared, global, bytes, 16 - bytes);
+  emulator::QueueCopy(shared, global, 16);
 }
 inline void CommitCopies() { emulator::CommitCopies(); }
 template <int groups_left>
@@ -111,35 +111,6 @@ inline uint32_t ToTf32(float x) {
 inline void MmaM16N8K8Tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   Mma<float, 1, Tf32At>(d, a, b);
 }
-template <bool transposed>
-void LoadFourMatrices(uint32_t* r, const void* row) {
-  if (reinterpret_cast<uintptr_t>(row) % 16 != 0) emulator::Fail("ldmatrix of a row off 16 bytes");
-  struct Lane {
-    uint32_t* r;
-    const uint16_t* row;
-  } lane{r, static_cast<const uint16_t*>(row)};
-  emulator::WarpOperation(
-      0xffffffff,
-      [](uint32_t, void* const* lanes) {
-        for (int l = 0; l < 32; ++l) {
-          const int g = l / 4;
-          const int t = l % 4 * 2;
-          for (int i = 0; i < 4; ++i) {
-            const auto at = [&](int r, int c) {
-              return uint32_t{static_cast<Lane*>(lanes[8 * i + r])->row[c]};
-            };
-            static_cast<Lane*>(lanes[l])->r[i] =
-                transposed ? at(t, g) | at(t + 1, g) << 16 : at(g, t) | at(g, t + 1) << 16;
-          }
-        }
-      },
-      &lane);
-}
-inline void LoadMatrices(uint32_t (&r)[4], const void* row) { LoadFourMatrices<false>(r, row); }
-inline void LoadMatricesTransposed(uint32_t (&r)[4], const void* row) {
-  LoadFourMatrices<true>(r, row);
-}
-
 inline float Exp2(float x) {
   const float y = std::exp2(x);
   return y < 0x1p-126f ? 0.0f : y;
