@@ -55,9 +55,7 @@ class KernelRun {
         key_(problem.key.bytes()),
         value_(problem.value.bytes()),
         output_(nullptr, problem.output.bytes().size()) {
-    int major = 0;
-    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
-    plan_ = PlanClustered(shape_, problem.cu_seqlens_q, problem.cu_seqlens_k, {major >= 9});
+    plan_ = PlanClustered(shape_, problem.cu_seqlens_q, problem.cu_seqlens_k);
   }
 
   // Queues the kernels on `stream`. This object owns the memory and must outlive them.

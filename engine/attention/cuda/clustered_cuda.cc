@@ -4,7 +4,6 @@
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAStream.h>
 #include <c10/util/Exception.h>
-#include <cuda_runtime_api.h>
 
 #include <array>
 #include <bit>
@@ -22,16 +21,9 @@
 namespace castor::attention::cuda {
 namespace {
 
-using kernels::cuda::ClusteredDevice;
 using kernels::cuda::ClusteredPlan;
 using kernels::cuda::ClusteredProblem;
 using kernels::cuda::ClusteredShape;
-
-ClusteredDevice DeviceOf(at::Device device) {
-  int major = 0;
-  C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index()));
-  return {major >= 9};
-}
 
 // The random numbers of a clustering on the device: hash planes, biases and the strata's draws, one
 // after another as words.

@@ -41,7 +41,7 @@ bool CastFits(const Spec& spec) {
 int64_t ClusteredWorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
                                 std::span<const int32_t> cu_seqlens_k) {
   const kernels::cuda::ClusteredPlan plan =
-      PlanClustered(ClusteredShapeOf(spec), cu_seqlens_q, cu_seqlens_k, {});
+      PlanClustered(ClusteredShapeOf(spec), cu_seqlens_q, cu_seqlens_k);
   return plan.sequences == 0 ? Count::kMost : plan.workspace_bytes;
 }
 

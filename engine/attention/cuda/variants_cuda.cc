@@ -6,7 +6,6 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 #include <c10/util/Exception.h>
-#include <cuda_runtime_api.h>
 
 #include <array>
 #include <utility>
@@ -170,22 +169,9 @@ int64_t QueryStep(const Variant& variant, const Spec& spec, int64_t query_tokens
   return kRows[&variant - kVariants.data()].query_step(spec, query_tokens, key_tokens);
 }
 
-namespace {
-
-using kernels::cuda::CastShape;
-
-// Thread-block clusters and overlapping launches came with Hopper.
-bool IsHopper(at::Device device) {
-  int major = 0;
-  C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index()));
-  return major >= 9;
-}
-
-}  // namespace
-
 Computed ComputeCast(std::string_view backend, const Spec& spec, const Problem& problem,
                      at::Device device) {
-  const CastShape shape = CastShapeOf(spec);
+  const kernels::cuda::CastShape shape = CastShapeOf(spec);
   const at::TensorOptions options = at::TensorOptions().device(device);
   const at::Tensor output = at::empty({problem.query_tokens(), spec.heads, spec.value_dim},
                                       options.dtype(ScalarTypeOf(spec.dtype)));
@@ -205,8 +191,6 @@ Computed ComputeCast(std::string_view backend, const Spec& spec, const Problem& 
   batch.output_stride = spec.heads * spec.value_dim;
   batch.tables = uploaded.const_data_ptr<int32_t>();
   batch.workspace = workspace.mutable_data_ptr();
-  batch.cluster_blocks = IsHopper(device) ? 8 : 1;
-  batch.early_launches = IsHopper(device);
   C10_CUDA_CHECK(Run(shape, batch, c10::cuda::getCurrentCUDAStream(device.index()).stream()));
   return {{{0, output, {}}}, backend};
 }

@@ -18,57 +18,11 @@
 
 namespace castor::kernels::cuda {
 
-// ---- shared memory and clusters
-// ------------------------------------------------------------------
-
 // The block's dynamic shared memory.
 template <typename T>
 __device__ __forceinline__ T* DynamicShared() {
   extern __shared__ __align__(128) unsigned char castor_dynamic_shared[];
   return reinterpret_cast<T*>(castor_dynamic_shared);
-}
-
-// Blocks of a launch without clusters, or before sm_90, are clusters of one.
-__device__ __forceinline__ unsigned ClusterRank() {
-#if __CUDA_ARCH__ >= 900
-  unsigned rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-#else
-  return 0;
-#endif
-}
-
-__device__ __forceinline__ unsigned ClusterSize() {
-#if __CUDA_ARCH__ >= 900
-  unsigned size;
-  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
-  return size;
-#else
-  return 1;
-#endif
-}
-
-// A barrier of all threads of the cluster. Their earlier writes to shared and global memory are
-// visible after it.
-__device__ __forceinline__ void SyncCluster() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile(
-      "barrier.cluster.arrive.release;\n"
-      "barrier.cluster.wait.acquire;\n" ::
-          : "memory");
-#else
-  __syncthreads();
-#endif
-}
-
-// Launched with LaunchShape::early, a kernel may start while the one before it on the stream still
-// runs; this waits until that one has ended and its writes are visible. Before it, the kernel must
-// not read or write anything that another kernel writes or reads.
-__device__ __forceinline__ void WaitForEarlierKernels() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
 }
 
 // ---- copies to shared memory that run on their own

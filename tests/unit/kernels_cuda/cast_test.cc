@@ -47,7 +47,7 @@ class CudaCastTest : public testing::Test, protected Seeded {
   bool Check(const CastProblem& layer) {
     const Spec& spec = layer.problem.spec;
     SCOPED_TRACE(Describe(spec));
-    PreparedCast run(spec, layer.problem.view, 1 << (random_() % 4));
+    PreparedCast run(spec, layer.problem.view);
     run.RunAll();
     const CastStageErrors errors = CompareCastStages(layer, run.stages());
     EXPECT_LE(errors.worst_affinity, 1e-5 * static_cast<double>(spec.heads));
@@ -208,7 +208,7 @@ TEST_F(CudaCastTest, ASequenceHasTheSameBytesAloneAndInABatch) {
     std::vector<int32_t> lengths;
     for (int s = 0; s < 4; ++s) lengths.push_back(static_cast<int32_t>(Uniform(1, 60)));
     const CastProblem batch(spec, lengths, random_);
-    PreparedCast(spec, batch.problem.view, 1 << (random_() % 4)).RunAll();
+    PreparedCast(spec, batch.problem.view).RunAll();
     for (int64_t s = 0; s < 4; ++s) {
       cuda_emulator::SetSchedule(random_());
       CastProblem alone(spec, {lengths[s]}, random_);
@@ -221,7 +221,7 @@ TEST_F(CudaCastTest, ASequenceHasTheSameBytesAloneAndInABatch) {
       view.value = batch.problem.view.value + first * row;
       view.cast = batch.problem.view.cast;
       view.cast.gate += first;
-      PreparedCast(spec, view, 1 << (random_() % 4)).RunAll();
+      PreparedCast(spec, view).RunAll();
       EXPECT_EQ(std::memcmp(view.output, batch.problem.view.output + first * row, lengths[s] * row),
                 0)
           << "sequence " << s;

@@ -116,12 +116,12 @@ TEST_F(ClusteredCudaTest, APlanOfABatchIsThePlansOfItsSequences) {
     cu_q.push_back(cu_q.back() + static_cast<int32_t>(random_() % 20000));
     cu_k.push_back(cu_k.back() + 1 + static_cast<int32_t>(random_() % 100000));
   }
-  const ClusteredPlan all = PlanClustered(shape, cu_q, cu_k, {});
+  const ClusteredPlan all = PlanClustered(shape, cu_q, cu_k);
   ASSERT_EQ(all.sequences, 20);
   for (int s = 0; s < 20; ++s) {
     const int32_t q[] = {0, cu_q[s + 1] - cu_q[s]};
     const int32_t k[] = {0, cu_k[s + 1] - cu_k[s]};
-    const ClusteredPlan one = PlanClustered(shape, q, k, {});
+    const ClusteredPlan one = PlanClustered(shape, q, k);
     for (int a = 0; a < ClusteredPlan::kArrays; ++a) {
       EXPECT_EQ(all.offsets[a * 21 + s + 1] - all.offsets[a * 21 + s], one.offsets[a * 2 + 1]);
     }

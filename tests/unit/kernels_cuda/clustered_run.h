@@ -25,7 +25,7 @@ class ClusteredRun {
     const Clustered& parameters = ClusteringOf(spec);
     const HashPlanes planes = MakeHashPlanes(parameters, spec.head_dim);
     const std::vector<uint32_t> draws = cuda::CentroidDraws(parameters);
-    plan_ = kernels::cuda::PlanClustered(shape_, problem.cu_seqlens_q, problem.cu_seqlens_k, {});
+    plan_ = kernels::cuda::PlanClustered(shape_, problem.cu_seqlens_q, problem.cu_seqlens_k);
     // Exactly the reported size, so that AddressSanitizer guards its end; filled with NaN.
     workspace_.reset(static_cast<std::byte*>(
         std::aligned_alloc(256, std::max<int64_t>(plan_.workspace_bytes, 256))));

@@ -61,9 +61,7 @@ struct CastBatch {
   std::span<const int32_t> cu_seqlens;  // host memory, [sequences + 1]
   const int32_t* tables = nullptr;      // MakeCastTables of the same, [kCastTables, sequences + 1]
   void* workspace = nullptr;            // CastWorkspaceBytes
-  int cluster_blocks = 1;         // of a thread-block cluster, up to 8; more than 1 needs sm_90
-  bool early_launches = false;    // a launch may overlap the end of the one before; needs sm_90
-  int64_t value_head_stride = 0;  // elements from one head's value to the next of its token
+  int64_t value_head_stride = 0;        // elements from one head's value to the next of its token
 };
 
 // cudaErrorInvalidValue if a grid cannot hold the batch.

@@ -81,7 +81,6 @@ struct Warps {
 // grid (tiles of 16 * warps.rows tokens, tiles of 64 * warps.columns clusters, clusterings)
 template <typename T, int kColumns>
 __global__ void __launch_bounds__(256) AffinityKernel(const CastArgs a, const Warps warps) {
-  WaitForEarlierKernels();
   const int rows = 16 * warps.rows;
   const int columns = kWarpClusters * warps.columns;
   const int32_t* const tiles_before = rows == 32 ? a.tiles32 : a.tiles64;
@@ -229,8 +228,7 @@ cudaError_t Launch(const CastArgs& args, int64_t tiles32, int64_t tiles64, cudaS
                                static_cast<unsigned>((args.shape.clusters + columns - 1) / columns),
                                static_cast<unsigned>(args.clusterings)),
                           dim3(32u * warps.rows * warps.columns),
-                          warps.buffers * bytes + rows * warps.columns * sizeof(RowSums), 1,
-                          args.batch.early_launches && sums_first};
+                          warps.buffers * bytes + rows * warps.columns * sizeof(RowSums)};
   return Launch(AffinityKernel<T, kColumns>, shape, stream, args, warps);
 }
 

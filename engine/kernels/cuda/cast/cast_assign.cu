@@ -8,8 +8,8 @@
 // same.
 //
 // The first round, where every token chooses, has the whole GPU. The others are few tokens' and go
-// by lists: one thread-block cluster does all rounds of one clustering, with its own barrier
-// between their steps, so neither the host nor the grid waits for anything.
+// by lists: one block does all rounds of one clustering, with its own barrier between their steps,
+// so neither the host nor the grid waits for anything.
 
 #include "engine/kernels/cuda/cast/cast_select.cuh"
 #include "engine/kernels/cuda/launch.cuh"
@@ -97,7 +97,6 @@ struct Assignment {
 
 // grid (tiles of 128 tokens, clusterings), block kChoiceThreads
 __global__ void __launch_bounds__(kChoiceThreads) FirstChoiceKernel(const CastArgs a) {
-  WaitForEarlierKernels();
   const int s = FindSequence(a.tiles128, a.sequences, 1, blockIdx.x);
   const Assignment all(a, s, static_cast<int>(blockIdx.y));
   const int tile = static_cast<int>(blockIdx.x) - a.tiles128[s];
@@ -108,7 +107,6 @@ __global__ void __launch_bounds__(kChoiceThreads) FirstChoiceKernel(const CastAr
 
 // grid (rows), block kThreads
 __global__ void __launch_bounds__(kThreads) FirstRejectionKernel(const CastArgs a) {
-  WaitForEarlierKernels();
   RejectShared& shared = *DynamicShared<RejectShared>();
   const CastRow row = RowOf(a, int64_t{blockIdx.x});
   const Assignment all(a, row.sequence, row.clustering);
@@ -240,59 +238,54 @@ __device__ void SettleByBlock(const Candidates& from, int round, SelectShared& s
   if (threadIdx.x == 0) from.Finish(bound);
 }
 
-// grid (sequences * clusterings, each a thread-block cluster), block kThreads
+// grid (sequences * clusterings), block kThreads
 __global__ void __launch_bounds__(kThreads) SettleKernel(const CastArgs a) {
-  WaitForEarlierKernels();
   SelectShared& shared = *DynamicShared<SelectShared>();
-  const auto rank = static_cast<int>(ClusterRank());
-  const auto blocks = static_cast<int>(ClusterSize());
-  const auto group = static_cast<int>(blockIdx.x) / blocks;
+  const auto group = static_cast<int>(blockIdx.x);
   const Assignment all(a, group / a.clusterings, group % a.clusterings);
   const int clusters = a.shape.clusters;
-  const int first = rank * kThreads + static_cast<int>(threadIdx.x);
-  const int step = blocks * kThreads;
+  const auto first = static_cast<int>(threadIdx.x);
   // Round r reads the free tokens counted in slot r of three and fills those of slot r + 1, while
   // some thread may still read slot r; so the slot to clear is the one after.
   for (int round = 0;; ++round) {
     const int free = all.free_count[round % 3];
     if (free == 0) return;
-    for (int f = first; f < free; f += step) {
+    for (int f = first; f < free; f += kThreads) {
       const int token = all.free_tokens[f];
       const int best = all.Best(token, false);
       all.choice[token] = best;
       if (best != kFree) all.places[f] = atomicAdd(&all.arriving[best], 1);
     }
     if (first == 0) all.free_count[(round + 2) % 3] = all.arrived[(round + 1) % 3] = 0;
-    SyncCluster();
-    for (int c = first; c < clusters; c += step) {
+    __syncthreads();
+    for (int c = first; c < clusters; c += kThreads) {
       const int count = all.arriving[c];
       if (count > 0) all.starts[c] = atomicAdd(&all.arrived[round % 3], count);
     }
-    SyncCluster();
-    for (int f = first; f < free; f += step) {
+    __syncthreads();
+    for (int f = first; f < free; f += kThreads) {
       const int token = all.free_tokens[f];
       const int c = all.choice[token];
       if (c != kFree) all.arrivals[all.starts[c] + all.places[f]] = token;
     }
-    SyncCluster();
-    // A cluster is one block's: large ones are settled by all its threads, the others by a warp.
-    for (int c = rank; c < clusters; c += blocks) {
+    __syncthreads();
+    // Clusters with many candidates are settled by all threads, the others by a warp each.
+    for (int c = 0; c < clusters; ++c) {
       if (all.arriving[c] == 0 || all.counts[c] + all.arriving[c] <= 32 * kLaneKeys) continue;
       SettleByBlock(Candidates(all, c), round + 1, shared);
       __syncthreads();
     }
     __syncthreads();
     const int warp = static_cast<int>(threadIdx.x) / 32;
-    for (int c = rank + warp * blocks; c < clusters; c += blocks * (kThreads / 32)) {
+    for (int c = warp; c < clusters; c += kThreads / 32) {
       if (all.arriving[c] > 0) SettleByWarp(Candidates(all, c), round + 1);
     }
-    SyncCluster();
+    __syncthreads();
   }
 }
 
 // grid (rows), block kThreads
 __global__ void __launch_bounds__(kThreads) AssignedKernel(const CastArgs a) {
-  WaitForEarlierKernels();
   SelectShared& shared = *DynamicShared<SelectShared>();
   const CastRow row = RowOf(a, int64_t{blockIdx.x});
   const Assignment all(a, row.sequence, row.clustering);
@@ -305,22 +298,19 @@ __global__ void __launch_bounds__(kThreads) AssignedKernel(const CastArgs a) {
 cudaError_t RunCastAssignment(const CastArgs& args, int64_t tiles128, cudaStream_t stream) {
   const int64_t groups = int64_t{args.sequences} * args.clusterings;
   const auto rows = static_cast<unsigned>(groups * args.shape.clusters);
-  const auto cluster = static_cast<unsigned>(args.batch.cluster_blocks);
-  const bool early = args.batch.early_launches;
   const LaunchShape by_tile{
       dim3(static_cast<unsigned>(tiles128), static_cast<unsigned>(args.clusterings)),
-      dim3(kChoiceThreads), 0, 1, early};
+      dim3(kChoiceThreads)};
   cudaError_t error = Launch(FirstChoiceKernel, by_tile, stream, args);
   if (error != cudaSuccess) return error;
-  error = Launch(FirstRejectionKernel, {dim3(rows), dim3(kThreads), sizeof(RejectShared), 1, early},
-                 stream, args);
+  error = Launch(FirstRejectionKernel, {dim3(rows), dim3(kThreads), sizeof(RejectShared)}, stream,
+                 args);
   if (error != cudaSuccess) return error;
-  const LaunchShape by_group{dim3(static_cast<unsigned>(groups) * cluster), dim3(kThreads),
-                             sizeof(SelectShared), cluster, early};
+  const LaunchShape by_group{dim3(static_cast<unsigned>(groups)), dim3(kThreads),
+                             sizeof(SelectShared)};
   error = Launch(SettleKernel, by_group, stream, args);
   if (error != cudaSuccess) return error;
-  return Launch(AssignedKernel, {dim3(rows), dim3(kThreads), sizeof(SelectShared), 1, early},
-                stream, args);
+  return Launch(AssignedKernel, {dim3(rows), dim3(kThreads), sizeof(SelectShared)}, stream, args);
 }
 
 }  // namespace castor::kernels::cuda

@@ -83,7 +83,6 @@ __device__ __forceinline__ void AddInside(const CastArgs& a, const P* inside, in
 // grid (tiles of 64 or 128 tokens, heads, pieces of value_dim), block kThreads
 template <typename T, typename R, int kColumns>
 __global__ void __launch_bounds__(kThreads) CombineKernel(const CastArgs a) {
-  WaitForEarlierKernels();
   using Shared = CombineShared<T, R, kColumns>;
   constexpr int kStride = Shared::kStride;
   constexpr int kM = CastRowTiles(sizeof(R) == 4, kColumns);
@@ -241,7 +240,7 @@ cudaError_t Launch(const CastArgs& args, int64_t tiles64, int64_t tiles128, cuda
   using Shared = CombineShared<T, R, kColumns>;
   const LaunchShape shape{dim3(Shared::kRows == 128 ? tiles128 : tiles64, args.shape.heads,
                                (args.shape.value_dim + kColumns - 1) / kColumns),
-                          dim3(kThreads), sizeof(Shared), 1, args.batch.early_launches};
+                          dim3(kThreads), sizeof(Shared)};
   return Launch(CombineKernel<T, R, kColumns>, shape, stream, args);
 }
 

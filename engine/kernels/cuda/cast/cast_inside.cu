@@ -19,7 +19,6 @@ namespace {
 // grid (query tiles of all rows, heads of a clustering, pieces of value_dim), block kInsideThreads
 template <typename T, int kColumns>
 __global__ void __launch_bounds__(kInsideThreads) InsideKernel(const CastArgs a) {
-  WaitForEarlierKernels();
   using Shared = InsideShared<T, kColumns>;
   constexpr int kStride = Shared::kStride;
   constexpr int kM = CastRowTiles(sizeof(T) == 4, kColumns);
@@ -239,8 +238,7 @@ cudaError_t Launch(const CastArgs& args, int64_t query_tiles, cudaStream_t strea
   const int64_t blocks = query_tiles * args.clusterings * args.shape.clusters;
   const LaunchShape shape{dim3(static_cast<unsigned>(blocks), args.shape.heads / args.clusterings,
                                (args.shape.value_dim + kColumns - 1) / kColumns),
-                          dim3(kInsideThreads), sizeof(InsideShared<T, kColumns>), 1,
-                          args.batch.early_launches};
+                          dim3(kInsideThreads), sizeof(InsideShared<T, kColumns>)};
   return Launch(InsideKernel<T, kColumns>, shape, stream, args);
 }
 

@@ -17,7 +17,6 @@ cudaError_t Run(const ClusteredShape& shape, const ClusteredPlan& plan,
   args.query_tokens = plan.total(ClusteredPlan::kQueries);
   args.centroids = plan.total(ClusteredPlan::kCentroids);
   args.partials = plan.total(ClusteredPlan::kPartials);
-  args.early = plan.early_launches;
 
   using Stage = cudaError_t (*)(const ClusteredArgs&, const ClusteredPlan&, cudaStream_t);
   const Stage stages[] = {HashQueries, ClusterCodes, AverageMembers,

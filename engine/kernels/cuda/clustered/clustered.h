@@ -42,21 +42,15 @@ struct ClusteredPlan {
   int64_t sequences = 0;
   std::vector<int32_t> offsets;  // [kArrays, sequences + 1]
   int64_t most_centroids = 0;    // of one sequence
-  bool early_launches = false;   // a stage's launch may overlap the end of the one before it
   int64_t workspace_bytes = 0;   // Count::kMost (engine/kernels/count.h): cannot be counted
 
   int64_t total(Array array) const { return offsets[(array + 1) * (sequences + 1) - 1]; }
 };
 
-// What the device can do.
-struct ClusteredDevice {
-  bool early_launches = false;  // sm_90 and later
-};
-
 // A pure function of its arguments. Offsets as in attention::Problem, beginning at 0. A plan whose
 // counts exceed int32 has no sequences; the caller refuses the problem.
 ClusteredPlan PlanClustered(const ClusteredShape& shape, std::span<const int32_t> cu_seqlens_q,
-                            std::span<const int32_t> cu_seqlens_k, const ClusteredDevice& device);
+                            std::span<const int32_t> cu_seqlens_k);
 
 // Pointers to device memory; strides count elements from one token to the next.
 struct ClusteredProblem {

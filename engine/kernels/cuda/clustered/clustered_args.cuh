@@ -20,7 +20,6 @@ struct ClusteredArgs {
   int64_t query_tokens;
   int64_t centroids;
   int64_t partials;
-  bool early;  // launches may overlap the ends of those before them
 
   __device__ const int32_t* Offsets(ClusteredPlan::Array array) const {
     return problem.offsets + array * (sequences + 1);
@@ -82,14 +81,6 @@ template <typename T>
 __device__ __forceinline__ const T* ValueRow(const ClusteredArgs& args, int64_t token, int head) {
   return RowOf<T>(args.problem.value, token, args.problem.value_stride, head / args.shape.group,
                   args.problem.value_head_stride);
-}
-
-// Launches a stage; its kernels call WaitForEarlierKernels first.
-template <typename Kernel, typename... More>
-cudaError_t LaunchStage(Kernel* kernel, LaunchShape shape, cudaStream_t stream,
-                        const ClusteredArgs& args, More... more) {
-  shape.early = args.early;
-  return Launch(kernel, shape, stream, args, more...);
 }
 
 // ---- the stages, in order; each queues its launches

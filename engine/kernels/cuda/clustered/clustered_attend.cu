@@ -178,7 +178,6 @@ __device__ void Score(const ClusteredArgs& args, const KeyRange& range, int head
 // grid (attend tiles, heads, stripes of columns)
 template <typename T>
 __global__ void __launch_bounds__(kThreads) AttendKernel(const ClusteredArgs args) {
-  WaitForEarlierKernels();
   __shared__ Tiles tiles;
   const int head = blockIdx.y;
   const KeyRange range(args, static_cast<int32_t>(blockIdx.x), head);
@@ -310,7 +309,6 @@ __device__ __forceinline__ float BoundOf(const float* greatest, int topk) {
 // threads' is no more than the k-th greatest of all keys.
 template <typename T>
 __global__ void __launch_bounds__(kSampleGroups) ThresholdKernel(const ClusteredArgs args) {
-  WaitForEarlierKernels();
   __shared__ float greatest[kThresholdRows][kSampleGroups];
   const int head = blockIdx.y;
   const auto dim = static_cast<int>(args.shape.head_dim);
@@ -368,13 +366,12 @@ cudaError_t Attend(const ClusteredArgs& args, const ClusteredPlan& plan, cudaStr
     if (args.shape.topk > 0) {
       const dim3 grid(static_cast<unsigned>((args.centroids + kThresholdRows - 1) / kThresholdRows),
                       heads);
-      const cudaError_t error =
-          LaunchStage(ThresholdKernel<T>, {grid, kSampleGroups}, stream, args);
+      const cudaError_t error = Launch(ThresholdKernel<T>, {grid, kSampleGroups}, stream, args);
       if (error != cudaSuccess) return error;
     }
     const dim3 grid(static_cast<unsigned>(plan.total(ClusteredPlan::kAttendTiles)), heads,
                     static_cast<unsigned>((args.shape.value_dim + kColumns - 1) / kColumns));
-    return LaunchStage(AttendKernel<T>, {grid, kThreads}, stream, args);
+    return Launch(AttendKernel<T>, {grid, kThreads}, stream, args);
   });
 }
 

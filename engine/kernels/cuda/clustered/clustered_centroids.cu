@@ -49,7 +49,6 @@ __device__ int32_t ExclusiveSum(int32_t value, int lane) {
 // grid (sequences, heads). Every warp has a range of the queries. It counts its members of each
 // cluster, finds their places from the counts of all warps, and puts them there.
 __global__ void __launch_bounds__(kSortThreads) SortKernel(const ClusteredArgs args) {
-  WaitForEarlierKernels();
   __shared__ int32_t totals[kSortWarps];
   const SequenceOf sequence(args, static_cast<int32_t>(blockIdx.x));
   const int head = blockIdx.y;
@@ -137,7 +136,6 @@ constexpr int kMeanColumns = 64;  // that a block sums at a time: two a lane
 // order.
 template <typename T>
 __global__ void __launch_bounds__(kMeanThreads) MeanKernel(const ClusteredArgs args) {
-  WaitForEarlierKernels();
   __shared__ float sums[kMeanWarps][kMeanColumns];
   const auto row = static_cast<int32_t>(blockIdx.x);
   const int head = blockIdx.y;
@@ -189,11 +187,11 @@ cudaError_t AverageMembers(const ClusteredArgs& args, const ClusteredPlan& plan,
   sort.grid = dim3(static_cast<unsigned>(args.sequences), heads);
   sort.block = kSortThreads;
   sort.shared_bytes = sizeof(int32_t) * kSortWarps * round;
-  const cudaError_t error = LaunchStage(SortKernel, sort, stream, args);
+  const cudaError_t error = Launch(SortKernel, sort, stream, args);
   if (error != cudaSuccess) return error;
   return ForElement(args.shape.element, [&]<typename T>() {
     const dim3 grid(static_cast<unsigned>(args.centroids), heads);
-    return LaunchStage(MeanKernel<T>, {grid, kMeanThreads}, stream, args);
+    return Launch(MeanKernel<T>, {grid, kMeanThreads}, stream, args);
   });
 }
 

@@ -3,7 +3,6 @@
 
 #include "engine/kernels/cuda/clustered/clustered_args.cuh"
 #include "engine/kernels/cuda/launch.cuh"
-#include "engine/kernels/cuda/ptx.cuh"
 #include "engine/kernels/cuda/types.cuh"
 
 namespace castor::kernels::cuda {
@@ -18,7 +17,6 @@ constexpr int kThreads = 256;
 // grid (query tiles, heads): a thread has 4 queries and 4 planes.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) HashKernel(const ClusteredArgs args) {
-  WaitForEarlierKernels();
   __shared__ float queries[kDepth][kTokenTile + 4];
   __shared__ float planes[kDepth][kPlanes + 4];
   const auto tile = static_cast<int32_t>(blockIdx.x);
@@ -83,7 +81,7 @@ cudaError_t HashQueries(const ClusteredArgs& args, const ClusteredPlan& plan, cu
   const auto heads = static_cast<unsigned>(args.shape.heads);
   const dim3 grid(tiles, heads);
   return ForElement(args.shape.element, [&]<typename T>() {
-    return LaunchStage(HashKernel<T>, {grid, kThreads}, stream, args);
+    return Launch(HashKernel<T>, {grid, kThreads}, stream, args);
   });
 }
 

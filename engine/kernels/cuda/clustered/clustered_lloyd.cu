@@ -5,7 +5,6 @@
 
 #include "engine/kernels/cuda/clustered/clustered_args.cuh"
 #include "engine/kernels/cuda/launch.cuh"
-#include "engine/kernels/cuda/ptx.cuh"
 
 namespace castor::kernels::cuda {
 namespace {
@@ -22,7 +21,6 @@ __device__ int32_t* ChangesOf(const ClusteredArgs& args, int head, int32_t seque
 
 // grid (centroid blocks, heads)
 __global__ void __launch_bounds__(kThreads) StartKernel(const ClusteredArgs args) {
-  WaitForEarlierKernels();
   const int64_t row = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (row >= args.centroids) return;
   const int head = blockIdx.y;
@@ -45,7 +43,6 @@ __global__ void __launch_bounds__(kThreads) StartKernel(const ClusteredArgs args
 
 // grid (query tiles, heads): a thread has every fourth centroid of a query.
 __global__ void __launch_bounds__(kThreads) AssignKernel(const ClusteredArgs args, int pass) {
-  WaitForEarlierKernels();
   static_assert(kThreads == 4 * kTokenTile);
   __shared__ uint64_t centroids[kStaged];
   const auto tile = static_cast<int32_t>(blockIdx.x);
@@ -99,7 +96,6 @@ __global__ void __launch_bounds__(kThreads) AssignKernel(const ClusteredArgs arg
 
 // grid (centroid blocks of a warp each, heads)
 __global__ void __launch_bounds__(kThreads) UpdateKernel(const ClusteredArgs args, int pass) {
-  WaitForEarlierKernels();
   const int lane = threadIdx.x % 32;
   const int64_t row = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
   if (row >= args.centroids) return;
@@ -125,12 +121,11 @@ cudaError_t ClusterCodes(const ClusteredArgs& args, const ClusteredPlan& plan,
   const dim3 rows(static_cast<unsigned>((args.centroids + kThreads - 1) / kThreads), heads);
   const dim3 warps(static_cast<unsigned>((args.centroids * 32 + kThreads - 1) / kThreads), heads);
   const dim3 tiles(static_cast<unsigned>(plan.total(ClusteredPlan::kQueryTiles)), heads);
-  cudaError_t error = LaunchStage(StartKernel, {rows, kThreads}, stream, args);
-  if (error == cudaSuccess) error = LaunchStage(AssignKernel, {tiles, kThreads}, stream, args, 0);
+  cudaError_t error = Launch(StartKernel, {rows, kThreads}, stream, args);
+  if (error == cudaSuccess) error = Launch(AssignKernel, {tiles, kThreads}, stream, args, 0);
   for (int pass = 1; error == cudaSuccess && pass <= args.shape.iterations; ++pass) {
-    error = LaunchStage(UpdateKernel, {warps, kThreads}, stream, args, pass);
-    if (error == cudaSuccess)
-      error = LaunchStage(AssignKernel, {tiles, kThreads}, stream, args, pass);
+    error = Launch(UpdateKernel, {warps, kThreads}, stream, args, pass);
+    if (error == cudaSuccess) error = Launch(AssignKernel, {tiles, kThreads}, stream, args, pass);
   }
   return error;
 }

@@ -81,7 +81,6 @@ __device__ void ChooseTop(const ClusteredArgs& args, int64_t partial, int32_t ce
 // grid (centroids, heads)
 template <typename T>
 __global__ void __launch_bounds__(kThreads) MergeKernel(const ClusteredArgs args) {
-  WaitForEarlierKernels();
   __shared__ Splits splits;
   const auto row = static_cast<int32_t>(blockIdx.x);
   const int head = blockIdx.y;
@@ -168,7 +167,7 @@ cudaError_t MergeSplits(const ClusteredArgs& args, const ClusteredPlan&, cudaStr
   shape.block = kThreads;
   shape.shared_bytes = args.shape.topk > 0 ? sizeof(Top) : 0;
   return ForElement(args.shape.element,
-                    [&]<typename T>() { return LaunchStage(MergeKernel<T>, shape, stream, args); });
+                    [&]<typename T>() { return Launch(MergeKernel<T>, shape, stream, args); });
 }
 
 }  // namespace castor::kernels::cuda

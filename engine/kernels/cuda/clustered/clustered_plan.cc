@@ -45,11 +45,10 @@ Count LayOut(const ClusteredShape& shape, const ClusteredPlan& plan, void* base,
 }  // namespace
 
 ClusteredPlan PlanClustered(const ClusteredShape& shape, std::span<const int32_t> cu_seqlens_q,
-                            std::span<const int32_t> cu_seqlens_k, const ClusteredDevice& device) {
+                            std::span<const int32_t> cu_seqlens_k) {
   const auto sequences = static_cast<int64_t>(cu_seqlens_q.size()) - 1;
   ClusteredPlan plan;
   plan.sequences = sequences;
-  plan.early_launches = device.early_launches;
   plan.offsets.resize(ClusteredPlan::kArrays * (sequences + 1));
   int64_t totals[ClusteredPlan::kArrays] = {};
   for (int64_t s = 0; s < sequences; ++s) {

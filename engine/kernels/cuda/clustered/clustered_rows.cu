@@ -33,7 +33,6 @@ struct alignas(4 * sizeof(T)) Four {
 // grid (query tiles, heads). `vectors`: rows of output and values may be moved four at a time.
 template <typename T, bool vectors>
 __global__ void __launch_bounds__(kThreads) WriteKernel(const ClusteredArgs args) {
-  WaitForEarlierKernels();
   constexpr int kWidth = vectors ? 4 : 1;
   const auto tile = static_cast<int32_t>(blockIdx.x);
   const int head = blockIdx.y;
@@ -67,7 +66,6 @@ __global__ void __launch_bounds__(kThreads) WriteKernel(const ClusteredArgs args
 // grid (query tiles, heads): a warp per query, in the order of clusters, whose keys are then near.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) RefineKernel(const ClusteredArgs args) {
-  WaitForEarlierKernels();
   float* const weights = DynamicShared<float>() +  // [warps, topk]
                          static_cast<int>(threadIdx.x) / 32 * args.shape.topk;
   const auto tile = static_cast<int32_t>(blockIdx.x);
@@ -125,7 +123,6 @@ __global__ void __launch_bounds__(kThreads) RefineKernel(const ClusteredArgs arg
 
 // grid (query tiles, heads): each query's log-sum-exp is its cluster's.
 __global__ void __launch_bounds__(kThreads) ShareKernel(const ClusteredArgs args) {
-  WaitForEarlierKernels();
   const auto tile = static_cast<int32_t>(blockIdx.x);
   const int head = blockIdx.y;
   const SequenceOf sequence(args, FindSequence(args, ClusteredPlan::kQueryTiles, tile));
@@ -147,7 +144,7 @@ cudaError_t ShareLogSums(const ClusteredArgs& args, const ClusteredPlan& plan,
                          cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(plan.total(ClusteredPlan::kQueryTiles)),
                   static_cast<unsigned>(args.shape.heads));
-  return LaunchStage(ShareKernel, {grid, kThreads}, stream, args);
+  return Launch(ShareKernel, {grid, kThreads}, stream, args);
 }
 
 cudaError_t WriteRows(const ClusteredArgs& args, const ClusteredPlan& plan, cudaStream_t stream) {
@@ -156,8 +153,8 @@ cudaError_t WriteRows(const ClusteredArgs& args, const ClusteredPlan& plan, cuda
   return ForElement(args.shape.element, [&]<typename T>() {
     const bool vectors = args.shape.value_dim % 4 == 0 && args.problem.output_stride % 4 == 0 &&
                          reinterpret_cast<uintptr_t>(args.problem.output) % sizeof(Four<T>) == 0;
-    return vectors ? LaunchStage(WriteKernel<T, true>, {grid, kThreads}, stream, args)
-                   : LaunchStage(WriteKernel<T, false>, {grid, kThreads}, stream, args);
+    return vectors ? Launch(WriteKernel<T, true>, {grid, kThreads}, stream, args)
+                   : Launch(WriteKernel<T, false>, {grid, kThreads}, stream, args);
   });
 }
 
@@ -167,9 +164,8 @@ cudaError_t RefineRows(const ClusteredArgs& args, const ClusteredPlan& plan, cud
                     static_cast<unsigned>(args.shape.heads));
   shape.block = kThreads;
   shape.shared_bytes = sizeof(float) * kWarps * args.shape.topk;
-  return ForElement(args.shape.element, [&]<typename T>() {
-    return LaunchStage(RefineKernel<T>, shape, stream, args);
-  });
+  return ForElement(args.shape.element,
+                    [&]<typename T>() { return Launch(RefineKernel<T>, shape, stream, args); });
 }
 
 }  // namespace castor::kernels::cuda

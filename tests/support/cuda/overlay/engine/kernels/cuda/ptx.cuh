@@ -20,11 +20,6 @@ template <typename T>
 T* DynamicShared() {
   return reinterpret_cast<T*>(emulator::DynamicShared());
 }
-inline unsigned ClusterRank() { return emulator::ClusterRank(); }
-inline unsigned ClusterSize() { return emulator::ClusterSize(); }
-inline void SyncCluster() { emulator::SyncCluster(); }
-
-inline void WaitForEarlierKernels() {}
 
 inline void CopyAsync16(void* shared, const void* global) {
   const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
@@ -37,9 +32,8 @@ void WaitCopies() {
   emulator::WaitCopies(groups_left);
 }
 
-template <typename D, typename Element>
 struct MmaLane {
-  D* d;               // [4]
+  float* d;           // [4]
   const uint32_t* a;  // [4]
   const uint32_t* b;  // [2]
 };
@@ -54,18 +48,17 @@ inline float BrainAt(uint32_t bits, int i) {
 inline float Tf32At(uint32_t bits, int) { return std::bit_cast<float>(bits & ~0x1fffu); }
 
 // D[16, 8] += A[16, k] B[k, 8]; each register holds `per_register` elements adjacent in k.
-template <typename D, int per_register, auto At>
-void Mma(D* d, const uint32_t* a, const uint32_t* b) {
-  using Lane = MmaLane<D, D>;
-  Lane lane{d, a, b};
+template <int per_register, auto At>
+void Mma(float* d, const uint32_t* a, const uint32_t* b) {
+  MmaLane lane{d, a, b};
   emulator::WarpOperation(
       0xffffffff,
       [](uint32_t, void* const* lanes) {
         constexpr int kDepth = 8 * per_register;
-        D left[16][kDepth];
-        D right[kDepth][8];
+        float left[16][kDepth];
+        float right[kDepth][8];
         for (int l = 0; l < 32; ++l) {
-          const Lane& from = *static_cast<Lane*>(lanes[l]);
+          const MmaLane& from = *static_cast<MmaLane*>(lanes[l]);
           const int g = l / 4;
           const int first = l % 4 * per_register;
           for (int i = 0; i < per_register; ++i) {
@@ -80,11 +73,11 @@ void Mma(D* d, const uint32_t* a, const uint32_t* b) {
           }
         }
         for (int l = 0; l < 32; ++l) {
-          const Lane& to = *static_cast<Lane*>(lanes[l]);
+          const MmaLane& to = *static_cast<MmaLane*>(lanes[l]);
           for (int i = 0; i < 4; ++i) {
             const int row = l / 4 + i / 2 * 8;
             const int column = l % 4 * 2 + i % 2;
-            D sum = to.d[i];
+            float sum = to.d[i];
             for (int k = 0; k < kDepth; ++k) sum += left[row][k] * right[k][column];
             to.d[i] = sum;
           }
@@ -97,19 +90,19 @@ template <typename T>
 void MmaM16N8K16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
 template <>
 inline void MmaM16N8K16<__half>(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  Mma<float, 2, HalfAt>(d, a, b);
+  Mma<2, HalfAt>(d, a, b);
 }
 template <>
 inline void MmaM16N8K16<__nv_bfloat16>(float (&d)[4], const uint32_t (&a)[4],
                                        const uint32_t (&b)[2]) {
-  Mma<float, 2, BrainAt>(d, a, b);
+  Mma<2, BrainAt>(d, a, b);
 }
 inline uint32_t ToTf32(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   return std::isfinite(x) ? (bits + 0x1000) & ~0x1fffu : bits;
 }
 inline void MmaM16N8K8Tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  Mma<float, 1, Tf32At>(d, a, b);
+  Mma<1, Tf32At>(d, a, b);
 }
 inline float Exp2(float x) {
   const float y = std::exp2(x);
