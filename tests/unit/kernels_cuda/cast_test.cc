@@ -145,8 +145,7 @@ TEST_F(CudaCastTest, RandomRaggedBatchesMatchTheTwin) {
   EXPECT_GE(2 * compared, rounds);
 }
 
-// More clusters than a tile of 64 or one pass holds; more members than a tile of keys or of
-// queries.
+// More clusters than a tile holds; more members than a tile of keys or of queries.
 TEST_F(CudaCastTest, ManyClustersAndLargeOnesMatchTheTwin) {
   for (const auto& [low, high] : {std::pair(65, 128), std::pair(129, 256), std::pair(257, 300)}) {
     if (kSanitized && random_() % 3 != 0) continue;

@@ -177,7 +177,7 @@ cudaError_t Run(const CastShape& shape, const CastBatch& batch, cudaStream_t str
   if (totals.tokens == 0) return cudaSuccess;
   if (!GridsFit(shape, totals)) return cudaErrorInvalidValue;
   const CastArgs args = MakeCastArgs(shape, batch);
-  cudaError_t error = RunCastAffinities(args, totals.tiles32, totals.tiles64, stream);
+  cudaError_t error = RunCastAffinities(args, totals.tiles64, stream);
   if (error == cudaSuccess) error = RunCastClusters(args, totals.tiles128, stream);
   if (error == cudaSuccess) error = RunCastInside(args, totals.query_tiles, stream);
   if (error == cudaSuccess) error = RunCastCombine(args, totals.tiles64, totals.tiles128, stream);

@@ -1,10 +1,9 @@
 // CAST attention (arXiv 2402.04239) on the GPU, over raw pointers. The definition, with its steps,
 // is tests/support/twins/cast.h; engine/attention/cast/cast.md, "On the GPU", explains the stages.
 //
-// A ragged batch is computed in four launches, whatever its sequences: one more with over 256
-// clusters, three more with single assignment.
-// Everything is queued on the stream: no allocation, no wait, no copy, so that a CUDA graph can
-// capture it. All sizes follow from lengths that the host knows.
+// A ragged batch is computed in five launches, whatever its sequences: one fewer with Laplace,
+// three more with single assignment. Everything is queued on the stream: no allocation, no wait, no
+// copy, so that a CUDA graph can capture it. All sizes follow from lengths that the host knows.
 //
 // Threads: pure functions, and Run, which any thread may call that may use the stream.
 #pragma once

@@ -31,13 +31,13 @@ class Tiles {
         rows_(rows),
         columns_(columns) {}
 
-  // Columns [e, e + kColumns) of a head; the tokens too if `with_tokens`. All threads.
-  __device__ void Load(int buffer, int head, int e, int first_cluster, bool with_tokens) {
+  // Columns [e, e + kColumns) of a head; the tokens too if `with_tokens`. All threads call it.
+  __device__ void Load(int head, int e, int first_cluster, bool with_tokens) {
     const int dim = a_.shape.head_dim;
     const int width = min(kColumns, dim - e);
     const int64_t at = int64_t{head} * dim + e;
     const int64_t key_at = int64_t{head / a_.shape.group} * dim + e;
-    Pair<T>* const tile = At(buffer);
+    Pair<T>* const tile = DynamicShared<Pair<T>>();
     if (with_tokens) {
       const auto load = [&](Pair<T>* to, const void* data, int64_t stride, int64_t first,
                             bool vector) {
@@ -57,8 +57,8 @@ class Tiles {
 
   // Adds what that piece contributes, for the warp's tokens from `row` and clusters from `column`
   // on, of which `valid` exist.
-  __device__ void Multiply(int buffer, int e, int row, int column, int valid, Products& c) const {
-    const Pair<T>* const tile = At(buffer);
+  __device__ void Multiply(int e, int row, int column, int valid, Products& c) const {
+    const Pair<T>* const tile = DynamicShared<Pair<T>>();
     const int steps = (min(kColumns, a_.shape.head_dim - e) + 15) / 16;
     MultiplyRows<T, kStride, 2, kWarpClusters / 8>(c, tile + row * kStride, rows_ * kStride,
                                                    tile + (2 * rows_ + column) * kStride, steps,
@@ -70,10 +70,6 @@ class Tiles {
   }
 
  private:
-  __device__ Pair<T>* At(int buffer) const {
-    return DynamicShared<Pair<T>>() + buffer * (2 * rows_ + columns_) * kStride;
-  }
-
   const CastArgs& a_;
   const T* const surrogates_;
   const int64_t token_;
@@ -135,17 +131,6 @@ struct RowSums {
     query = QuadSum(query);
     weight = QuadSum(weight);
     key = QuadSum(key);
-  }
-
-  // Adds another's, in an order that the caller fixes.
-  __device__ void AddOther(const CastArgs& a, RowSums other, float stretch) {
-    const float both_query = fmaxf(query_max, other.query_max);
-    const float both_key = fmaxf(key_max, other.key_max);
-    Rescale(a, both_query, both_key, stretch);
-    other.Rescale(a, both_query, both_key, stretch);
-    query += other.query;
-    weight += other.weight;
-    key += other.key;
   }
 
   __device__ float4 ForAffinities() const {

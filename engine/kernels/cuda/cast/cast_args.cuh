@@ -120,8 +120,7 @@ __device__ __forceinline__ CastRow RowOf(const CastArgs& a, int64_t index) {
 CastArgs MakeCastArgs(const CastShape& shape, const CastBatch& batch);
 
 // The stages, one or a few launches each. They pass their results through the workspace.
-cudaError_t RunCastAffinities(const CastArgs& args, int64_t tiles32, int64_t tiles64,
-                              cudaStream_t stream);
+cudaError_t RunCastAffinities(const CastArgs& args, int64_t tiles64, cudaStream_t stream);
 cudaError_t RunCastClusters(const CastArgs& args, int64_t tiles128, cudaStream_t stream);
 cudaError_t RunCastAssignment(const CastArgs& args, int64_t tiles128, cudaStream_t stream);
 cudaError_t RunCastInside(const CastArgs& args, int64_t query_tiles, cudaStream_t stream);
