@@ -403,12 +403,10 @@ constexpr Variant kRows[] = {
 #if defined(__x86_64__)
     Row<kernels::kClusterAvx512, KernelName::kClustered>("cpu-avx512"),
     Row<kernels::kClusterAvx2, KernelName::kClustered>("cpu-avx2"),
-#endif
-    Row<kernels::kClusterPortable, KernelName::kClustered>("cpu-portable"),
-#if defined(__x86_64__)
     Row<kernels::kClusterAvx512, KernelName::kImprovedClustered>("cpu-avx512"),
     Row<kernels::kClusterAvx2, KernelName::kImprovedClustered>("cpu-avx2"),
 #endif
+    Row<kernels::kClusterPortable, KernelName::kClustered>("cpu-portable"),
     Row<kernels::kClusterPortable, KernelName::kImprovedClustered>("cpu-portable"),
 };
 

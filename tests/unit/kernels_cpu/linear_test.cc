@@ -46,12 +46,9 @@ double ActivateExactly(Activation activation, double x) {
 
 std::vector<const LinearKernel*> LinearKernelsHere() {
   std::vector<const LinearKernel*> here;
-#if defined(__x86_64__)
-  for (const LinearKernel* kernel : {&kLinearAvx512, &kLinearAvx2, &kLinearBFloat16Avx512Bf16,
-                                     &kLinearBFloat16Avx512, &kLinearBFloat16Avx2}) {
-    if (kernel->runs_here()) here.push_back(kernel);
+  for (const LinearKernel* kernel : kLinearKernels) {
+    if (kernel->type != LinearType::kInt8 && kernel->runs_here()) here.push_back(kernel);
   }
-#endif
   return here;
 }
 

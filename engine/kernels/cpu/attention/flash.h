@@ -150,10 +150,8 @@ struct FlashKernel {
               int64_t query_end, int64_t key_begin, int64_t key_end, float* scratch);
 };
 
-#if defined(__x86_64__)
 extern const FlashKernel kFlashAvx512;
 extern const FlashKernel kFlashAvx2;
-#endif
 extern const FlashKernel kFlashPortable;
 
 }  // namespace castor::kernels

@@ -105,10 +105,8 @@ struct CastKernel {
                   float* scratch);
 };
 
-#if defined(__x86_64__)
 extern const CastKernel kCastAvx512;
 extern const CastKernel kCastAvx2;
-#endif
 extern const CastKernel kCastPortable;
 
 }  // namespace castor::kernels

@@ -185,10 +185,15 @@ struct ClusterKernel {
                  CentroidProgress* progress, float* scratch);
 };
 
-#if defined(__x86_64__)
 extern const ClusterKernel kClusterAvx512;
 extern const ClusterKernel kClusterAvx2;
-#endif
 extern const ClusterKernel kClusterPortable;
+
+// The kernels of this build, best first.
+inline constexpr const ClusterKernel* kClusterKernels[] = {
+#if defined(__x86_64__)
+    &kClusterAvx512, &kClusterAvx2,
+#endif
+    &kClusterPortable};
 
 }  // namespace castor::kernels

@@ -15,6 +15,7 @@
 // This folder knows neither the tensor library nor absl. Functions are re-entrant.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "engine/kernels/cpu/linear/activation.h"
@@ -88,7 +89,6 @@ struct LinearKernel {
   int64_t panels(int64_t out) const { return (out + panel_width - 1) / panel_width; }
 };
 
-#if defined(__x86_64__)
 extern const LinearKernel kLinearAvx512;
 extern const LinearKernel kLinearBFloat16Avx512Bf16;
 extern const LinearKernel kLinearBFloat16Avx512;
@@ -96,6 +96,15 @@ extern const LinearKernel kLinearAvx2;
 extern const LinearKernel kLinearBFloat16Avx2;
 extern const LinearKernel kLinearInt8Avx512Vnni;
 extern const LinearKernel kLinearInt8Avx2;
+
+// The kernels of this build, of each type the best first.
+#if defined(__x86_64__)
+inline constexpr const LinearKernel* kLinearKernels[] = {
+    &kLinearAvx512,         &kLinearAvx2,         &kLinearBFloat16Avx512Bf16,
+    &kLinearBFloat16Avx512, &kLinearBFloat16Avx2, &kLinearInt8Avx512Vnni,
+    &kLinearInt8Avx2};
+#else
+inline constexpr std::array<const LinearKernel*, 0> kLinearKernels = {};
 #endif
 
 }  // namespace castor::kernels
