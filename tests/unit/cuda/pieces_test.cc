@@ -125,16 +125,6 @@ TEST_F(PiecesTest, GatesAndLayersOfCastFollowTheirSequences) {
   }
 }
 
-TEST_F(PiecesTest, WhatFitsIsOnePiece) {
-  const Spec spec = RandomSpec(Vanilla{});
-  OwnedProblem batch(spec, Lengths(7, 900), Lengths(7, 900));
-  const auto pieces = CutBatch(spec, batch.view, WorkOf(spec, batch.view) * 1.001,
-                               [](int64_t, int64_t) { return 1; });
-  ASSERT_EQ(pieces.size(), 1u);
-  EXPECT_EQ(pieces[0].count, 7);
-  EXPECT_FALSE(pieces[0].part);
-}
-
 TEST_F(PiecesTest, PiecesKeepToTheLimitUnlessTheyCannotBeCut) {
   for (int round = 0; round < 200; ++round) {
     const bool causal = round % 2 == 0;
@@ -223,20 +213,6 @@ TEST_F(PiecesTest, TheGreatestLengthsAreCutWithoutWrapping) {
       EXPECT_EQ(piece.keys, causal ? queries : most_tokens);
     }
     EXPECT_EQ(queries, most_tokens);
-  }
-}
-
-TEST(LaunchWorkTest, GrowsWithTheQueriesForEveryKernel) {
-  const std::vector<Kernel> kernels = {Vanilla{}, Vanilla{true}, attention::PlainClusters(100),
-                                       attention::ImprovedClusters(100, 32), Cast{}};
-  for (const Kernel& kernel : kernels) {
-    const Spec spec = MakeSpec(DType::kBFloat16, kernel, 8, 64, 64, 16);
-    double before = 0;
-    for (int64_t queries = 1; queries <= 4096; queries *= 2) {
-      const double work = LaunchWork(spec, queries, 4096);
-      EXPECT_GT(work, before);
-      before = work;
-    }
   }
 }
 

@@ -120,10 +120,5 @@ TEST(PlacesFitTest, NeitherClustersNorCastTakeWindowsOrBiases) {
   }
 }
 
-TEST(MathBlockTest, NoNumbersMakeItWrap) {
-  EXPECT_EQ(MathBlockRows(kMax, kMax), 1);
-  EXPECT_EQ(MathBlockRows(int64_t{1} << 32, int64_t{1} << 30), 1);
-}
-
 }  // namespace
 }  // namespace castor::attention::cuda
