@@ -17,7 +17,7 @@ class Area {
 
   // Points `array` to so many elements; untouched if there are none, or no block.
   template <typename T>
-  void Take(T*& array, Count count) {
+  void Allocate(T*& array, Count count) {
     if (base_ != nullptr && count > 0) array = reinterpret_cast<T*>(base_ + bytes_.value());
     bytes_ += (count * static_cast<int64_t>(sizeof(T))).RoundedUp(alignment_);
   }

@@ -92,33 +92,33 @@ void SingleAssignment::Start(const float* affinities, int32_t* offsets, int32_t*
 }
 
 void SingleAssignment::Do(int64_t task) {
-  switch (part_) {
-    case Part::kPropose:
+  switch (stage_) {
+    case Stage::kPropose:
       return Propose(task);
-    case Part::kAccept:
+    case Stage::kAccept:
       return AcceptInto(task);
-    case Part::kMembers:
+    case Stage::kMembers:
       return ListMembers(task);
   }
 }
 
 void SingleAssignment::Next() {
-  switch (part_) {
-    case Part::kPropose:
+  switch (stage_) {
+    case Stage::kPropose:
       SortProposals();
-      part_ = Part::kAccept;
+      stage_ = Stage::kAccept;
       pass_ = {clusters_, 20.0 * static_cast<double>(free_count_), false};
       return;
-    case Part::kAccept:
+    case Stage::kAccept:
       CollectFree();
       return free_count_ > 0 ? BeginRound() : BeginMembers();
-    case Part::kMembers:
+    case Stage::kMembers:
       pass_ = Pass();
   }
 }
 
 void SingleAssignment::BeginRound() {
-  part_ = Part::kPropose;
+  stage_ = Stage::kPropose;
   by_list_ = list_length_ > 0 && rounds_++ >= kScannedRounds;
   pass_.tasks = (free_count_ + kChunk - 1) / kChunk;
   pass_.operations =
@@ -126,7 +126,7 @@ void SingleAssignment::BeginRound() {
 }
 
 void SingleAssignment::BeginMembers() {
-  part_ = Part::kMembers;
+  stage_ = Stage::kMembers;
   pass_ = {clusters_, 40.0 * static_cast<double>(tokens_), false};
   offsets_[0] = 0;
   for (int64_t c = 0; c < clusters_; ++c) offsets_[c + 1] = offsets_[c] + sizes_[c];

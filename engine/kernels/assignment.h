@@ -48,7 +48,7 @@ class SingleAssignment final : public Passes {
   void Next() override;
 
  private:
-  enum class Part { kPropose, kAccept, kMembers };
+  enum class Stage { kPropose, kAccept, kMembers };
 
   void BeginRound();
   void SortProposals();
@@ -67,8 +67,8 @@ class SingleAssignment final : public Passes {
   const float* affinities_ = nullptr;  // [clusters, tokens]
   int32_t* offsets_ = nullptr;
   int32_t* members_ = nullptr;
-  Part part_ = Part::kPropose;  // of the pass in hand
-  bool by_list_ = false;        // in this round
+  Stage stage_ = Stage::kPropose;  // of the pass in hand
+  bool by_list_ = false;           // in this round
 
   // A claim orders the tokens of a cluster: greater is better, no two are equal, 0 is worse than
   // any. Those of a cluster's members are a heap, the least on top.

@@ -179,7 +179,7 @@ void CheckClustered(Device& device, Device& cpu, uint32_t seed, Report& report) 
         request.query_lengths = {1 + static_cast<int32_t>(random() % 3000), 17};
         request.key_lengths = {1 + static_cast<int32_t>(random() % 6000), 33};
       }
-      if (!report.Takes()) continue;
+      if (!report.SelectsNextCase()) continue;
       const std::string name = Describe(spec);
       const StagedBatch batch(device, spec, requests);
       const auto times = batch.Run(device);

@@ -39,7 +39,7 @@ class CastLayout {
   // each of `workers` threads.
   Count bytes(int64_t workers, Count scratch_floats) const;
   // What is allocated beside that: lists of tasks, and the memory of single assignment.
-  Count beside_bytes() const;
+  Count list_bytes() const;
 
   int64_t longest() const { return longest_; }  // tokens of the longest sequence
 

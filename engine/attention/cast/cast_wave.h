@@ -75,7 +75,7 @@ class CastWave {
   struct Task {
     Sequence* sequence;
     int64_t of_pass;
-    int64_t part;
+    int64_t index;  // of the tile or the cluster
   };
 
   // Members [begin, end) of a cluster.
@@ -95,7 +95,7 @@ class CastWave {
   };
 
   template <typename T>
-  T* Take(int64_t count);
+  T* Allocate(int64_t count);
   float* PackedSurrogates(const CastItem& item);
   void Place(const CastItem& item);
 

@@ -236,18 +236,18 @@ class Launch {
   }
 
   // make(longest) makes a clusterer; start(clusterer, sequence, head, order) starts it on a head.
-  template <typename Kind, typename Make, typename Start>
+  template <typename ClustererType, typename Make, typename Start>
   absl::Status Cluster(double flops, Make make, Start start) {
     int64_t longest = 1;
     for (const Sequence& sequence : sequences_) longest = std::max(longest, sequence.queries);
     const int64_t tasks = static_cast<int64_t>(sequences_.size()) * spec_.heads;
-    const auto start_task = [&](Kind& clusterer, int64_t task) {
+    const auto start_task = [&](ClustererType& clusterer, int64_t task) {
       const Sequence& sequence = sequences_[task / spec_.heads];
       const int64_t head = task % spec_.heads;
       start(clusterer, sequence, head, &order_[sequence.code_offset + head * sequence.queries]);
     };
     if (tasks < ParallelWorkers()) {
-      const std::unique_ptr<Kind> clusterer = make(longest);
+      const std::unique_ptr<ClustererType> clusterer = make(longest);
       for (int64_t task = 0; task < tasks; ++task) {
         start_task(*clusterer, task);
         if (absl::Status status = RunPasses(*clusterer, control_); !status.ok()) return status;
@@ -257,7 +257,7 @@ class Launch {
     }
     // Allocated here, since tasks must not throw.
     struct Worker {
-      std::unique_ptr<Kind> clusterer;
+      std::unique_ptr<ClustererType> clusterer;
       int64_t at = 0;  // in the pass
     };
     std::vector<Worker> workers(ParallelWorkers());

@@ -117,18 +117,18 @@ class CodeClusterer final : public Clusterer {
   }
 
  private:
-  enum class Part { kSlice, kAssign, kMove, kSort };
+  enum class Stage { kSlice, kAssign, kMove, kSort };
 
-  void Begin(Part part);
+  void Begin(Stage stage);
   bool MoveCentroids();
 
   const kernels::ClusterKernel& kernel_;
   const Clustered& parameters_;
   kernels::CodeClustering state_;
-  Part part_ = Part::kSlice;  // of the current pass
-  int64_t range_ = 0;         // codes per task
-  bool first_ = true;         // no code has a label yet
-  int64_t moved_count_ = 0;   // codes with a new label in this iteration
+  Stage stage_ = Stage::kSlice;  // of the current pass
+  int64_t range_ = 0;            // codes per task
+  bool first_ = true;            // no code has a label yet
+  int64_t moved_count_ = 0;      // codes with a new label in this iteration
   int updates_ = 0;
   AlignedArray<std::byte> memory_;  // of the state
 };
@@ -165,7 +165,7 @@ class QueryClusterer final : public Clusterer {
   void Next() override;
 
  private:
-  enum class Part { kMeasure, kMap, kAssign, kAdd, kCount, kSort };
+  enum class Stage { kMeasure, kMap, kAssign, kAdd, kCount, kSort };
 
   // The state's arrays, and what the passes need beside it; in `base`, or only counted.
   struct Arrays {
@@ -175,7 +175,7 @@ class QueryClusterer final : public Clusterer {
     float* scratch = nullptr;  // [tasks, scratch floats]
   };
 
-  void Begin(Part part);
+  void Begin(Stage stage);
   float* Scratch(int64_t task) { return arrays_.scratch + task * scratch_floats_; }
 
   const kernels::ClusterKernel& kernel_;
@@ -183,7 +183,7 @@ class QueryClusterer final : public Clusterer {
   const int64_t scratch_floats_;  // of a task
   Arrays arrays_;
   kernels::QueryClustering& state_ = arrays_.state;
-  Part part_ = Part::kMeasure;  // of the current pass
+  Stage stage_ = Stage::kMeasure;  // of the current pass
   int updates_ = 0;
   AlignedArray<std::byte> memory_;  // of the arrays
 };

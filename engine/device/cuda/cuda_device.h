@@ -69,7 +69,7 @@ class CudaDevice : public Device {
 
   // Runs `launch` with the device and its compute stream current, and measures its memory.
   template <typename Launcher>
-  absl::StatusOr<std::unique_ptr<Execution>> Launched(Launcher&& launch);
+  absl::StatusOr<std::unique_ptr<Execution>> RunLaunch(Launcher&& launch);
 
   const at::Device device_;
   const DeviceInfo info_;

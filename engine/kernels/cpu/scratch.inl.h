@@ -12,10 +12,10 @@ template <typename V>
 struct ScratchArea {
   explicit ScratchArea(float* base) : base(base) {}
 
-  float* Take(Count count) {
-    float* const taken = base == nullptr ? nullptr : base + floats.value();
+  float* Allocate(Count count) {
+    float* const allocated = base == nullptr ? nullptr : base + floats.value();
     floats += count.RoundedUp(16);
-    return taken;
+    return allocated;
   }
 
   float* base;

@@ -87,13 +87,15 @@ struct Vectors {
   }
 
   // ---- bfloat16 and float16: to nearest, ties to even; NaN stays NaN
-  static Vec LoadBrain(const uint16_t* p) {
+  static Vec LoadBFloat16(const uint16_t* p) {
     return std::bit_cast<Vec>(__builtin_convertvector(LoadAs<Halves>(p), Words) << 16);
   }
   // Of the two bfloat16 in each lane, the one in the low half, and the one in the high half.
-  static Vec LowBrains(Vec x) { return std::bit_cast<Vec>(std::bit_cast<Words>(x) << 16); }
-  static Vec HighBrains(Vec x) { return std::bit_cast<Vec>(std::bit_cast<Words>(x) & 0xffff0000u); }
-  static void StoreBrain(uint16_t* p, Vec x) {
+  static Vec LowBFloat16s(Vec x) { return std::bit_cast<Vec>(std::bit_cast<Words>(x) << 16); }
+  static Vec HighBFloat16s(Vec x) {
+    return std::bit_cast<Vec>(std::bit_cast<Words>(x) & 0xffff0000u);
+  }
+  static void StoreBFloat16(uint16_t* p, Vec x) {
     const Words bits = std::bit_cast<Words>(x);
     const Words rounded = (bits + ((bits >> 16) & 1) + 0x7fff) >> 16;
     const Words nan = (bits >> 16) | 0x40;

@@ -117,7 +117,7 @@ TEST_F(PiecesTest, GatesAndLayersOfCastFollowTheirSequences) {
     batch.view.cast.layer_of_sequence = layers;
     std::vector<std::string> rows;
     for (const Piece& piece : CutBatch(spec, batch.view, Limit(WorkOf(spec, batch.view)), NoStep)) {
-      EXPECT_FALSE(piece.part);
+      EXPECT_FALSE(piece.partial);
       const PieceProblem problem(spec, batch.view, piece);
       for (std::string& row : Rows(spec, problem.problem())) rows.push_back(std::move(row));
     }
@@ -136,7 +136,7 @@ TEST_F(PiecesTest, PiecesKeepToTheLimitUnlessTheyCannotBeCut) {
     const auto pieces = CutBatch(spec, batch.view, most, [&](int64_t, int64_t) { return step; });
     for (const Piece& piece : pieces) {
       const int64_t in_sequence = piece.first_token - batch.cu_seqlens_q[piece.first];
-      if (piece.part) {
+      if (piece.partial) {
         EXPECT_EQ(in_sequence % step, 0);
         EXPECT_GE(piece.queries, step);
         EXPECT_EQ(piece.keys, causal ? in_sequence + piece.queries : lengths[piece.first]);
@@ -207,7 +207,7 @@ TEST_F(PiecesTest, TheGreatestLengthsAreCutWithoutWrapping) {
     const Spec spec = MakeSpec(DType::kFloat16, Vanilla{causal}, 65535, 256, 256);
     int64_t queries = 0;
     for (const Piece& piece : CutBatch(spec, batch, 1, [](int64_t, int64_t) { return 1 << 20; })) {
-      EXPECT_TRUE(piece.part);
+      EXPECT_TRUE(piece.partial);
       EXPECT_GT(piece.work, 0);
       queries += piece.queries;
       EXPECT_EQ(piece.keys, causal ? queries : most_tokens);

@@ -64,10 +64,10 @@ class ClusteredRun {
 
   // The codes of a sequence in one head.
   std::vector<uint64_t> Codes(int64_t sequence, int64_t head) const {
-    return Stretch(laid_out_.codes, sequence, head);
+    return Slice(laid_out_.codes, sequence, head);
   }
   std::vector<int32_t> Labels(int64_t sequence, int64_t head) const {
-    return Stretch(laid_out_.labels, sequence, head);
+    return Slice(laid_out_.labels, sequence, head);
   }
 
  private:
@@ -76,7 +76,7 @@ class ClusteredRun {
   };
 
   template <typename T>
-  std::vector<T> Stretch(const T* all, int64_t sequence, int64_t head) const {
+  std::vector<T> Slice(const T* all, int64_t sequence, int64_t head) const {
     const T* const row = all + head * view_.query_tokens();
     return {row + view_.cu_seqlens_q[sequence], row + view_.cu_seqlens_q[sequence + 1]};
   }

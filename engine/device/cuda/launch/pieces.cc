@@ -30,7 +30,7 @@ Piece PartOf(const Spec& spec, const Piece& whole, int64_t first, int64_t end) {
   // What follows is hidden from all of them: the mask ends at the last query's last key, and so
   // lies as it did in the sequence.
   if (attention::IsCausal(spec)) part.keys -= whole.queries - end;
-  part.part = true;
+  part.partial = true;
   part.work = LaunchWork(spec, part.queries, part.keys);
   return part;
 }
@@ -94,7 +94,7 @@ std::vector<Piece> CutBatch(const Spec& spec, const Problem& batch, double most,
 
 PieceProblem::PieceProblem(const Spec& spec, const Problem& batch, const Piece& piece)
     : problem_(batch) {
-  if (piece.part) {
+  if (piece.partial) {
     cu_seqlens_q_ = {0, static_cast<int32_t>(piece.queries)};
     cu_seqlens_k_ = {0, static_cast<int32_t>(piece.keys)};
   } else {

@@ -21,7 +21,7 @@ struct Piece {
   int64_t first_token = 0;  // query token of the batch, where the piece's rows begin
   int64_t queries = 0;      // tokens
   int64_t keys = 0;         // tokens that they see: of a part under a causal mask not all
-  bool part = false;        // queries of one sequence, not all of them
+  bool partial = false;     // queries of one sequence, not all of them
   double work = 0;          // LaunchWork
 };
 

@@ -27,7 +27,7 @@ cudaError_t QueueTogether(std::span<const Copy> copies, cudaStream_t stream) {
 
 }  // namespace
 
-std::vector<Copy> PlanCopies(std::span<const Stretch> from, std::span<const Stretch> to) {
+std::vector<Copy> PlanCopies(std::span<const ByteRange> from, std::span<const ByteRange> to) {
   std::vector<Copy> copies;
   size_t f = 0;
   size_t t = 0;

@@ -20,11 +20,11 @@ class LateKeys {
   // Takes the object's part of its kernel's scratch area, for `lanes` centroids.
   struct Memory {
     Memory(ScratchArea<V>* area, int64_t lanes, const CentroidShape& shape) {
-      rows = area->Take(Count(lanes) * shape.value_dim);
-      keys = area->Take(Count(shape.own_mass ? lanes : 0) * shape.head_dim);
-      maxima = area->Take(lanes);
-      sums = area->Take(lanes);
-      weights = area->Take((shape.topk + kLanes - 1) / kLanes * kLanes);
+      rows = area->Allocate(Count(lanes) * shape.value_dim);
+      keys = area->Allocate(Count(shape.own_mass ? lanes : 0) * shape.head_dim);
+      maxima = area->Allocate(lanes);
+      sums = area->Allocate(lanes);
+      weights = area->Allocate((shape.topk + kLanes - 1) / kLanes * kLanes);
     }
     float* rows;     // [lanes, value_dim]: sums of weights times values
     float* keys;     // [lanes, head_dim]: the same of keys, for their own mass

@@ -13,7 +13,7 @@
 namespace castor::kernels {
 
 // A query at place p sees the keys at places p - behind .. p + ahead.
-struct Sight {
+struct VisibleRange {
   int64_t behind;
   int64_t ahead;
 };
@@ -21,12 +21,12 @@ inline constexpr int64_t kFar = int64_t{1} << 61;  // farther than any key
 
 // Scores of keys that a query does not see become -Inf, whose weight is exactly zero.
 template <typename V, int N>
-void HideKeys(const Sight& sight, int64_t first_place, int64_t key_begin, int64_t count,
+void HideKeys(const VisibleRange& range, int64_t first_place, int64_t key_begin, int64_t count,
               float* scores) {
   constexpr int64_t kWidth = N * V::kLanes;
   const int64_t last_key = key_begin + count - 1;
-  if (last_key <= first_place + sight.ahead &&
-      key_begin >= first_place + kWidth - 1 - sight.behind) {
+  if (last_key <= first_place + range.ahead &&
+      key_begin >= first_place + kWidth - 1 - range.behind) {
     return;
   }
   const auto within = [](int64_t lanes) {
@@ -34,8 +34,8 @@ void HideKeys(const Sight& sight, int64_t first_place, int64_t key_begin, int64_
   };
   for (int64_t j = 0; j < count; ++j) {
     const int64_t distance = key_begin + j - first_place;
-    const int64_t seen_from = within(distance - sight.ahead);
-    const int64_t seen_to = within(distance + sight.behind + 1);
+    const int64_t seen_from = within(distance - range.ahead);
+    const int64_t seen_to = within(distance + range.behind + 1);
     float* const row = scores + j * kWidth;
     for (int64_t lane = 0; lane < seen_from; ++lane) row[lane] = -__builtin_inff();
     for (int64_t lane = seen_to; lane < kWidth; ++lane) row[lane] = -__builtin_inff();

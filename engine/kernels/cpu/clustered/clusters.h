@@ -122,7 +122,7 @@ inline constexpr int64_t kMostCentroids = 192;
 
 // How far the work on a tile has come.
 struct CentroidProgress {
-  enum class Part { kMeans, kKeys, kRows } part = Part::kMeans;
+  enum class Stage { kMeans, kKeys, kRows } stage = Stage::kMeans;
   int64_t cluster = 0;  // of kMeans and kRows
   int64_t at = 0;       // in the cluster's members, or in the keys
 };

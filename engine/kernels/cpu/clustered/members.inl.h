@@ -56,7 +56,7 @@ class Members {
   // Writes the row [value_dim] to members [from, to) of cluster c: all of them in order. The row is
   // overwritten.
   template <typename E>
-  void Share(int64_t c, int64_t from, int64_t to, float* row) const {
+  void WriteRow(int64_t c, int64_t from, int64_t to, float* row) const {
     using Element = typename E::Bits;
     auto* const output = static_cast<Element*>(tile_.output);
     const int64_t begin = tile_.begin[c] + from;
@@ -80,7 +80,7 @@ class Members {
   }
 
   // Writes the centroid's log-sum-exp to members [from, to) of cluster c.
-  void ShareLog(int64_t c, int64_t from, int64_t to, float log_sum_exp) const {
+  void WriteLog(int64_t c, int64_t from, int64_t to, float log_sum_exp) const {
     for (int64_t i = tile_.begin[c] + from; i < tile_.begin[c] + to; ++i) {
       tile_.log_sum_exp[tile_.order[i] * tile_.log_sum_exp_stride] = log_sum_exp;
     }

@@ -92,10 +92,10 @@ class QuerySpace {
   struct MeasureScratch : ScratchArea<V> {
     MeasureScratch(float* base, int64_t head_dim)
         : ScratchArea<V>(base),
-          keys(this->Take(Count(MetricKeys(head_dim)) * head_dim)),
-          mean(this->Take(head_dim)),
-          columns(this->Take(Count(MetricKeys(head_dim)) * Panels::kMaxWidth)),
-          zeros(this->Take(Panels::kMaxWidth)) {}
+          keys(this->Allocate(Count(MetricKeys(head_dim)) * head_dim)),
+          mean(this->Allocate(head_dim)),
+          columns(this->Allocate(Count(MetricKeys(head_dim)) * Panels::kMaxWidth)),
+          zeros(this->Allocate(Panels::kMaxWidth)) {}
     float* const keys;     // [keys, head_dim]
     float* const mean;     // [head_dim]
     float* const columns;  // [keys, W]: a panel of them
@@ -105,8 +105,8 @@ class QuerySpace {
   struct Scratch : ScratchArea<V> {
     Scratch(float* base, int64_t head_dim)
         : ScratchArea<V>(base),
-          panel(this->Take(Count(head_dim) * Panels::kMaxWidth)),
-          scores(this->Take(kBlock * Panels::kMaxWidth)) {}
+          panel(this->Allocate(Count(head_dim) * Panels::kMaxWidth)),
+          scores(this->Allocate(kBlock * Panels::kMaxWidth)) {}
     float* const panel;   // [head_dim, W]: queries
     float* const scores;  // [centroids of a block, W]
   };

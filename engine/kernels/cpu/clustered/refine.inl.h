@@ -97,14 +97,14 @@ class Refine {
   struct Scratch : ScratchArea<V> {
     Scratch(float* base, const CentroidShape& shape) : ScratchArea<V>(base) {
       const int64_t keys_padded = Panels::RoundUp(shape.topk);
-      keys = this->Take(Count(keys_padded) * shape.head_dim);
-      values = this->Take(Count(keys_padded) * Count(shape.value_dim).RoundedUp(kLanes));
-      members = this->Take(Count(kMembers) * shape.head_dim);
-      scores = this->Take(kMembers * keys_padded);
-      weights = this->Take(kMembers * keys_padded);
-      factors = this->Take(kMembers);
-      rests = this->Take(kMembers);
-      outputs = this->Take(kMembers * Panels::kMaxWidth);
+      keys = this->Allocate(Count(keys_padded) * shape.head_dim);
+      values = this->Allocate(Count(keys_padded) * Count(shape.value_dim).RoundedUp(kLanes));
+      members = this->Allocate(Count(kMembers) * shape.head_dim);
+      scores = this->Allocate(kMembers * keys_padded);
+      weights = this->Allocate(kMembers * keys_padded);
+      factors = this->Allocate(kMembers);
+      rests = this->Allocate(kMembers);
+      outputs = this->Allocate(kMembers * Panels::kMaxWidth);
     }
 
     float* keys;     // panel after panel: [head_dim, W], times the factor

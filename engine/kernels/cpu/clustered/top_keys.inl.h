@@ -70,7 +70,7 @@ class TopKeys {
 
   // The first span: keys [0, count). scores [count, width], of which the vector at `lane`; `used`
   // of its lanes count.
-  void TakeFirst(const float* scores, int64_t count, int64_t width, int64_t lane, int64_t used) {
+  void AddFirstKeys(const float* scores, int64_t count, int64_t width, int64_t lane, int64_t used) {
     const int64_t slots = Slots(count);
     const Vec infinite = V::Broadcast(-__builtin_inff());
     const Vec bound = slots == 0 ? infinite : Threshold(scores, count, width, slots);
@@ -123,8 +123,8 @@ class TopKeys {
   // A later span: keys [begin, begin + count). Calls evicted(lane, entry) for each entry that drops
   // out, and taken(lane) for each lane that holds keys of this span (or did for a while).
   template <typename Evicted, typename Taken>
-  void Take(const float* scores, int64_t begin, int64_t count, int64_t width, int64_t lane,
-            int64_t used, Evicted evicted, Taken taken) {
+  void AddKeys(const float* scores, int64_t begin, int64_t count, int64_t width, int64_t lane,
+               int64_t used, Evicted evicted, Taken taken) {
     const uint32_t counted = used == kLanes ? ~uint32_t{0} : (uint32_t{1} << used) - 1;
     uint32_t any = 0;
     Vec least = V::Load(thresholds_ + lane);

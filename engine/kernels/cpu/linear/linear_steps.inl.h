@@ -71,7 +71,7 @@ struct WidenedSteps : BFloat16Steps<V> {
 
   static Vec Weights(const uint32_t* p, int part) {
     const Vec both = WidenedSteps::Load(p);
-    return part == 0 ? V::LowBrains(both) : V::HighBrains(both);
+    return part == 0 ? V::LowBFloat16s(both) : V::HighBFloat16s(both);
   }
   static void MultiplyAdd(Vec x, Vec w, Vec& sum) { sum = V::MultiplyAdd(x, w, sum); }
 

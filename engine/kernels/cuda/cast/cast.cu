@@ -82,26 +82,26 @@ Count LayOut(const CastShape& shape, const Totals& totals, void* base, CastArgs*
       shape.laplace ? 0 : tokens * shape.heads * static_cast<int64_t>(sizeof(float4));
   std::byte* inside = nullptr;
   std::byte* summaries = nullptr;
-  area.Take(inside, std::max(inside_bytes, stats_bytes));
-  area.Take(summaries, sequences * shape.heads * shape.clusters * args->row_pitch * element);
+  area.Allocate(inside, std::max(inside_bytes, stats_bytes));
+  area.Allocate(summaries, sequences * shape.heads * shape.clusters * args->row_pitch * element);
   args->inside = inside;
   args->affinity_stats = reinterpret_cast<float4*>(inside);
   args->summaries = summaries;
-  area.Take(args->weight_stats, shape.laplace ? 0 : tokens * shape.heads);
-  area.Take(args->affinities, tokens * rows);
-  area.Take(args->members, totals.slots * rows);
-  area.Take(args->counts, sequences * rows);
-  area.Take(args->membership, totals.tiles32 * rows);
+  area.Allocate(args->weight_stats, shape.laplace ? 0 : tokens * shape.heads);
+  area.Allocate(args->affinities, tokens * rows);
+  area.Allocate(args->members, totals.slots * rows);
+  area.Allocate(args->counts, sequences * rows);
+  area.Allocate(args->membership, totals.tiles32 * rows);
   if (shape.single_assignment) {
     const Count choices = tokens * Clusterings(shape);
-    area.Take(args->choice, choices);
-    area.Take(args->free_tokens, choices);
-    area.Take(args->places, choices);
-    area.Take(args->arrivals, choices);
-    area.Take(args->arriving, sequences * rows);
-    area.Take(args->starts, sequences * rows);
-    area.Take(args->cutoff, sequences * rows);
-    area.Take(args->counters, 6 * sequences * Clusterings(shape));
+    area.Allocate(args->choice, choices);
+    area.Allocate(args->free_tokens, choices);
+    area.Allocate(args->places, choices);
+    area.Allocate(args->arrivals, choices);
+    area.Allocate(args->arriving, sequences * rows);
+    area.Allocate(args->starts, sequences * rows);
+    area.Allocate(args->cutoff, sequences * rows);
+    area.Allocate(args->counters, 6 * sequences * Clusterings(shape));
   }
   return area.bytes();
 }

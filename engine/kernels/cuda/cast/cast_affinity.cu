@@ -34,11 +34,11 @@ __global__ void __launch_bounds__(kSumsThreads) SumsKernel(const CastArgs a) {
   const int g = threadIdx.x % 32 / 4;
   const int dim = a.shape.head_dim;
 
-  float stretch[2];
+  float factor[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = warp_row + g + 8 * r;
-    stretch[r] = row < left ? StretchOf(a, a.batch.gate[token + row]) : 1.0f;
+    factor[r] = row < left ? ScaleFactorOf(a, a.batch.gate[token + row]) : 1.0f;
   }
   RowSums sums[2];
   Tiles<T, kColumns> tiles(a, s, token, left, kTokens, kWarpClusters);
@@ -54,11 +54,11 @@ __global__ void __launch_bounds__(kSumsThreads) SumsKernel(const CastArgs a) {
       tiles.Multiply(e, warp_row, 0, valid, c);
     }
 #pragma unroll
-    for (int r = 0; r < 2; ++r) sums[r].Add(a, c, r, valid, stretch[r]);
+    for (int r = 0; r < 2; ++r) sums[r].Add(a, c, r, valid, factor[r]);
   }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    sums[r].AddQuad(a, stretch[r]);
+    sums[r].AddQuad(a, factor[r]);
     const int row = warp_row + g + 8 * r;
     if (threadIdx.x % 4 == 0 && row < left) {
       const int64_t at = (token + row) * a.shape.heads + head;

@@ -87,18 +87,17 @@ struct RowSums {
   float key_max = -INFINITY;
   float key = 0;
 
-  // `stretch` is the magnitude of the scale, times the query's gate temperature, here and below.
-  __device__ void Rescale(const CastArgs& a, float new_query_max, float new_key_max,
-                          float stretch) {
+  // `factor` is the magnitude of the scale, times the query's gate temperature, here and below.
+  __device__ void Rescale(const CastArgs& a, float new_query_max, float new_key_max, float factor) {
     query = Rescaled(query, query_max, new_query_max, a.scale.magnitude);
-    weight = Rescaled(weight, query_max, new_query_max, stretch);
+    weight = Rescaled(weight, query_max, new_query_max, factor);
     key = Rescaled(key, key_max, new_key_max, a.scale.magnitude);
     query_max = new_query_max;
     key_max = new_key_max;
   }
 
   // Adds the scores of row r of the fragments; those of columns from `valid` on do not exist.
-  __device__ void Add(const CastArgs& a, const Products& c, int r, int valid, float stretch) {
+  __device__ void Add(const CastArgs& a, const Products& c, int r, int valid, float factor) {
     const int t = threadIdx.x % 4;
     float new_query_max = query_max;
     float new_key_max = key_max;
@@ -111,7 +110,7 @@ struct RowSums {
         new_key_max = fmaxf(new_key_max, c[1][n][2 * r + i] * a.scale.sign);
       }
     }
-    Rescale(a, new_query_max, new_key_max, stretch);
+    Rescale(a, new_query_max, new_key_max, factor);
 #pragma unroll
     for (int n = 0; n < kWarpClusters / 8; ++n) {
 #pragma unroll
@@ -119,15 +118,15 @@ struct RowSums {
         if (8 * n + 2 * t + i >= valid) continue;
         const float x = c[0][n][2 * r + i] * a.scale.sign - query_max;
         query += Exp2(a.scale.magnitude * x);
-        weight += Exp2(stretch * x);
+        weight += Exp2(factor * x);
         key += Exp2(a.scale.magnitude * (c[1][n][2 * r + i] * a.scale.sign - key_max));
       }
     }
   }
 
   // Adds up the four lanes that share the row.
-  __device__ void AddQuad(const CastArgs& a, float stretch) {
-    Rescale(a, QuadMax(query_max), QuadMax(key_max), stretch);
+  __device__ void AddQuad(const CastArgs& a, float factor) {
+    Rescale(a, QuadMax(query_max), QuadMax(key_max), factor);
     query = QuadSum(query);
     weight = QuadSum(weight);
     key = QuadSum(key);

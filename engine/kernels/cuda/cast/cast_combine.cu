@@ -121,18 +121,18 @@ __global__ void __launch_bounds__(kThreads) CombineKernel(const CastArgs a) {
       a.membership + (int64_t{a.tiles32[s]} + (first + warp_row) / 32) * a.clusterings * clusters +
       int64_t{clustering} * clusters;
 
-  float stretch[kM][2];
+  float factor[kM][2];
   float2 stats[kM][2];
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int row = warp_row + 16 * m + 8 * r + g;
-      stretch[m][r] = 1;
+      factor[m][r] = 1;
       stats[m][r] = make_float2(0, 0);
       if (row >= left) continue;
       const float phi = a.batch.gate[token + row];
-      stretch[m][r] = a.shape.laplace ? LaplaceStretchOf(a, phi) : StretchOf(a, phi);
+      factor[m][r] = a.shape.laplace ? LaplaceFactorOf(a, phi) : ScaleFactorOf(a, phi);
       if (!a.shape.laplace) stats[m][r] = a.weight_stats[(token + row) * a.shape.heads + head];
     }
   }
@@ -188,9 +188,9 @@ __global__ void __launch_bounds__(kThreads) CombineKernel(const CastArgs a) {
             if (own || column >= valid) {
               x = 0;
             } else if (a.shape.laplace) {
-              x = Laplace(x * stretch[m][r]);
+              x = Laplace(x * factor[m][r]);
             } else {
-              x = Exp2(stretch[m][r] * (x * a.scale.sign - stats[m][r].x)) * stats[m][r].y;
+              x = Exp2(factor[m][r] * (x * a.scale.sign - stats[m][r].x)) * stats[m][r].y;
             }
           }
         }

@@ -191,13 +191,13 @@ __global__ void __launch_bounds__(kInsideThreads) InsideKernel(const CastArgs a)
         const float phi = a.batch.gate[member];
         float factor;
         if (a.shape.laplace) {
-          factor = Laplace(product * LaplaceStretchOf(a, phi));
+          factor = Laplace(product * LaplaceFactorOf(a, phi));
         } else {
           const float2 stats = a.weight_stats[member * a.shape.heads + head];
           // The greatest score was summed in another order, so rounding can make it less than this
           // one.
           const float below = fminf(product * a.scale.sign - stats.x, 0);
-          factor = Exp2(StretchOf(a, phi) * below) * stats.y / total;
+          factor = Exp2(ScaleFactorOf(a, phi) * below) * stats.y / total;
         }
         const int64_t to = ((row.slot + at) * heads + blockIdx.y) * a.row_pitch + first_column;
 #pragma unroll

@@ -18,27 +18,27 @@ Count LayOut(const ClusteredShape& shape, const ClusteredPlan& plan, void* base,
   const Count centroids = heads * plan.total(ClusteredPlan::kCentroids);
   const Count partials = heads * plan.total(ClusteredPlan::kPartials);
   Area area(base, /*alignment=*/256);
-  area.Take(w->codes, tokens);
-  area.Take(w->labels, tokens);
-  area.Take(w->order, tokens);
-  area.Take(w->starts, centroids + heads * plan.sequences);
-  area.Take(w->centroids, centroids * shape.head_dim);
-  area.Take(w->partial_rows, partials * shape.value_dim);
-  area.Take(w->partial_stats, partials * 2);
-  area.Take(w->cluster_rows, centroids * shape.value_dim);
+  area.Allocate(w->codes, tokens);
+  area.Allocate(w->labels, tokens);
+  area.Allocate(w->order, tokens);
+  area.Allocate(w->starts, centroids + heads * plan.sequences);
+  area.Allocate(w->centroids, centroids * shape.head_dim);
+  area.Allocate(w->partial_rows, partials * shape.value_dim);
+  area.Allocate(w->partial_stats, partials * 2);
+  area.Allocate(w->cluster_rows, centroids * shape.value_dim);
   if (shape.topk > 0) {
-    area.Take(w->thresholds, centroids);
-    area.Take(w->candidates, partials * CandidateCapacity(shape.topk));
-    area.Take(w->candidate_counts, partials);
-    area.Take(w->masses, centroids);
-    area.Take(w->top_keys, centroids * shape.topk);
-    area.Take(w->top_counts, centroids);
+    area.Allocate(w->thresholds, centroids);
+    area.Allocate(w->candidates, partials * CandidateCapacity(shape.topk));
+    area.Allocate(w->candidate_counts, partials);
+    area.Allocate(w->masses, centroids);
+    area.Allocate(w->top_keys, centroids * shape.topk);
+    area.Allocate(w->top_counts, centroids);
   }
-  if (shape.log_sum_exp) area.Take(w->log_sums, centroids);
-  area.Take(w->centroid_codes, centroids);
-  area.Take(w->bit_counts, centroids * 64);
-  area.Take(w->member_counts, centroids);
-  area.Take(w->changes, heads * plan.sequences * 2);
+  if (shape.log_sum_exp) area.Allocate(w->log_sums, centroids);
+  area.Allocate(w->centroid_codes, centroids);
+  area.Allocate(w->bit_counts, centroids * 64);
+  area.Allocate(w->member_counts, centroids);
+  area.Allocate(w->changes, heads * plan.sequences * 2);
   return area.bytes();
 }
 

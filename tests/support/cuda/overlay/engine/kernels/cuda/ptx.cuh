@@ -42,7 +42,7 @@ struct MmaLane {
 inline float HalfAt(uint32_t bits, int i) {
   return __half2float(__ushort_as_half(static_cast<uint16_t>(bits >> (16 * i))));
 }
-inline float BrainAt(uint32_t bits, int i) {
+inline float BFloat16At(uint32_t bits, int i) {
   return __bfloat162float(__ushort_as_bfloat16(static_cast<uint16_t>(bits >> (16 * i))));
 }
 inline float Tf32At(uint32_t bits, int) { return std::bit_cast<float>(bits & ~0x1fffu); }
@@ -95,7 +95,7 @@ inline void MmaM16N8K16<__half>(float (&d)[4], const uint32_t (&a)[4], const uin
 template <>
 inline void MmaM16N8K16<__nv_bfloat16>(float (&d)[4], const uint32_t (&a)[4],
                                        const uint32_t (&b)[2]) {
-  Mma<2, BrainAt>(d, a, b);
+  Mma<2, BFloat16At>(d, a, b);
 }
 inline uint32_t ToTf32(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
