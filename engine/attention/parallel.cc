@@ -22,7 +22,7 @@ constexpr double kPassStep = kStepOperations / 4;
 
 constexpr int64_t kMostTasksPerLook = 256;
 
-// How long a worker goes on with its task once the engine thread has none left.
+// A worker goes on with its task for this long once the engine thread has none left.
 constexpr std::chrono::milliseconds kAlone{1};
 
 std::atomic<int> g_workers = 0;  // 0: not set
@@ -95,7 +95,7 @@ class TaskLoop {
   };
 
   // Chooses the workers of the next round: all of them while there are tasks to take, then those
-  // with a task in hand. So the engine thread, which is thread 0, has work in every round.
+  // with an unfinished task. So the engine thread, which is thread 0, has work in every round.
   bool FindWork() {
     workers_.clear();
     const bool all = next_.load(std::memory_order_relaxed) < tasks_;
@@ -126,7 +126,8 @@ class TaskLoop {
         due_ = control_.Due();
         if (due_) stop_.store(true, std::memory_order_relaxed);
       } else if (more && first_is_done_.load(std::memory_order_relaxed)) {
-        // Nobody asks the control for a checkpoint now, so the next round must begin soon.
+        // The engine thread, which asks the control for checkpoints, has no work in this round: the
+        // next one must begin soon.
         const steady_clock::time_point now = steady_clock::now();
         if (until == steady_clock::time_point{}) until = now + kAlone;
         if (now >= until) break;

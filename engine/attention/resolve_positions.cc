@@ -11,7 +11,8 @@
 namespace castor::attention {
 namespace {
 
-// Of positions, either way: differences of any two, and windows around them, are far from overflow.
+// The largest position of either sign. Differences of two, and windows around them, are far from
+// overflow.
 constexpr int64_t kMostPosition = int64_t{1} << 40;
 
 absl::Status Dishonoured(std::string_view field, const Kernel& kernel, std::string_view what) {
@@ -49,7 +50,7 @@ absl::Status CheckWindow(const Window& window) {
 // A number of keys or positions, cut to where it makes no more difference.
 int64_t Cut(int64_t distance) { return std::min(distance, 4 * kMostPosition); }
 
-// Where the first query of a sequence is, counted from its first key.
+// The position of a sequence's first query, counted from its first key.
 int64_t ShiftOf(const Positions& positions, size_t sequence, int64_t queries, int64_t keys) {
   const int64_t query = positions.query.empty() ? keys - queries : positions.query[sequence];
   return query - (positions.key.empty() ? 0 : positions.key[sequence]);

@@ -60,7 +60,7 @@ int64_t WholeBlocks(double keys) {
 
 // Keys per step of a tile.
 int64_t StepKeys(const Spec& spec, int64_t queries) {
-  constexpr double kSoftmax = 64;  // operations per score, besides the products
+  constexpr double kSoftmax = 64;  // operations per score, without the products
   return WholeBlocks(kStepOperations /
                      ((PairOperations(spec) + kSoftmax) * static_cast<double>(queries)));
 }
@@ -115,8 +115,8 @@ FlashShape ShapeOf(const Spec& spec) {
           .bias_reach = spec.bias.reach};
 }
 
-// Whether the tiles of a sequence share keys and values, packed once, or each packs what it sees.
-// With a window a head's tiles see different keys, so only those of other heads count.
+// True if the tiles of a sequence share keys and values, packed once, instead of packing what each
+// sees. With a window a head's tiles see different keys, so only those of other heads count.
 bool SharesKeys(const Spec& spec, int64_t tiles) {
   constexpr int64_t kFewestTiles = 3;
   const int64_t heads = spec.group() / HeadsTogether(spec);
@@ -384,7 +384,7 @@ constexpr Variant kRows[] = {
 
 }  // namespace
 
-// Where places matter, neighbouring lanes must be neighbouring tokens.
+// Neighbouring lanes must be neighbouring tokens if places matter.
 int64_t HeadsTogether(const Spec& spec) {
   const bool places = spec.positional() || std::get<Vanilla>(spec.kernel).causal;
   return places ? 1 : spec.group();

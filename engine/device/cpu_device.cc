@@ -30,8 +30,8 @@ double MicrosecondsSince(steady_clock::time_point start) {
   return std::chrono::duration<double, std::micro>(steady_clock::now() - start).count();
 }
 
-// Where exceptions end on the CPU: everything in the tensor library runs inside it. `body` returns
-// an absl::Status.
+// Turns exceptions on the CPU into Status: everything in the tensor library runs inside it. `body`
+// returns an absl::Status.
 template <typename Body>
 absl::Status Guard(Body&& body) {
   try {
@@ -74,7 +74,7 @@ std::unique_ptr<Device> CpuDevice::Open(const EngineOptions& options, const std:
   const int threads = options.cpu_threads > 0 ? options.cpu_threads : AvailableProcessors();
   attention::SetParallelWorkers(threads);
   attention::StartWorkers();
-  // Where kernels of our own do the work, the tensor library's team would only take their cores.
+  // The tensor library's team would only take the cores of our own kernels, which do the work.
   at::set_num_threads(kernels::HasAvx2() ? 1 : threads);
   DeviceInfo info;
   info.name = "cpu";

@@ -42,7 +42,7 @@ class CpuDevice : public Device {
   CpuDevice(DeviceInfo info, std::shared_ptr<HostPool> host_pool)
       : info_(std::move(info)), host_pool_(std::move(host_pool)) {}
 
-  // What a launch used.
+  // The backend and the memory of a launch.
   struct LaunchStats {
     std::string_view backend;
     int64_t workspace_bytes = 0;
@@ -59,7 +59,7 @@ class CpuDevice : public Device {
   const std::shared_ptr<HostPool> host_pool_;
   const std::shared_ptr<WeightBytes> weights_ = std::make_shared<WeightBytes>();
 
-  LaunchStats stats_;  // by the current launch; engine thread only
+  LaunchStats stats_;  // of the current launch; engine thread only
 };
 
 }  // namespace castor

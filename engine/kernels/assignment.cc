@@ -51,7 +51,7 @@ void SelectTop(const float* affinities, int64_t tokens, int64_t count, uint32_t*
   std::nth_element(candidates, candidates + (wanted - 1), candidates + found, std::greater<>());
   const uint32_t last = candidates[wanted - 1];
 
-  // Of the tokens with exactly that rank, the lowest get in.
+  // The lowest of the tokens with exactly that rank get in.
   int64_t ties = wanted - std::count_if(candidates, candidates + (wanted - 1),
                                         [last](uint32_t rank) { return rank > last; });
   int64_t taken = 0;
@@ -140,7 +140,7 @@ void SingleAssignment::ListMembers(int64_t cluster) {
 }
 
 // Every free token chooses the best cluster that would take it now. A cluster that has turned it
-// down has had better members since, and always will.
+// down only ever gets better members, so it need not be asked again.
 void SingleAssignment::Propose(int64_t chunk) {
   const int64_t begin = chunk * kChunk;
   const int64_t count = std::min(free_count_ - begin, kChunk);
@@ -202,7 +202,7 @@ int32_t SingleAssignment::MakeList(int32_t token, uint64_t* list) const {
   return static_cast<int32_t>(size);
 }
 
-// By cluster.
+// Sorts the proposals by cluster.
 void SingleAssignment::SortProposals() {
   std::fill(first_.begin(), first_.end(), 0);
   for (int64_t i = 0; i < free_count_; ++i) ++first_[choice_[i] + 1];
@@ -221,7 +221,7 @@ void SingleAssignment::CollectFree() {
   free_count_ = free;
 }
 
-// A cluster keeps the best of its members and of those who propose.
+// A cluster keeps the best of its members and of the tokens that propose.
 void SingleAssignment::AcceptInto(int64_t cluster) {
   const float* const row = affinities_ + cluster * tokens_;
   uint64_t* const claims = claims_.data() + cluster * capacity_;

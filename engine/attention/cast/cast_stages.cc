@@ -14,8 +14,8 @@ namespace {
 
 constexpr int64_t kHeadsInARow = 4;
 
-// How many pieces to cut each tile of tokens into, for a stage of `operations` in `tasks` tasks:
-// one, unless layers are so large that a tile takes much longer than a step should.
+// The number of pieces of each tile of tokens, for a stage of `operations` in `tasks` tasks: one,
+// unless layers are so large that a tile takes much longer than a step should.
 int64_t PiecesOf(double operations, size_t tasks) {
   constexpr double kMostOperations = 50 * kStepOperations;
   constexpr int64_t kMost = kernels::kCastTokens / 16;
@@ -228,8 +228,8 @@ absl::Status CastWave::AttendInside(int64_t first_head, int64_t heads, int64_t t
   std::vector<InsideTask> tasks = InsideTasks(first_head, heads, tile_begin, tile_end);
   double flops = 0;
   for (const InsideTask& task : tasks) flops += task.operations(shape_);
-  // If there are enough tasks for all threads, a thread runs several heads of a cluster in a row,
-  // so that a head's rows can be prefetched during the head before.
+  // A thread runs several heads of a cluster in a row if there are enough tasks for all threads, so
+  // that a head's rows can be prefetched during the head before.
   const auto count = static_cast<int64_t>(tasks.size());
   const int64_t run = std::clamp<int64_t>(count / (8 * ParallelWorkers()), 1, kHeadsInARow);
   for (int64_t t = 0; t + 1 < count; ++t) {

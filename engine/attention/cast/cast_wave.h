@@ -38,7 +38,7 @@ class CastWave {
   absl::Status Run();
 
  private:
-  // Which tokens belong to which cluster, in one head or in all.
+  // The members of each cluster, in one head or in all.
   struct Clustering {
     float* affinities;  // [clusters, tokens]
     int32_t* offsets;   // [clusters + 1] indices into members

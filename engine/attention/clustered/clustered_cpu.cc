@@ -2,11 +2,10 @@
 // them to the kernels of this processor's instruction set.
 //
 // Three stages, each over the whole batch: hash codes (a task is some tokens, in all heads),
-// clusters (a sequence and a head) and attention (some clusters of a sequence and a head). Besides
-// the tensors, memory is twelve bytes per token and head, the hash planes, the clusters' offsets
-// and counts, the list of the last stage's tasks, and a scratch area and a clusterer per worker.
-// Clustering in the space of queries has no first stage, no planes and no codes, which are eight of
-// the twelve bytes.
+// clusters (a sequence and a head) and attention (some clusters of a sequence and a head). They
+// need twelve bytes per token and head, the hash planes, the clusters' offsets and counts, the list
+// of the last stage's tasks, and a scratch area and a clusterer per worker. Clustering in the space
+// of queries has no first stage, no planes and no codes, which are eight of the twelve bytes.
 
 #include <algorithm>
 #include <memory>
@@ -97,9 +96,9 @@ struct ClusterTask {
   int64_t end;
 };
 
-// How many tasks to cut a head's clusters into, for a launch of `heads` heads over all its
-// sequences. A row depends neither on its tile nor on the other centroids in it, so tiles may be as
-// small as it takes to give every worker some.
+// The number of tasks of a head's clusters, for a launch of `heads` heads over all its sequences. A
+// row depends neither on its tile nor on the other centroids in it, so tiles may be small enough to
+// give every worker some.
 int64_t TasksOf(const Spec& spec, int64_t clusters, int64_t heads) {
   constexpr int64_t kFewest = 32;
   const int64_t wanted = Count(int64_t{4} * ParallelWorkers()).Units(heads).value();

@@ -16,8 +16,8 @@ namespace {
 constexpr int64_t kMostDims = 1 << 20;
 
 // Bounds that grids can hold, in pieces of some columns, and that blocks can index in int32.
-// Nothing that depends on positions: queries of a cluster share their scores. Nor do these kernels
-// know of other changes to a score.
+// Positions are refused, since queries of a cluster share their scores, and so are softcaps and
+// biases.
 bool ShapeFits(const Spec& spec) {
   return IsFloating(spec.dtype) && !spec.positional() && spec.softcap == 0 &&
          spec.key_bias_heads == 0 && spec.heads <= kMaxGridHeads && spec.head_dim <= kMostDims &&

@@ -89,7 +89,7 @@ int64_t VanillaWorkspace(const Spec& spec, std::span<const int32_t> cu_seqlens_q
   return VanillaWorkspaceBytes(spec, base, cu_seqlens_q, cu_seqlens_k);
 }
 
-// The other kernels' sequences are one launch each: what a query gets depends on the others.
+// The other kernels compute a sequence whole, since a query's row depends on the other queries.
 int64_t NoStep(const Spec&, int64_t, int64_t) { return 0; }
 
 // A row of the table: the fields of Variant, and the function that computes. It gets the row's
@@ -105,7 +105,7 @@ struct Row {
                              std::span<const int32_t> cu_seqlens_k) = nullptr;
 };
 
-// By kernel, best first.
+// The rows of each kernel, best first.
 constexpr auto kRows = std::to_array<Row>({
     {KernelName::kVanilla, "cuda-flash", SupportsFlash, ComputeVanilla<Path::kFlash>,
      VanillaStep<Path::kFlash>, VanillaWorkspace<Path::kFlash>},

@@ -30,7 +30,7 @@ struct Computed {
   std::vector<OutputRows> outputs;  // cover all query tokens, in order
   std::string_view backend;         // the row's, such as "cuda-flash"
 
-  // Adds what the same row computed of the batch's tokens from `first` on, which follow these.
+  // Appends the same row's result for the batch's next tokens, which begin at `first`.
   void Append(Computed piece, int64_t first);
 };
 
@@ -44,7 +44,7 @@ std::span<const Variant> CudaVariants();
 Computed Compute(const Variant& variant, const Spec& spec, const Problem& problem,
                  at::Device device);
 
-// How a row of CudaVariants() lets a sequence's queries be cut (choice.h); 0: not at all.
+// The step at which a row of CudaVariants() lets a sequence's queries be cut (choice.h); 0: none.
 int64_t QueryStep(const Variant& variant, const Spec& spec, int64_t query_tokens,
                   int64_t key_tokens);
 

@@ -1,5 +1,5 @@
-// The memory that a kernel works in: one area, handed out in parts. A template over the vector
-// type, for the reason given in flash.inl.h.
+// A kernel's scratch memory: one area, handed out in parts. A template over the vector type, for
+// the reason given in flash.inl.h.
 #pragma once
 
 #include "engine/kernels/count.h"

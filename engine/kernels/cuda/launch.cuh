@@ -1,5 +1,4 @@
-// How our kernels are launched. Tests replace the runtime by an emulator
-// (tests/support/cuda/emulator.h).
+// Launches our kernels. Tests replace the runtime by an emulator (tests/support/cuda/emulator.h).
 #pragma once
 
 #include <cuda_runtime.h>

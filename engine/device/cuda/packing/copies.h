@@ -16,8 +16,8 @@ struct Copy {
   size_t bytes = 0;
 };
 
-// A stretch of the batch's output bytes: one request's part in host memory, or one tensor's part in
-// device memory. Both kinds cover [0, total) in order.
+// A range of the batch's output bytes: one request's in host memory, or one tensor's in device
+// memory. Both cover [0, total) in order.
 struct ByteRange {
   int64_t first = 0;  // byte of the batch
   int64_t bytes = 0;

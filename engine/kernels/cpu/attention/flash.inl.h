@@ -45,7 +45,7 @@ class Flash {
   static constexpr int64_t kLanes = V::kLanes;
   using Panels = kernels::Panels<V>;
 
-  // With head_dim 64, a block of keys and one of values fill 64 KB of the second-level cache, a
+  // A block of keys and one of values fill 64 KB of the second-level cache at head_dim 64, and a
   // panel's scores 12 KB of the first.
   static constexpr int64_t kKeyBlock = kFlashKeyBlock;
 
@@ -117,7 +117,7 @@ class Flash {
     }
     int64_t count = 0;
     for (int64_t begin = key_begin; begin < key_end; begin += count) {
-      if (begin >= range.visible && begin < range.begin) {  // nobody sees what is between
+      if (begin >= range.visible && begin < range.begin) {  // no query sees the keys between
         begin = range.begin;
         if (begin >= key_end) break;
       }
@@ -160,8 +160,8 @@ class Flash {
         {keys + count * shape_.head_dim, count, shape_.value_dim, V::kRows[Panels::kMaxVectors]}};
   }
 
-  // What a short sequence would wait for, at the beginning: its rows lie a token apart, where the
-  // processor's own prefetcher does not see them coming.
+  // Prefetches the first rows, which a short sequence would wait for: they lie a token apart, where
+  // the processor's own prefetcher does not find them.
   template <typename E>
   void PrefetchKeys(int64_t key_begin, int64_t key_end) const {
     const int64_t end = key_end - key_begin < kKeyBlock ? key_end : key_begin + kKeyBlock;

@@ -1,5 +1,5 @@
-// What scores owe to the places of queries and keys in their sequence, or to the key: hidden keys,
-// and biases. Score tiles are [count, N lanes] as in products.inl.h: neighbouring lanes hold
+// Hides keys and adds biases that depend on the places of queries and keys in their sequence, or on
+// the key. Score tiles are [count, N lanes] as in products.inl.h: neighbouring lanes hold
 // neighbouring queries, so a distance grows by one from lane to lane, and from row to row it falls
 // by one. `first_place` is the first lane's. Everything is a template over the vector type, for the
 // reason given in flash.inl.h.
@@ -47,8 +47,8 @@ inline int64_t NearestKey(int64_t place, int64_t keys) {
   return place < 0 ? 0 : (place < keys ? place : keys - 1);
 }
 
-// Subtracts slope * |query - key|, less what it is to the nearest key: floats hold no far distance,
-// and all keys of a row have that part in common.
+// Subtracts slope * (|query - key| - |query - nearest key|). Floats hold no large distance, and the
+// second term is the same for all keys of a row.
 template <typename V, int N>
 void AddSlope(float slope, int64_t first_place, int64_t keys, int64_t key_begin, int64_t count,
               float* scores) {
@@ -90,8 +90,8 @@ struct PositionTable {
 
   static Count Floats(int64_t reach) { return Count(2) * reach + 2 * kMargin; }
 
-  // What Add reads for first lanes at `least` to `most` beyond a key, and no more: a table may be
-  // much longer than a sequence. `table` is [2 * reach + 1].
+  // Fills the entries that Add reads for first lanes at `least` to `most` beyond a key, and no
+  // more: a table may be much longer than a sequence. `table` is [2 * reach + 1].
   static void Fill(const float* table, int64_t reach, double factor, int64_t least, int64_t most,
                    float* out) {
     for (int64_t i = At(reach, least); i < At(reach, most) + kMargin; ++i) {
@@ -114,8 +114,8 @@ struct PositionTable {
   }
 
  private:
-  // Where the biases of lanes begin of which the first is `distance` beyond a key; further away all
-  // are alike.
+  // Index of the first bias for a vector of lanes whose first lane is `distance` beyond a key.
+  // Biases beyond the table's reach are equal.
   static int64_t At(int64_t reach, int64_t distance) {
     if (distance > reach) distance = reach;
     if (distance < -(reach + kMargin)) distance = -(reach + kMargin);

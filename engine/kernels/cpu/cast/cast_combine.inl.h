@@ -82,7 +82,7 @@ class CastCombine {
   static constexpr int64_t kLanes = V::kLanes;
   static constexpr int64_t kClusterBlock = 128;  // whose summaries are added in one sum
 
-  // W is the width of the panel in hand.
+  // W is the width of the current panel.
   struct Scratch : ScratchArea<V> {
     Scratch(const CastShape& shape, float* base) : ScratchArea<V>(base) {
       panel = this->Allocate(Count(shape.head_dim) * Panels::kMaxWidth);

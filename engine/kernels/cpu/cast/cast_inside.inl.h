@@ -80,7 +80,7 @@ class CastInside {
   // for.
   static constexpr int64_t kPrefetchKeys = 512;
 
-  // W is the width of the panel in hand.
+  // W is the width of the current panel.
   struct Scratch : ScratchArea<V> {
     Scratch(const CastShape& shape, float* base) : ScratchArea<V>(base) {
       constexpr int64_t kQueries = Panels::RoundUp(kCastQueries);
@@ -108,7 +108,7 @@ class CastInside {
   };
   enum { kMaximum, kSum };
 
-  // Where a head's keys and values begin in a token's.
+  // The first element of a head's keys and values in a token's row.
   int64_t KeyAt(int64_t head) const { return head / shape_.group * shape_.head_dim; }
   int64_t ValueAt(int64_t head) const { return head / shape_.group * sequence_.value_head_stride; }
 

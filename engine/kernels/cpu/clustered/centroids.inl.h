@@ -1,11 +1,11 @@
 // Attention of centroids for their members: the last stage of clusters.h, written once over the
-// vectors of bits_*.h. Lanes hold centroids, as they hold queries in flash.inl.h, and keys are
+// vectors of simd.h. Lanes hold centroids, as they hold queries in flash.inl.h, and keys are
 // processed in spans with an online softmax.
 //
 // Improved clustered attention keeps each centroid's top keys (top_keys.inl.h) out of its sums.
 // Keys that later turn out not to be top keys are added then (late_keys.inl.h). So the rest of the
-// row is always a sum of its own terms and never a difference, whatever share of the mass the top
-// keys have. Where members weigh the rest by themselves, the same is summed over keys.
+// row is always a sum of its own terms and never a difference, even if the top keys have nearly all
+// of the mass. If members weigh the rest by themselves, the same is summed over keys.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ class Centroids {
   static constexpr int64_t kLanes = V::kLanes;
   static constexpr int64_t kTile = Panels::RoundUp(kMostCentroids);
 
-  // Operations beside the products: of a member's row, and of a score.
+  // Operations without the products: of a member's row, and of a score.
   static constexpr double kMember = 50;
   static constexpr int64_t kScore = 32;
 
@@ -64,7 +64,7 @@ class Centroids {
     return span < kKeyBlock ? kKeyBlock : span / kKeyBlock * kKeyBlock;
   }
 
-  // W is the width of the panel in hand.
+  // W is the width of the current panel.
   struct Scratch : ScratchArea<V> {
     Scratch(float* base, const CentroidShape& shape)
         : ScratchArea<V>(base),
@@ -120,7 +120,7 @@ class Centroids {
         top_(wanted_ == 0 ? nullptr : scratch_.top, kTile, wanted_, Span(shape), shape.own_mass),
         late_(shape, tile, softmax_, score_factor_, scratch_.late) {}
 
-  // What lives from one step to the next is in the scratch area.
+  // State that outlives a step is in the scratch area.
   template <typename E>
   bool Run() {
     if (progress_.stage == Stage::kMeans) {
@@ -142,8 +142,8 @@ class Centroids {
     return wanted_ == 0 ? !ShareRows<E>() : !RefineRows<E>();
   }
 
-  // Calls f(c, from, to) for ranges of the clusters' members, all of them in order, as far as this
-  // step goes; returns whether that is to the end. A member takes so many operations.
+  // Calls f(c, from, to) for ranges of the clusters' members in order, until the step's operations
+  // are used up. Returns true at the end. A member takes `operations`.
   template <typename F>
   bool ForMembers(double operations, F f) {
     // Whole blocks, of either part of the work.

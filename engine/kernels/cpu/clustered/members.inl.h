@@ -1,6 +1,6 @@
-// From the members of a cluster to their centroid, the mean query, and back, with the row that they
-// share. A part of centroids.inl.h; a template over the vector type, for the reason given in
-// flash.inl.h.
+// Averages the members of a cluster into their centroid, the mean query, and writes the row that
+// they share to each. Used by centroids.inl.h; a template over the vector type, for the reason
+// given in flash.inl.h.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ class Members {
   // definition.
   static constexpr int64_t kBlock = 64;
 
-  // Lets members [from, to) of cluster c join its mean query: all of them in order, in ranges that
-  // begin at multiples of kBlock. `block` [head_dim] is memory to work in.
+  // Adds members [from, to) of cluster c to its mean query: all of them in order, in ranges that
+  // begin at multiples of kBlock. `block` [head_dim] is scratch memory.
   template <typename E>
   void Mean(int64_t c, int64_t from, int64_t to, float* mean, float* block) const {
     const auto* query = static_cast<const typename E::Bits*>(tile_.query);

@@ -30,7 +30,7 @@ class Refine {
     return Scratch(nullptr, shape).floats.value();
   }
 
-  // What a cluster's members share of the keys that are no top keys.
+  // The rest of a cluster, the keys that are no top keys, as far as its members share it.
   struct Rest {
     const float*
         row;     // [value_dim]: what they add to each member's row; with `key` their mean value

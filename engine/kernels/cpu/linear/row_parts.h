@@ -1,5 +1,5 @@
-// What encoders do to rows between products, in place: rotations of heads, and products element by
-// element. Arithmetic is float32, whatever the elements are. Functions are re-entrant; a row's
+// Operations of encoders on rows between products, in place: rotations of heads, and products
+// element by element. Arithmetic is float32 for all elements. Functions are re-entrant; a row's
 // result depends on that row alone.
 #pragma once
 

@@ -113,7 +113,7 @@ bool GridsFit(const CastShape& shape, const Totals& totals) {
          rows * totals.sequences <= kMaxBlocks && rows * totals.query_tiles <= kMaxBlocks;
 }
 
-// Whether rows of `dim` elements a head can be moved 16 bytes at a time.
+// True if rows of `dim` elements a head can be moved 16 bytes at a time.
 bool CanVector(const void* data, int64_t stride, int64_t dim, int64_t element) {
   return reinterpret_cast<uintptr_t>(data) % kVectorBytes == 0 &&
          stride * element % kVectorBytes == 0 && dim * element % kVectorBytes == 0;

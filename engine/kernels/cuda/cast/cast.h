@@ -35,7 +35,7 @@ struct CastShape {
 };
 
 // Offsets of a batch's sequences: kCastTables rows of sequences + 1 each, computed on the host and
-// read by the kernels. Upload them beside the batch. `layer_of_sequence` may be empty.
+// read by the kernels. Upload them with the batch. `layer_of_sequence` may be empty.
 inline constexpr int kCastTables = 7;
 std::vector<int32_t> MakeCastTables(const CastShape& shape, std::span<const int32_t> cu_seqlens,
                                     std::span<const int32_t> layer_of_sequence);

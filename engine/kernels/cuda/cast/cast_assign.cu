@@ -1,15 +1,15 @@
 // Step 3 of CAST with single assignment: pairs (token, cluster) are taken in one strict order.
 //
-// That is the one stable matching of tokens and clusters which both rank by that order, so deferred
-// acceptance finds it whatever the schedule: tokens choose the best cluster whose cut-off their
-// pair reaches; a cluster that more than kappa tokens chose raises its cut-off to the kappa-th of
-// them, and the others choose again. Cut-offs only rise and every round but the last rejects
-// someone, so it ends, after 5 to 11 rounds for random affinities and N_c where all prefer the
-// same.
+// The result is the only stable matching of tokens and clusters that both rank by that order, so
+// deferred acceptance finds it with any schedule: tokens choose the best cluster whose cut-off
+// their pair reaches; a cluster that more than kappa tokens chose raises its cut-off to the
+// kappa-th of them, and the others choose again. Cut-offs only rise, and every round but the last
+// rejects a token, so it ends: after 5 to 11 rounds for random affinities, and after N_c if all
+// prefer the same.
 //
-// The first round, where every token chooses, has the whole GPU. The others are few tokens' and go
-// by lists: one block does all rounds of one clustering, with its own barrier between their steps,
-// so neither the host nor the grid waits for anything.
+// The first round, in which every token chooses, has the whole GPU. Few tokens take part in the
+// others, which work on lists: one block does all rounds of one clustering, with its own barrier
+// between their steps, so neither the host nor the grid waits.
 
 #include "engine/kernels/cuda/cast/cast_select.cuh"
 #include "engine/kernels/cuda/launch.cuh"

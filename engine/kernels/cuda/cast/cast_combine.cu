@@ -6,8 +6,7 @@
 // of clusters, which the membership words give. So there is no list per token, there are no
 // atomics, and the sum does not depend on the schedule.
 //
-// Where fp16 cannot hold a Laplace summary, which is not normalised, R is fp32 and its product a
-// TF32 one.
+// R is fp32 and its product TF32 if fp16 cannot hold a Laplace summary, which is not normalised.
 //
 // Cost a token-head at d = 64, bf16: 128 B of query, 128 B written, 128 B for every cluster that
 // holds the token, 4 N_c d flop. H=8: 4K x 16 clusters 2.9 us of bytes, 64K x 256 49 us of both.
@@ -154,7 +153,7 @@ __global__ void __launch_bounds__(kThreads) CombineKernel(const CastArgs a) {
       LoadTile<T, kColumns>(shared.surrogate, kClusters, width, a.vector_surrogates,
                             StridedRows<T>{surrogates, surrogate_stride, c0, clusters, e});
       if (e == 0) {
-        // Rows are padded to 16 bytes; what the padding holds stays in columns that nobody stores.
+        // Rows are padded to 16 bytes. The padding ends in columns that are not stored.
         LoadTile<R, kColumns>(shared.summary, kClusters, min(kColumns, a.row_pitch - first_column),
                               true, StridedRows<R>{summaries, a.row_pitch, c0, clusters});
       }

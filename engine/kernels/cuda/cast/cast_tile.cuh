@@ -4,7 +4,7 @@
 // three TF32 products each (hi*hi + hi*lo + lo*hi), which keeps about 21 bits.
 //
 // Shared rows are padded by four pairs: then the eight rows and four pairs that a warp's fragment
-// names lie in different banks, whichever way it is read.
+// names lie in different banks, by rows and by columns.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -134,8 +134,8 @@ struct StridedRows {
   }
 };
 
-// Of rows `stride` elements apart those that `members` names, from its place `begin` on up to
-// `end`; of each the elements from `column` on.
+// The rows that members [begin, end) name, for LoadTile: `stride` elements apart, from each the
+// elements from `column` on.
 template <typename T>
 struct GatheredRows {
   const T* first;
@@ -154,7 +154,7 @@ struct GatheredRows {
 // All threads copy `rows` rows, kColumns elements each, to shared memory: row(r) points to the
 // elements, of which the first `columns` exist, or is nullptr for a row of zeros. Missing elements
 // become zero. With `vector`, rows and `columns` are multiples of 16 bytes, and their copies run
-// until WaitCopies. Either way a barrier must follow before anyone reads.
+// until WaitCopies. In both cases a barrier must follow before the tile is read.
 template <typename T, int kColumns, typename Row>
 __device__ __forceinline__ void LoadTile(Pair<T>* tile, int rows, int columns, bool vector,
                                          Row row) {

@@ -34,8 +34,8 @@ struct ClusteredShape {
   int32_t group = 1;  // neighbouring heads that have the same keys and values
 };
 
-// Where the sequences and their pieces of work lie: offsets[a * (sequences + 1) + s] is where
-// sequence s begins in the array numbered a below, and its total follows the last sequence.
+// Offsets of the sequences and of their pieces of work: sequence s begins at
+// offsets[a * (sequences + 1) + s] in the array numbered a below. The total follows the last one.
 struct ClusteredPlan {
   enum Array { kQueries, kKeys, kCentroids, kQueryTiles, kAttendTiles, kPartials, kArrays };
 

@@ -31,8 +31,8 @@ struct Tiles {
   int counts[kRowTile];  // of candidates
 };
 
-// Which centroids and keys a block of the attend stage has. Row tiles are consecutive within a
-// split, and splits within a sequence.
+// The centroids and keys of a block of the attend stage. Row tiles are consecutive within a split,
+// and splits within a sequence.
 struct KeyRange {
   int32_t key_begin;       // of the sequence, among all keys
   int32_t first, end;      // keys of the sequence
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(kThreads) AttendKernel(const ClusteredArgs arg
   const int warp = thread / 32;
   const SoftmaxScale scale = SoftmaxScaleOf(args.shape.softmax_scale);
 
-  // Of the row that this thread shares with kRowThreads - 1 others.
+  // kRowThreads threads share a row.
   const int row = thread / kRowThreads;
   const int share = thread % kRowThreads;
   RowCandidates candidates;
@@ -287,8 +287,8 @@ constexpr int kThresholdRows = 8;
 // Disjoint groups of sampled keys; as many as the threads of ThresholdKernel.
 constexpr int kSampleGroups = 256;
 
-// How many keys of a sequence are sampled for a bound, a multiple of kSampleGroups. 0 for few keys
-// or a large k, where the lists alone suffice.
+// The number of a sequence's keys that are sampled for a bound, a multiple of kSampleGroups. 0 for
+// few keys or a large k, where the lists alone suffice.
 __device__ __forceinline__ int32_t SampleSize(int32_t keys, int topk) {
   if (keys < 4 * kSampleGroups || topk > kSampleGroups / 4) return 0;
   const int32_t sample = keys / 16 / kSampleGroups * kSampleGroups;

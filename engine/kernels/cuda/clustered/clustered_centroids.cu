@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kMeanThreads) MeanKernel(const ClusteredArgs a
       float sum = 0;
 #pragma unroll
       for (int w = 0; w < kMeanWarps; ++w) sum += sums[w][column];
-      // Nobody reads an empty cluster's row, but it must be finite.
+      // An empty cluster's row is not read, but must be finite.
       mean[e0 + column] = members == 0 ? 0 : sum / static_cast<float>(members);
     }
     __syncthreads();

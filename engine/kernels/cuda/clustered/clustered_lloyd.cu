@@ -1,7 +1,8 @@
 // Stage 1 of clustered attention: Lloyd's algorithm in Hamming space, two launches an iteration,
-// with counts and centroids in device memory. Where no label of a sequence and head changed, a flag
+// with counts and centroids in device memory. Once no label of a sequence and head changes, a flag
 // makes its later launches return at once. So the number of launches is fixed, and the host need
-// not wait and check. All of it is integers, so the order of the atomic additions does not show.
+// not wait and check. All numbers are integers, so the order of the atomic additions does not
+// matter.
 
 #include "engine/kernels/cuda/clustered/clustered_args.cuh"
 #include "engine/kernels/cuda/launch.cuh"
@@ -14,7 +15,7 @@ constexpr int kThreads = 256;
 constexpr int kStaged = 512;  // centroids that pass through shared memory at a time
 constexpr int kBits = 64;
 
-// Whether any label changed in pass `pass`; pass 0 is the assignment to the initial centroids.
+// Set if any label changed in pass `pass`; pass 0 is the assignment to the initial centroids.
 __device__ int32_t* ChangesOf(const ClusteredArgs& args, int head, int32_t sequence, int pass) {
   return args.workspace.changes + (int64_t{head} * args.sequences + sequence) * 2 + pass % 2;
 }

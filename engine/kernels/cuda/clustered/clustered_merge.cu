@@ -26,7 +26,7 @@ struct Splits {
   uint64_t least;
 };
 
-// For improved clustered attention, in addition, in dynamic shared memory.
+// Further memory of improved clustered attention, in dynamic shared memory.
 struct Top {
   uint64_t candidates[kGathered];
   uint64_t chosen[kMostTop];
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kThreads) MergeKernel(const ClusteredArgs args
       const T* const value = ValueRow<T>(args, sequence.key_begin + top->keys[i], head);
       total = fmaf(-top->weights[i], ToFloat(value[e]), total);
     }
-    // If every key is a top key, only rounding errors are left.
+    // Only rounding errors are left if every key is a top key.
     out[e] = improved && top_count == sequence.keys ? 0 : total / sum;
   }
 }

@@ -1,5 +1,5 @@
-// How clustered attention is cut into blocks: constants and pure functions that both the host's
-// plan and the kernels use.
+// The blocks of clustered attention: constants and pure functions that both the host's plan and the
+// kernels use.
 #pragma once
 
 #include <cstdint>
