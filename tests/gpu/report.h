@@ -15,7 +15,7 @@ inline std::string Scientific(double value) {
 
 class Report {
  public:
-  // Of the cases that ask SelectsNextCase(), every `every`-th runs.
+  // SelectsNextCase() is true for every `every`-th case.
   explicit Report(int every) : every_(every) {}
 
   bool SelectsNextCase() { return asked_++ % every_ == 0; }

@@ -17,13 +17,13 @@
 
 namespace castor::bench {
 
-// What the server does with each request is known in advance. So what a client should have measured
-// can be computed.
+// The server's handling of each request is known in advance, so a client's correct measurements can
+// be computed.
 struct ScriptOptions {
   int64_t service_ns = 0;  // from a request to its answer
 
-  // Nothing leaves in [k * stall_every_ns, k * stall_every_ns + stall_ns), k = 1, 2, ..., counted
-  // from the begin: what is due then leaves at the end. 0: no stalls.
+  // No answer leaves in [k * stall_every_ns, k * stall_every_ns + stall_ns), k = 1, 2, ..., counted
+  // from the begin: answers that are due then leave at its end. 0: no stalls.
   int64_t stall_ns = 0, stall_every_ns = 0;
 
   // Shares of the requests, 0..1, drawn by `seed`.

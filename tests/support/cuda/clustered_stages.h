@@ -1,4 +1,4 @@
-// What the stages of clustered attention's kernels leave, and checks of it.
+// The results of the stages of clustered attention's kernels, and checks of them.
 #pragma once
 
 #include <algorithm>

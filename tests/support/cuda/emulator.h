@@ -1,6 +1,6 @@
 // A small CUDA machine for tests: kernels compiled as plain C++ run here, on the CPU.
 //
-// How a kernel gets here. A .cu file of engine/kernels/cuda is compiled by g++ or clang++ with two
+// Compilation: a .cu file of engine/kernels/cuda is compiled by g++ or clang++ with two
 // folders first on the include path (castor_cuda_kernel_test in
 // tests/unit/kernels_cuda/CMakeLists.txt does that):
 //   tests/support/cuda/include   our own cuda_runtime.h, cuda_fp16.h, ..., so that CUDA need not
@@ -12,7 +12,7 @@
 //                                written out from its definition.
 // Kernels know nothing of this. They launch through engine/kernels/cuda/launch.cuh.
 //
-// How it runs. Each thread of a block is a fiber of the calling thread; a fiber runs until it waits
+// Execution: each thread of a block is a fiber of the calling thread; a fiber runs until it waits
 // at a barrier or in a warp operation. Blocks run one after another. The order of threads in every
 // step and the order of blocks are drawn from SetSchedule's seed, so a missing barrier gives wrong
 // results, or results that vary with the seed. A kernel that relies on lanes running in lockstep
@@ -20,8 +20,8 @@
 //
 // It finds threads that wait for each other forever, warp operations that the lanes reach
 // differently or that name a lane that has exited, bad launch shapes, accesses beyond dynamic
-// shared memory (under AddressSanitizer), reads of dynamic shared memory that nobody wrote (it
-// starts as NaN), and reads of cp.async data before the wait for it. It cannot find races between
+// shared memory (under AddressSanitizer), reads of unwritten dynamic shared memory (it starts as
+// NaN), and reads of cp.async data before the wait for it. It cannot find races between
 // blocks, and says nothing about speed.
 //
 // Only one test thread may use it at a time, so ThreadSanitizer has nothing to check.

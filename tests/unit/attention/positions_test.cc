@@ -251,7 +251,7 @@ TEST_P(PositionsTest, ShardsWithPositionsSumUpToTheWhole) {
   }
 }
 
-// As the table's definition says, whichever way a mistake would turn it.
+// A table read backwards would give other rows.
 TEST_P(PositionsTest, ATableIsReadByTheKeysPlaceLessTheQuerys) {
   constexpr float kFarBelow = -1e6f;
   const std::vector<float> next_key_only = {kFarBelow, kFarBelow, 0};  // of -1, 0 and 1
@@ -297,8 +297,8 @@ TEST_P(PositionsTest, KeysOutsideOfTheWindowOrLaterChangeNoByte) {
   EXPECT_NE(0, std::memcmp(before.data(), problem.output.data(), 290 * kRow));
 }
 
-// Of a table much longer than the sequences only what they read is looked at: the rest may be
-// anything, and takes no time.
+// Sequences read only their part of a table that is much longer: the rest may hold anything, and
+// takes no time.
 TEST_P(PositionsTest, TablesBeyondTheSequenceAreNotRead) {
   constexpr int64_t kReach = 1 << 20, kNear = 400;
   std::vector<float> table(2 * kReach + 1, NAN);

@@ -32,7 +32,7 @@ class VanillaTest : public VariantTest {
   }
 };
 
-// From three tiles on, a sequence's tiles share keys and values that are packed for all of them.
+// A sequence's tiles share keys and values, packed once, if there are three or more.
 TEST_P(VanillaTest, MatchesTheReferenceOnRandomShapes) {
   for (int round = 0; round < Scaled(60); ++round) {
     const DType dtype = kFloatTypes[round % 3];
@@ -91,7 +91,7 @@ TEST_P(VanillaTest, OneKeyGivesItsValue) {
   }
 }
 
-// With one key the output is its value: every finite number survives the conversion to float32 and
+// The output for one key is its value: every finite number survives the conversion to float32 and
 // back.
 TEST_P(VanillaTest, KeepsEveryHalf) {
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
@@ -166,7 +166,7 @@ TEST_P(VanillaTest, LengthsInOneBatchMayDifferWidely) {
   ExpectRight(problem);
 }
 
-// More heads than are packed at a time, and a query's bytes as if it had no others beside it.
+// There are more heads than are packed at a time, and a query's bytes do not depend on the others.
 TEST_P(VanillaTest, SharedKeysChangeNoByte) {
   if (kSanitized) GTEST_SKIP() << "too slow here";
   const int threads = ParallelWorkers();

@@ -65,7 +65,7 @@ TEST(ScaleFitsTest, OddScalesAreTheMathPaths) {
   }
 }
 
-// Where keys are padded, fewer of them are; the efficient kernel gets a copy of each for each head.
+// Fewer padded keys take less memory; the efficient kernel gets a copy of each key for each head.
 TEST(SharedHeadsTest, AreCountedInTheWorkspace) {
   const std::vector<int32_t> few = {0, 1};
   const std::vector<int32_t> many = {0, 4096};

@@ -1,4 +1,4 @@
-// How a batch's output tensors map to the requests' output slabs, without a GPU.
+// The copies from a batch's output tensors to the requests' output slabs, without a GPU.
 
 #include "engine/device/cuda/packing/copies.h"
 

@@ -1,4 +1,4 @@
-// How a batch is cut into launches, without a GPU.
+// The cuts of a batch into launches, without a GPU.
 
 #include "engine/device/cuda/launch/pieces.h"
 
@@ -27,8 +27,8 @@ constexpr double kEndless = std::numeric_limits<double>::infinity();
 
 int64_t NoStep(int64_t, int64_t) { return 0; }
 
-// What each row is made from, in order, by the definition of attention: its query, and the keys and
-// values that it sees. As text of the first elements, which all but surely differ.
+// The inputs of each row in order, by the definition of attention: its query, and the keys and
+// values that it sees. They are text of the first elements, which almost surely differ.
 std::vector<std::string> Rows(const Spec& spec, const Problem& p) {
   const auto* vanilla = std::get_if<Vanilla>(&spec.kernel);
   const bool causal = vanilla != nullptr && vanilla->causal;
@@ -216,7 +216,7 @@ TEST_F(PiecesTest, TheGreatestLengthsAreCutWithoutWrapping) {
   }
 }
 
-// So that a batch is predicted to take as long as its pieces together.
+// A batch must be predicted to take as long as its pieces together.
 TEST(LaunchWorkTest, PartsAddUpToTheWhole) {
   constexpr int64_t kTokens = 1 << 16;
   for (const bool causal : {false, true}) {

@@ -93,7 +93,7 @@ TEST_F(LinearInt8Test, IsTheProductByItsDefinition) {
   }
 }
 
-// Nothing saturates, and the longest sum that a kernel takes does not overflow.
+// Products do not saturate, and the longest sum that a kernel takes does not overflow.
 TEST_F(LinearInt8Test, TheGreatestSumsAreExact) {
   for (const LinearKernel* kernel : Int8KernelsHere()) {
     int64_t in = 1;

@@ -169,7 +169,7 @@ TEST_F(LinearKernelTest, WritesItsRowsAndColumnsOnly) {
   }
 }
 
-// To nearest, ties to even, as one would round by hand.
+// Outputs are rounded to nearest, ties to even.
 TEST_F(LinearKernelTest, RoundsToBFloat16) {
   for (const LinearKernel* kernel : LinearKernelsHere()) {
     if (kernel->type != LinearType::kBFloat16) continue;

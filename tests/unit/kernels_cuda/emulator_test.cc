@@ -65,7 +65,7 @@ TEST_F(CudaEmulatorTest, CopiesArriveWhenWaitedFor) {
   ASSERT_EQ(Launch(CopyKernel, {1, 1, 64}, nullptr, aligned, out.data(), true), cudaSuccess);
   EXPECT_EQ(out, in);
   ASSERT_EQ(Launch(CopyKernel, {1, 1, 64}, nullptr, aligned, out.data(), false), cudaSuccess);
-  EXPECT_EQ(out, std::vector<int>(8, -1)) << "data that nobody waited for must not be there";
+  EXPECT_EQ(out, std::vector<int>(8, -1)) << "data must not be there before the wait";
 }
 
 __global__ void StuckKernel() {

@@ -1,5 +1,5 @@
-// What the GPU's kernels for clustered attention and CAST support, and that no numbers make their
-// memory sizes wrap.
+// The problems that the GPU's kernels for clustered attention and CAST support. No numbers make
+// their memory sizes wrap.
 
 #include "engine/attention/cuda/fits.h"
 

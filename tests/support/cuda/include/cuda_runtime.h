@@ -37,7 +37,7 @@ namespace castor::cuda_emulator {
 inline constexpr size_t kSharedWithoutAsking = 48 * 1024;
 inline constexpr size_t kMaxShared = 227 * 1024;
 
-// How much dynamic shared memory each kernel asked for.
+// The dynamic shared memory that each kernel asked for.
 inline std::map<const void*, size_t>& SharedLimits() {
   static std::map<const void*, size_t> limits;
   return limits;

@@ -1,4 +1,4 @@
-// Which token belongs to which cluster: the parallel functions must match the serial loop bit for
+// The assignment of tokens to clusters: the parallel functions must match the serial loop bit for
 // bit.
 
 #include <gtest/gtest.h>
@@ -208,8 +208,8 @@ TEST_F(CastAssignmentTest, ManyTokensThatWantTheSameEndSoon) {
     for (const auto& cluster : members) assigned += static_cast<int64_t>(cluster.size());
     EXPECT_EQ(assigned, tokens) << "kind " << kind;
   }
-  // As many clusters as tokens, and all rank them alike: a search of all clusters in every round
-  // would take minutes.
+  // There are as many clusters as tokens, and all tokens rank them alike: a search of all clusters
+  // in every round would take minutes.
   const int64_t clusters = kSanitized ? 300 : 3000;
   const std::vector<float> alike(clusters * clusters, 1.0f);
   for (const auto& cluster : Assigned(alike, clusters, 1, RunSerially)) {

@@ -26,7 +26,7 @@ double WorstOf(const OwnedProblem& problem, const std::vector<double>& expected,
   return worst;
 }
 
-// From a spread-out softmax to one that is a maximum.
+// The factors lead from a spread-out softmax to one that is a maximum.
 TEST_P(ClusteredCpuTest, HugeScoresCostOnlyTheirRounding) {
   for (const double factor : {3.0, 10.0, 30.0, 1e3, 1e12}) {
     OwnedProblem problem(SpecOf(DType::kFloat32, 6, 8, 8, 2, 4), {60}, {1200});
@@ -113,8 +113,8 @@ TEST_P(ClusteredCpuTest, ManyTokensRoundLikeFew) {
   }
 }
 
-// Neither products of queries and keys far beyond what squares of float32 hold, nor keys whose sums
-// are beyond float32, while their scores are not, overflow.
+// Products of queries and keys whose squares exceed float32 must not overflow, nor may keys whose
+// sums exceed float32 while their scores do not.
 TEST_P(ClusteredCpuTest, HugeScoresAndKeysDoNotOverflow) {
   ForOptions(SpecOf(DType::kFloat32, 6, 8, 8, 2, 4), [&](const Spec& spec) {
     for (const auto& [queries, keys] :
