@@ -140,9 +140,9 @@ void CodeClusterer::Next() {
 
 // Updates the centroids, unless done. Returns whether labels must be assigned again.
 bool CodeClusterer::MoveCentroids() {
-  const bool settled = !first_ && moved_count_ == 0;
+  const bool converged = !first_ && moved_count_ == 0;
   first_ = false;
-  if (settled || updates_ == parameters_.iterations) return false;
+  if (converged || updates_ == parameters_.iterations) return false;
   ++updates_;
   return kernel_.update_centroids(state_);
 }
@@ -297,10 +297,10 @@ void QueryClusterer::Next() {
     case Stage::kMap:
       return Begin(Stage::kAssign);
     case Stage::kAssign: {
-      const bool settled =
+      const bool converged =
           std::accumulate(arrays_.moved, arrays_.moved + pass_.tasks, int64_t{0}) == 0;
       std::fill_n(state_.members, state_.clusters, 0);
-      if (settled || updates_ == parameters_.iterations) return Begin(Stage::kCount);
+      if (converged || updates_ == parameters_.iterations) return Begin(Stage::kCount);
       ++updates_;
       std::fill_n(state_.means, state_.clusters * state_.head_dim, 0.0f);
       return Begin(Stage::kAdd);

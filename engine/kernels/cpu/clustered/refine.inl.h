@@ -160,10 +160,10 @@ class Refine {
   }
 
   // Each member's exponentials over the keys, the factors for them, and the log-sum-exp of those
-  // with masses of their own. Calls ask(i) for each member, to prefetch rows while there is other
-  // work.
-  template <typename Ask>
-  void Weights(const int32_t* order, int64_t members, const Rest& rest, Ask ask) {
+  // with masses of their own. Calls prefetch(i) for each member, to prefetch rows while there is
+  // other work.
+  template <typename PrefetchMember>
+  void Weights(const int32_t* order, int64_t members, const Rest& rest, PrefetchMember prefetch) {
     Panels::For(count_, [&](auto vectors, int64_t first) {
       constexpr int64_t kWidth = decltype(vectors)::N * kLanes;
       float* const scores = scratch_.scores + first * members;
@@ -205,7 +205,7 @@ class Refine {
       float maxima[kLanes];
       V::Store(maxima, maximum);
 
-      for (int64_t i = 0; i < rows; ++i) ask(at + i);
+      for (int64_t i = 0; i < rows; ++i) prefetch(at + i);
       for (int64_t i = 0; i < kLanes; ++i) partial[i] = V::Zero();
       Panels::For(count_, [&](auto vectors, int64_t first) {
         constexpr int64_t kWidth = decltype(vectors)::N * kLanes;

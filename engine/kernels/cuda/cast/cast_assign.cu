@@ -177,7 +177,7 @@ __device__ __forceinline__ int TokenOf(unsigned long long key) {
 }
 
 // A warp keeps the best kappa of at most 32 * kLaneKeys candidates, in registers.
-__device__ void SettleByWarp(const Candidates& from, int round) {
+__device__ void KeepBestByWarp(const Candidates& from, int round) {
   const int lane = threadIdx.x % 32;
   const int size = from.all.first_row.size;
   unsigned long long keys[kLaneKeys];
@@ -213,7 +213,7 @@ __device__ void SettleByWarp(const Candidates& from, int round) {
 }
 
 // The same by a block, for any number of candidates.
-__device__ void SettleByBlock(const Candidates& from, int round, SelectShared& shared) {
+__device__ void KeepBestByBlock(const Candidates& from, int round, SelectShared& shared) {
   const int size = from.all.first_row.size;
   const auto key = [&](int j) { return from.Key(j); };
   const unsigned long long bound =
@@ -239,7 +239,7 @@ __device__ void SettleByBlock(const Candidates& from, int round, SelectShared& s
 }
 
 // grid (sequences * clusterings), block kThreads
-__global__ void __launch_bounds__(kThreads) SettleKernel(const CastArgs a) {
+__global__ void __launch_bounds__(kThreads) LaterRoundsKernel(const CastArgs a) {
   SelectShared& shared = *DynamicShared<SelectShared>();
   const auto group = static_cast<int>(blockIdx.x);
   const Assignment all(a, group / a.clusterings, group % a.clusterings);
@@ -269,16 +269,16 @@ __global__ void __launch_bounds__(kThreads) SettleKernel(const CastArgs a) {
       if (c != kFree) all.arrivals[all.starts[c] + all.places[f]] = token;
     }
     __syncthreads();
-    // Clusters with many candidates are settled by all threads, the others by a warp each.
+    // Clusters with many candidates are cut down by all threads, the others by a warp each.
     for (int c = 0; c < clusters; ++c) {
       if (all.arriving[c] == 0 || all.counts[c] + all.arriving[c] <= 32 * kLaneKeys) continue;
-      SettleByBlock(Candidates(all, c), round + 1, shared);
+      KeepBestByBlock(Candidates(all, c), round + 1, shared);
       __syncthreads();
     }
     __syncthreads();
     const int warp = static_cast<int>(threadIdx.x) / 32;
     for (int c = warp; c < clusters; c += kThreads / 32) {
-      if (all.arriving[c] > 0) SettleByWarp(Candidates(all, c), round + 1);
+      if (all.arriving[c] > 0) KeepBestByWarp(Candidates(all, c), round + 1);
     }
     __syncthreads();
   }
@@ -308,7 +308,7 @@ cudaError_t RunCastAssignment(const CastArgs& args, int64_t tiles128, cudaStream
   if (error != cudaSuccess) return error;
   const LaunchShape by_group{dim3(static_cast<unsigned>(groups)), dim3(kThreads),
                              sizeof(SelectShared)};
-  error = Launch(SettleKernel, by_group, stream, args);
+  error = Launch(LaterRoundsKernel, by_group, stream, args);
   if (error != cudaSuccess) return error;
   return Launch(AssignedKernel, {dim3(rows), dim3(kThreads), sizeof(SelectShared)}, stream, args);
 }
