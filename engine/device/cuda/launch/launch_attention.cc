@@ -38,8 +38,8 @@ absl::StatusOr<attention::cuda::Computed> CudaDevice::QueuePieces(const attentio
   attention::cuda::Computed computed;
   for (const Piece& piece : pieces) {
     if (&piece != &pieces.front()) {
-      // One piece runs and the next is queued behind it, so the GPU does not idle. A launch at the
-      // checkpoint waits for these two at most.
+      // One piece still runs during the checkpoint, so the GPU does not idle. A launch at the
+      // checkpoint waits for that piece alone.
       execution.AwaitAllPiecesButLast();
       if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
     }
