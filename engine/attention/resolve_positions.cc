@@ -38,7 +38,7 @@ absl::Status CheckFirstPositions(const std::vector<int64_t>& first, std::string_
 }
 
 absl::Status CheckWindow(const Window& window) {
-  constexpr std::string_view kBelow = "must be -1, which is no bound, or more";
+  constexpr std::string_view kBelow = "must be at least 0, or -1 for no bound";
   if (window.left < -1) return InvalidField("positions.window.left", kBelow);
   if (window.right < -1) return InvalidField("positions.window.right", kBelow);
   if (window.always_visible < 0) {
@@ -131,7 +131,7 @@ absl::Status ResolvePositions(const Positions& positions, Resolved* resolved) {
   if (!positions.any()) return absl::OkStatus();
   Spec& spec = resolved->spec;
   if (!std::holds_alternative<Vanilla>(spec.kernel)) {
-    return Dishonoured("positions", spec.kernel, "knows of no positions");
+    return Dishonoured("positions", spec.kernel, "does not support positions");
   }
   absl::Status status =
       CheckFirstPositions(positions.query, "positions.query", resolved->cu_seqlens_q);
@@ -158,7 +158,7 @@ absl::Status ResolveSoftcap(double softcap, Spec* spec) {
     return InvalidField("softcap", "must be positive and at most 1e30, or 0 for none");
   }
   if (!std::holds_alternative<Vanilla>(spec->kernel)) {
-    return Dishonoured("softcap", spec->kernel, "has none");
+    return Dishonoured("softcap", spec->kernel, "does not support it");
   }
   spec->softcap = softcap;
   return absl::OkStatus();
