@@ -15,9 +15,9 @@ namespace {
 // overflow.
 constexpr int64_t kMostPosition = int64_t{1} << 40;
 
-absl::Status Dishonoured(std::string_view field, const Kernel& kernel, std::string_view what) {
+absl::Status Unsupported(std::string_view field, const Kernel& kernel) {
   return InvalidField(
-      field, "the kernel " + std::string(NameOf(NameOf(kernel))) + " " + std::string(what));
+      field, "the kernel " + std::string(NameOf(NameOf(kernel))) + " does not support this field");
 }
 
 // Positions of all tokens, from each sequence's first.
@@ -131,7 +131,7 @@ absl::Status ResolvePositions(const Positions& positions, Resolved* resolved) {
   if (!positions.any()) return absl::OkStatus();
   Spec& spec = resolved->spec;
   if (!std::holds_alternative<Vanilla>(spec.kernel)) {
-    return Dishonoured("positions", spec.kernel, "does not support positions");
+    return Unsupported("positions", spec.kernel);
   }
   absl::Status status =
       CheckFirstPositions(positions.query, "positions.query", resolved->cu_seqlens_q);
@@ -158,7 +158,7 @@ absl::Status ResolveSoftcap(double softcap, Spec* spec) {
     return InvalidField("softcap", "must be positive and at most 1e30, or 0 for none");
   }
   if (!std::holds_alternative<Vanilla>(spec->kernel)) {
-    return Dishonoured("softcap", spec->kernel, "does not support it");
+    return Unsupported("softcap", spec->kernel);
   }
   spec->softcap = softcap;
   return absl::OkStatus();
@@ -168,7 +168,7 @@ absl::Status ResolveKeyBias(const TensorInput& bias, const Geometry& geometry, R
   constexpr std::string_view kField = "key_bias";
   Spec& spec = resolved->spec;
   if (std::holds_alternative<Cast>(spec.kernel)) {
-    return Dishonoured(kField, spec.kernel, "takes none");
+    return Unsupported(kField, spec.kernel);
   }
   if (absl::Status s = CheckDType(bias, kField, DType::kFloat32); !s.ok()) return s;
   const size_t tokens = geometry.packed ? 0 : 1;  // the dimension that counts tokens
