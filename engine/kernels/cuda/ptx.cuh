@@ -25,8 +25,7 @@ __device__ __forceinline__ T* DynamicShared() {
   return reinterpret_cast<T*>(castor_dynamic_shared);
 }
 
-// ---- copies to shared memory that run on their own
-// -------------------------------------------------
+// ---- copies to shared memory that run on their own ----------------------------------------------
 
 // 16 bytes, both aligned to 16.
 __device__ __forceinline__ void CopyAsync16(void* shared, const void* global) {
@@ -45,8 +44,7 @@ __device__ __forceinline__ void WaitCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(groups_left) : "memory");
 }
 
-// ---- tensor cores
-// --------------------------------------------------------------------------------
+// ---- tensor cores -------------------------------------------------------------------------------
 
 template <typename T>  // __half or __nv_bfloat16
 __device__ __forceinline__ void MmaM16N8K16(float (&d)[4], const uint32_t (&a)[4],
@@ -85,8 +83,7 @@ __device__ __forceinline__ void MmaM16N8K8Tf32(float (&d)[4], const uint32_t (&a
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// ---- arithmetic
-// ----------------------------------------------------------------------------------
+// ---- arithmetic ---------------------------------------------------------------------------------
 
 // 2^x to about two units in the last place; 0 below 2^-126.
 __device__ __forceinline__ float Exp2(float x) {

@@ -46,8 +46,7 @@ struct Shape {
 // Runs body(context) once for every thread of the grid. Ends the process when a kernel misbehaves.
 void RunGrid(const Shape& shape, void (*body)(void* context), void* context);
 
-// ---- what device code calls
-// ----------------------------------------------------------------------
+// ---- what device code calls ---------------------------------------------------------------------
 
 void SyncBlock();
 

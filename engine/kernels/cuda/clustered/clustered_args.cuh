@@ -83,8 +83,7 @@ __device__ __forceinline__ const T* ValueRow(const ClusteredArgs& args, int64_t 
                   args.problem.value_head_stride);
 }
 
-// ---- the stages, in order; each queues its launches
-// ------------------------------------------------
+// ---- the stages, in order; each queues its launches ---------------------------------------------
 
 cudaError_t HashQueries(const ClusteredArgs& args, const ClusteredPlan& plan, cudaStream_t stream);
 cudaError_t ClusterCodes(const ClusteredArgs& args, const ClusteredPlan& plan, cudaStream_t stream);

@@ -60,8 +60,7 @@ struct KeyRange {
   }
 };
 
-// ---- lists of candidates
-// -------------------------------------------------------------------------
+// ---- lists of candidates ------------------------------------------------------------------------
 
 // One centroid's list in one split, in device memory, as seen by the threads that share its row.
 // They belong to one warp, and the list's length is in shared memory. Without a list, nothing is
@@ -118,8 +117,7 @@ class RowCandidates {
   float threshold_ = 0;
 };
 
-// ---- the attention
-// --------------------------------------------------------------------------------------
+// ---- the attention ------------------------------------------------------------------------------
 
 // Scores of the block's rows and `count` keys from `first` on, into tiles.weights. Each is one
 // chain of FMA from dimension 0 up, as in ThresholdKernel.
@@ -279,8 +277,7 @@ __global__ void __launch_bounds__(kThreads) AttendKernel(const ClusteredArgs arg
   }
 }
 
-// ---- a bound for the top keys
-// --------------------------------------------------------------------
+// ---- a bound for the top keys -------------------------------------------------------------------
 
 constexpr int kThresholdRows = 8;
 

@@ -15,8 +15,7 @@ namespace {
 
 constexpr unsigned kAll = 0xffffffff;
 
-// ---- sorting
-// -------------------------------------------------------------------------------------
+// ---- sorting ------------------------------------------------------------------------------------
 
 constexpr int kSortThreads = 1024;
 constexpr int kSortWarps = kSortThreads / 32;
@@ -125,8 +124,7 @@ __global__ void __launch_bounds__(kSortThreads) SortKernel(const ClusteredArgs a
   if (threadIdx.x == 0) starts[sequence.centroids] = sequence.queries;
 }
 
-// ---- means
-// ---------------------------------------------------------------------------------------
+// ---- means --------------------------------------------------------------------------------------
 
 constexpr int kMeanThreads = 256;
 constexpr int kMeanWarps = kMeanThreads / 32;

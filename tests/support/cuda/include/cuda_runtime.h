@@ -29,8 +29,7 @@ inline dim3 blockDim;
 inline dim3 gridDim;
 inline constexpr int warpSize = 32;
 
-// ---- launches
-// ------------------------------------------------------------------------------------
+// ---- launches -----------------------------------------------------------------------------------
 
 namespace castor::cuda_emulator {
 
@@ -87,13 +86,11 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   return cudaSuccess;
 }
 
-// ---- barriers
-// ------------------------------------------------------------------------------------
+// ---- barriers -----------------------------------------------------------------------------------
 
 inline void __syncthreads() { castor::cuda_emulator::SyncBlock(); }
 
-// ---- warp operations
-// ------------------------------------------------------------------------------
+// ---- warp operations ----------------------------------------------------------------------------
 
 namespace castor::cuda_emulator {
 
@@ -200,8 +197,7 @@ T __reduce_min_sync(unsigned mask, T value) {
   return castor::cuda_emulator::Reduce(mask, value, castor::cuda_emulator::Min{});
 }
 
-// ---- atomics, on integers only: results must not depend on an order
-// --------------------------------
+// ---- atomics, on integers only: results must not depend on an order -----------------------------
 
 namespace castor::cuda_emulator {
 
@@ -232,8 +228,7 @@ T atomicOr(T* at, std::type_identity_t<T> value) {
   return castor::cuda_emulator::Exchange(at, [&](T old) { return static_cast<T>(old | value); });
 }
 
-// ---- arithmetic
-// ----------------------------------------------------------------------------------
+// ---- arithmetic ---------------------------------------------------------------------------------
 
 inline int __popc(unsigned x) { return std::popcount(x); }
 inline int __popcll(unsigned long long x) { return std::popcount(x); }
