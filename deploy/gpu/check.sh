@@ -66,13 +66,13 @@ case $version in
   or give LibTorch $wanted with --libtorch" ;;
 esac
 
-# The CUDA runtime lies beside the torch package, in the nvidia packages, or in the system.
+# The CUDA runtime lies next to the torch package, in the nvidia packages, or in the system.
 cuda_folders=$(find "$libtorch/../../nvidia" -maxdepth 3 -name 'libcudart.so.*' -printf '%h:' \
   2>/dev/null || true)
 export LD_LIBRARY_PATH="$bundle/lib:$libtorch:$cuda_folders${LD_LIBRARY_PATH:-}"
 
 # ---- does everything load ------------------------------------------------------------------------
-# By version order, the bundle's glibc must come first.
+# The bundle's glibc must come first in version order.
 host_glibc=$(ldd --version | awk 'NR == 1 { print $NF }')
 if [ "$(printf '%s\n' "$(manifest glibc)" "$host_glibc" | sort -V | head -1)" != "$(manifest glibc)" ]; then
   die "the bundle needs glibc $(manifest glibc), and the host has $host_glibc"

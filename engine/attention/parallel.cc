@@ -22,7 +22,7 @@ constexpr double kPassStep = kStepOperations / 4;
 
 constexpr int64_t kMostTasksPerLook = 256;
 
-// How long a worker goes on with its task once the engine thread has none left.
+// A worker goes on with its task for this long once the engine thread has none left.
 constexpr std::chrono::milliseconds kAlone{1};
 
 std::atomic<int> g_workers = 0;  // 0: not set
@@ -54,9 +54,9 @@ absl::Status RunAlone(int64_t tasks, RunControl& control, const Step& body) {
 }
 
 // The tasks of one stage, over all of its rounds.
-class Stage {
+class TaskLoop {
  public:
-  Stage(int64_t tasks, double flops, RunControl& control, const Step& body)
+  TaskLoop(int64_t tasks, double flops, RunControl& control, const Step& body)
       : tasks_(tasks),
         // A small task is not worth a look at the clock.
         tasks_per_look_(std::clamp<int64_t>(
@@ -65,7 +65,7 @@ class Stage {
         control_(control),
         body_(body),
         heartbeat_(Heartbeat::OfThisThread()),
-        in_hand_(std::min<int64_t>(ParallelWorkers(), tasks)) {}
+        current_(std::min<int64_t>(ParallelWorkers(), tasks)) {}
 
   absl::Status Run() {
     while (FindWork()) {
@@ -89,25 +89,25 @@ class Stage {
   static constexpr int64_t kNone = -1;
 
   // A worker's task, on a line of its own.
-  struct alignas(64) InHand {
+  struct alignas(64) CurrentTask {
     int64_t task = kNone;
     int64_t step = 0;
   };
 
   // Chooses the workers of the next round: all of them while there are tasks to take, then those
-  // with a task in hand. So the engine thread, which is thread 0, has work in every round.
+  // with an unfinished task. So the engine thread, which is thread 0, has work in every round.
   bool FindWork() {
     workers_.clear();
     const bool all = next_.load(std::memory_order_relaxed) < tasks_;
-    for (size_t w = 0; w < in_hand_.size(); ++w) {
-      if (all || in_hand_[w].task != kNone) workers_.push_back(static_cast<int>(w));
+    for (size_t w = 0; w < current_.size(); ++w) {
+      if (all || current_[w].task != kNone) workers_.push_back(static_cast<int>(w));
     }
     return !workers_.empty();
   }
 
   void Work(int64_t thread) {
     const int worker = workers_[thread];
-    InHand& mine = in_hand_[worker];
+    CurrentTask& mine = current_[worker];
     int64_t since_look = 0;
     steady_clock::time_point until{};
     while (!stop_.load(std::memory_order_relaxed)) {
@@ -126,7 +126,8 @@ class Stage {
         due_ = control_.Due();
         if (due_) stop_.store(true, std::memory_order_relaxed);
       } else if (more && first_is_done_.load(std::memory_order_relaxed)) {
-        // Nobody asks the control for a checkpoint now, so the next round must begin soon.
+        // The engine thread, which asks the control for checkpoints, has no work in this round: the
+        // next one must begin soon.
         const steady_clock::time_point now = steady_clock::now();
         if (until == steady_clock::time_point{}) until = now + kAlone;
         if (now >= until) break;
@@ -140,7 +141,7 @@ class Stage {
   RunControl& control_;
   const Step& body_;
   Heartbeat* const heartbeat_;
-  std::vector<InHand> in_hand_;
+  std::vector<CurrentTask> current_;
   std::vector<int> workers_;  // of the round, by thread
   std::atomic<int64_t> next_ = 0;
   std::atomic<bool> stop_ = false;           // no more steps in this round
@@ -170,7 +171,7 @@ absl::Status ParallelFor(int64_t tasks, double flops, RunControl& control,
 
 absl::Status ParallelSteps(int64_t tasks, double flops, RunControl& control, const Step& body) {
   if (flops < kWorthWakingFor) return RunAlone(tasks, control, body);
-  return Stage(tasks, flops, control, body).Run();
+  return TaskLoop(tasks, flops, control, body).Run();
 }
 
 absl::Status RunPasses(kernels::Passes& passes, RunControl& control) {

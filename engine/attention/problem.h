@@ -23,18 +23,18 @@ using kernels::Count;
 
 inline Window SymmetricWindow(int64_t reach) { return {.left = reach, .right = reach}; }
 
-// Where a sequence's queries lie among its keys, counted from its first key: query i is where key
-// i + shift is. The first `visible` keys are never too far to the left for a window.
+// The positions of a sequence's queries, counted from its first key: query i is where key i + shift
+// is. A window never hides the first `visible` keys on its left.
 struct Place {
   int64_t shift = 0;
   int64_t visible = 0;
 };
 
-// What a score gets from the positions p_q of its query and p_k of its key: to the scaled score of
-// head h is added
+// Biases that depend on the positions p_q of a score's query and p_k of its key. The scaled score
+// of head h gets
 //   table[h][clamp(p_k - p_q, -reach, reach) + reach] - slopes[h] * |p_q - p_k|
-// A table holds MPNet's buckets, slopes are ALiBi's. Float32 whatever the tensors are, in the
-// memory of the device that runs, owned by the model or the request.
+// The table holds MPNet's buckets, the slopes are ALiBi's. Both are float32 for all types of
+// tensors, in the memory of the device that runs, owned by the model or the request.
 struct PositionBias {
   const float* table = nullptr;   // [heads, 2 * reach + 1]
   int64_t reach = -1;             // -1: there is no table
@@ -43,7 +43,7 @@ struct PositionBias {
   bool any() const { return reach >= 0 || slopes != nullptr; }
 };
 
-// What all sequences of a kernel launch share. Requests with equal specs may share a batch.
+// The parameters that all sequences of a launch share. Requests with equal specs may share a batch.
 struct Spec {
   DType dtype = DType::kFloat32;  // of query, key, value and output
   int64_t heads = 0;
@@ -65,7 +65,8 @@ struct Spec {
   bool placed = false;         // problems have Problem::places
   int64_t key_bias_heads = 0;  // of Problem::key_bias: 1 or `kv_heads`; 0: there is none
 
-  // How many neighbouring heads read the same keys and values: head h reads those of h / group().
+  // The number of neighbouring heads that read the same keys and values: head h reads those of
+  // h / group().
   int64_t group() const { return heads / kv_heads; }
 
   // Elements of a token's keys, and of its values where they are a tensor of their own.
@@ -76,12 +77,12 @@ struct Spec {
   int64_t value_stride() const { return value_is_key_prefix ? key_row() : value_row(); }
   int64_t value_head_stride() const { return value_is_key_prefix ? head_dim : value_dim; }
 
-  // Whether scores depend on positions, and not on the rows alone. Kernels whose queries share
+  // True if scores depend on positions and not on the rows alone. Kernels whose queries share
   // scores cannot run it.
   bool positional() const { return window.any() || bias.any(); }
 };
 
-// What a CAST layer has besides queries, keys and values. In the memory of the device that runs.
+// A CAST layer's further inputs, in the memory of the device that runs.
 struct CastInputs {
   const std::byte* surrogates = nullptr;  // [layers, N_c, heads, head_dim], the spec's dtype
   const float* gate = nullptr;            // phi, [tokens] over all sequences
@@ -110,7 +111,8 @@ struct Problem {
   int64_t output_stride = 0;
   int64_t value_head_stride = 0;  // elements from one head's value to the next of its token
 
-  // Where each sequence's queries lie, host memory. Empty: the last query where the last key is.
+  // The positions of each sequence's queries, host memory. Empty: the last query is where the last
+  // key is.
   std::span<const Place> places;
 
   // [key_tokens, Spec::key_bias_heads] without gaps, added to the scores of each key after a

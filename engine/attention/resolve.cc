@@ -217,12 +217,12 @@ absl::Status CheckAvailable(const Spec& spec, std::span<const Variant> variants)
   without.log_sum_exp = false;
   if (FindVariant(variants, without) != nullptr) {
     return MakeError(Reason::kKernelNotAvailable,
-                     "return_log_sum_exp: the kernel " + label + " of this device has none");
+                     "return_log_sum_exp: the kernel " + label + " returns none on this device");
   }
   without.key_bias_heads = 0;
   if (FindVariant(variants, without) != nullptr) {
     return MakeError(Reason::kKernelNotAvailable,
-                     "key_bias: the kernel " + label + " of this device takes none");
+                     "key_bias: the kernel " + label + " takes none on this device");
   }
   if (!HasKernel(variants, name)) {
     return MakeError(Reason::kNotServed, "the kernel " + label + " is not served yet");
@@ -239,11 +239,11 @@ absl::Status CheckLogSumExp(const Kernel& kernel, double softmax_scale,
                             std::span<const int64_t> output_shape, int64_t* bytes) {
   constexpr double kMostScale = 1e18;  // times a score of 1e20: a float32
   if (std::holds_alternative<Cast>(kernel)) {
-    return InvalidField("return_log_sum_exp", "the kernel cast has none");
+    return InvalidField("return_log_sum_exp", "the kernel cast returns none");
   }
   if (std::abs(softmax_scale) > kMostScale) {
     return InvalidField("softmax_scale",
-                        "must be -1e18..1e18 with return_log_sum_exp, which may overflow float32");
+                        "must be -1e18..1e18 with return_log_sum_exp, or it may overflow float32");
   }
   const std::optional<int64_t> rows =
       NumBytes(DType::kFloat32, output_shape.first(output_shape.size() - 1));

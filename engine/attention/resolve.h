@@ -1,5 +1,5 @@
-// From a caller's attention request to a checked problem: every rule on shapes, sizes, lengths and
-// kernel parameters, in one place, before anything is allocated or copied.
+// Turns a caller's attention request into a checked problem: every rule on shapes, sizes, lengths
+// and kernel parameters, in one place, before anything is allocated or copied.
 //
 // Pure functions of their arguments; any thread may call them.
 #pragma once
@@ -19,7 +19,7 @@
 
 namespace castor::attention {
 
-// A request that passed: what a kernel launch needs besides the tensors themselves.
+// A request that passed: everything that a kernel launch needs but the tensors.
 struct Resolved {
   Spec spec;  // defaults filled in; Automatic replaced by its choice; Cast without its tensors
   std::shared_ptr<const CastLayer> cast_layer;  // the one that Cast names
@@ -53,7 +53,7 @@ absl::StatusOr<Resolved> Resolve(const AttentionRequest& request, std::span<cons
 // The bound on softcaps, and on biases that add up in a score: their sum fits float32.
 inline constexpr double kMostBias = 1e30;
 
-// What a request says of its scores beside the scale: positions, a softcap, biases of keys.
+// The request's changes to its scores: positions, a softcap, biases of keys.
 
 // Checks these fields, and that the kernel of `resolved`, whose offsets are known, honours them.
 // Fills in the rest of its spec and the places, and adds the tensors' bytes. The spec's biases do

@@ -11,12 +11,13 @@
 namespace castor::attention {
 namespace {
 
-// Of positions, either way: differences of any two, and windows around them, are far from overflow.
+// The largest position of either sign. Differences of two, and windows around them, are far from
+// overflow.
 constexpr int64_t kMostPosition = int64_t{1} << 40;
 
-absl::Status Dishonoured(std::string_view field, const Kernel& kernel, std::string_view what) {
+absl::Status Unsupported(std::string_view field, const Kernel& kernel) {
   return InvalidField(
-      field, "the kernel " + std::string(NameOf(NameOf(kernel))) + " " + std::string(what));
+      field, "the kernel " + std::string(NameOf(NameOf(kernel))) + " does not support this field");
 }
 
 // Positions of all tokens, from each sequence's first.
@@ -37,7 +38,7 @@ absl::Status CheckFirstPositions(const std::vector<int64_t>& first, std::string_
 }
 
 absl::Status CheckWindow(const Window& window) {
-  constexpr std::string_view kBelow = "must be -1, which is no bound, or more";
+  constexpr std::string_view kBelow = "must be at least 0, or -1 for no bound";
   if (window.left < -1) return InvalidField("positions.window.left", kBelow);
   if (window.right < -1) return InvalidField("positions.window.right", kBelow);
   if (window.always_visible < 0) {
@@ -49,7 +50,7 @@ absl::Status CheckWindow(const Window& window) {
 // A number of keys or positions, cut to where it makes no more difference.
 int64_t Cut(int64_t distance) { return std::min(distance, 4 * kMostPosition); }
 
-// Where the first query of a sequence is, counted from its first key.
+// The position of a sequence's first query, counted from its first key.
 int64_t ShiftOf(const Positions& positions, size_t sequence, int64_t queries, int64_t keys) {
   const int64_t query = positions.query.empty() ? keys - queries : positions.query[sequence];
   return query - (positions.key.empty() ? 0 : positions.key[sequence]);
@@ -130,7 +131,7 @@ absl::Status ResolvePositions(const Positions& positions, Resolved* resolved) {
   if (!positions.any()) return absl::OkStatus();
   Spec& spec = resolved->spec;
   if (!std::holds_alternative<Vanilla>(spec.kernel)) {
-    return Dishonoured("positions", spec.kernel, "knows of no positions");
+    return Unsupported("positions", spec.kernel);
   }
   absl::Status status =
       CheckFirstPositions(positions.query, "positions.query", resolved->cu_seqlens_q);
@@ -157,7 +158,7 @@ absl::Status ResolveSoftcap(double softcap, Spec* spec) {
     return InvalidField("softcap", "must be positive and at most 1e30, or 0 for none");
   }
   if (!std::holds_alternative<Vanilla>(spec->kernel)) {
-    return Dishonoured("softcap", spec->kernel, "has none");
+    return Unsupported("softcap", spec->kernel);
   }
   spec->softcap = softcap;
   return absl::OkStatus();
@@ -167,7 +168,7 @@ absl::Status ResolveKeyBias(const TensorInput& bias, const Geometry& geometry, R
   constexpr std::string_view kField = "key_bias";
   Spec& spec = resolved->spec;
   if (std::holds_alternative<Cast>(spec.kernel)) {
-    return Dishonoured(kField, spec.kernel, "takes none");
+    return Unsupported(kField, spec.kernel);
   }
   if (absl::Status s = CheckDType(bias, kField, DType::kFloat32); !s.ok()) return s;
   const size_t tokens = geometry.packed ? 0 : 1;  // the dimension that counts tokens

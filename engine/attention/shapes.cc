@@ -19,10 +19,10 @@ std::string DimensionField(std::string_view tensor, size_t dimension) {
 absl::Status CheckValueChoice(const AttentionRequest& request, int64_t head_dim) {
   if (!request.value_is_key_prefix) {
     if (request.value_dim == 0) return absl::OkStatus();
-    return InvalidField("value_dim", "is for value_is_key_prefix alone: value has its own");
+    return InvalidField("value_dim", "applies only with value_is_key_prefix: value has its own");
   }
   if (!request.value.shape.empty() || request.value.size_bytes() != 0) {
-    return InvalidField("value", "must be absent where value_is_key_prefix is set");
+    return InvalidField("value", "must be absent if value_is_key_prefix is set");
   }
   if (request.value_dim >= 1 && request.value_dim <= head_dim) return absl::OkStatus();
   return InvalidField("value_dim", "must be 1.." + std::to_string(head_dim) + ", key's head_dim");

@@ -14,7 +14,7 @@
 
 namespace castor::attention {
 
-// What the shapes of query, key and value say.
+// The sizes in the shapes of query, key and value.
 struct Geometry {
   bool packed = true;  // three dimensions; four otherwise
   int64_t batch = 1;   // of four dimensions

@@ -60,7 +60,7 @@ int64_t WholeBlocks(double keys) {
 
 // Keys per step of a tile.
 int64_t StepKeys(const Spec& spec, int64_t queries) {
-  constexpr double kSoftmax = 64;  // operations per score, besides the products
+  constexpr double kSoftmax = 64;  // operations per score, without the products
   return WholeBlocks(kStepOperations /
                      ((PairOperations(spec) + kSoftmax) * static_cast<double>(queries)));
 }
@@ -115,9 +115,9 @@ FlashShape ShapeOf(const Spec& spec) {
           .bias_reach = spec.bias.reach};
 }
 
-// Whether the tiles of a sequence share keys and values, packed once, or each packs what it sees.
-// With a window a head's tiles see different keys, so only those of other heads count.
-bool Shares(const Spec& spec, int64_t tiles) {
+// True if the tiles of a sequence share keys and values, packed once, instead of packing what each
+// sees. With a window a head's tiles see different keys, so only those of other heads count.
+bool SharesKeys(const Spec& spec, int64_t tiles) {
   constexpr int64_t kFewestTiles = 3;
   const int64_t heads = spec.group() / HeadsTogether(spec);
   return (spec.window.any() ? 1 : tiles) * heads >= kFewestTiles;
@@ -137,7 +137,7 @@ int64_t WorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
   Count most = SharedFloats();
   for (int64_t s = 0; s < sequences; ++s) {
     const int64_t tiles = TileCount(spec, cu_seqlens_q[s + 1] - cu_seqlens_q[s], sequences);
-    if (!Shares(spec, tiles)) continue;
+    if (!SharesKeys(spec, tiles)) continue;
     const Count head = kernels::FlashPackedFloats(shape, cu_seqlens_k[s + 1] - cu_seqlens_k[s]);
     all += head * spec.kv_heads;
     most = std::max(most, head);
@@ -162,7 +162,7 @@ class Launch {
     std::vector<QueryTile> tiles;
     std::vector<SharedKeys> shared;
     for (const Sequence& sequence : sequences) {
-      if (!Shares(spec_, TileCount(spec_, sequence.queries, sequences_))) {
+      if (!SharesKeys(spec_, TileCount(spec_, sequence.queries, sequences_))) {
         AppendTiles(sequence, &tiles);
         continue;
       }
@@ -384,7 +384,7 @@ constexpr Variant kRows[] = {
 
 }  // namespace
 
-// Where places matter, neighbouring lanes must be neighbouring tokens.
+// Neighbouring lanes must be neighbouring tokens if places matter.
 int64_t HeadsTogether(const Spec& spec) {
   const bool places = spec.positional() || std::get<Vanilla>(spec.kernel).causal;
   return places ? 1 : spec.group();

@@ -24,11 +24,10 @@ struct Variant {
   std::string_view backend;  // "cpu-avx512", "cuda-flash": for reports and metrics
   bool (*supports)(const Spec& spec);
   absl::Status (*run)(const Spec& spec, std::span<const Problem> problems, RunControl& control);
-  // The most memory in bytes, besides the tensors, that `run` takes for a problem with these
-  // offsets, but for short lists of its tasks. It counts as the device's memory, and CPU reports
-  // show it. Takes any spec that the row supports
-  // and any offsets; Count::kMost for more than can be counted, or than the kernel can index. A
-  // pure function; any thread may call it. nullptr: next to nothing.
+  // The most memory in bytes that `run` takes for a problem with these offsets, without the tensors
+  // and short lists of tasks. It counts as the device's memory, and CPU reports show it. Takes any
+  // spec that the row supports and any offsets; Count::kMost for more than can be counted, or than
+  // the kernel can index. A pure function; any thread may call it. nullptr: next to nothing.
   int64_t (*workspace_bytes)(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
                              std::span<const int32_t> cu_seqlens_k) = nullptr;
 };
@@ -39,7 +38,7 @@ std::span<const Variant> CpuVariants();
 // The first row that can run `spec`, or nullptr.
 const Variant* FindVariant(std::span<const Variant> table, const Spec& spec);
 
-// Whether a row is of the kernel, whatever specs it can run.
+// True if a row is of the kernel, even if it cannot run every spec.
 bool HasKernel(std::span<const Variant> table, KernelName name);
 
 // KERNEL_NOT_AVAILABLE, with the option's path on the wire, if no row runs `spec` because of an
@@ -51,8 +50,8 @@ std::span<const Variant> VanillaCpuVariants();
 std::span<const Variant> ClusteredCpuVariants();
 std::span<const Variant> CastCpuVariants();
 
-// How many of the heads that share keys and values vanilla attention goes through as one head of so
-// many more queries. `spec.kernel` holds Vanilla.
+// The number of heads that share keys and values and that vanilla attention computes as one head of
+// so many times the queries. `spec.kernel` holds Vanilla.
 int64_t HeadsTogether(const Spec& spec);
 
 }  // namespace castor::attention

@@ -30,8 +30,8 @@ double MicrosecondsSince(steady_clock::time_point start) {
   return std::chrono::duration<double, std::micro>(steady_clock::now() - start).count();
 }
 
-// Where exceptions end on the CPU: everything in the tensor library runs inside it. `body` returns
-// an absl::Status.
+// Turns exceptions on the CPU into Status: everything in the tensor library runs inside it. `body`
+// returns an absl::Status.
 template <typename Body>
 absl::Status Guard(Body&& body) {
   try {
@@ -74,7 +74,7 @@ std::unique_ptr<Device> CpuDevice::Open(const EngineOptions& options, const std:
   const int threads = options.cpu_threads > 0 ? options.cpu_threads : AvailableProcessors();
   attention::SetParallelWorkers(threads);
   attention::StartWorkers();
-  // Where kernels of our own do the work, the tensor library's team would only take their cores.
+  // The tensor library's team would only take the cores of our own kernels, which do the work.
   at::set_num_threads(kernels::HasAvx2() ? 1 : threads);
   DeviceInfo info;
   info.name = "cpu";
@@ -134,11 +134,11 @@ absl::Status CpuDevice::RunAttention(const attention::Spec& spec,
   if (variant == nullptr) {
     return MakeError(Reason::kKernelNotAvailable, "no kernel on the CPU runs this attention");
   }
-  used_.backend = variant->backend;
+  stats_.backend = variant->backend;
   if (variant->workspace_bytes != nullptr) {
     for (const attention::Problem& problem : problems) {
-      used_.workspace_bytes =
-          std::max(used_.workspace_bytes,
+      stats_.workspace_bytes =
+          std::max(stats_.workspace_bytes,
                    variant->workspace_bytes(spec, problem.cu_seqlens_q, problem.cu_seqlens_k));
     }
   }
@@ -146,32 +146,32 @@ absl::Status CpuDevice::RunAttention(const attention::Spec& spec,
 }
 
 template <typename Body>
-absl::StatusOr<std::unique_ptr<Execution>> CpuDevice::Launched(const RunControl& control,
-                                                               Body&& compute) {
+absl::StatusOr<std::unique_ptr<Execution>> CpuDevice::RunLaunch(const RunControl& control,
+                                                                Body&& compute) {
   // This launch may have begun at a checkpoint of another, which continues afterwards.
-  const Used outer = std::exchange(used_, {});
+  const LaunchStats outer = std::exchange(stats_, {});
   const steady_clock::time_point start = steady_clock::now();
   const absl::Status status = Guard([&] {
     const c10::InferenceMode inference;
     return compute();
   });
-  const Used used = std::exchange(used_, outer);
+  const LaunchStats stats = std::exchange(stats_, outer);
   if (!status.ok()) return status;
   ExecutionTimes times;
   times.compute_us = MicrosecondsSince(start + control.paused());
-  times.workspace_bytes = used.workspace_bytes;
-  times.backend = used.backend;
+  times.workspace_bytes = stats.workspace_bytes;
+  times.backend = stats.backend;
   return std::make_unique<FinishedExecution>(times);
 }
 
 absl::StatusOr<std::unique_ptr<Execution>> CpuDevice::Launch(const AttentionBatch& batch,
                                                              RunControl& control) {
-  return Launched(control, [&] { return RunAttention(batch.spec, batch.requests, control); });
+  return RunLaunch(control, [&] { return RunAttention(batch.spec, batch.requests, control); });
 }
 
 absl::StatusOr<std::unique_ptr<Execution>> CpuDevice::Launch(const encoder::Batch& batch,
                                                              RunControl& control) {
-  return Launched(control, [&] { return encoder::RunOnHost(batch, control); });
+  return RunLaunch(control, [&] { return encoder::RunOnHost(batch, control); });
 }
 
 }  // namespace castor

@@ -42,15 +42,15 @@ class CpuDevice : public Device {
   CpuDevice(DeviceInfo info, std::shared_ptr<HostPool> host_pool)
       : info_(std::move(info)), host_pool_(std::move(host_pool)) {}
 
-  // What a launch used.
-  struct Used {
+  // The backend and the memory of a launch.
+  struct LaunchStats {
     std::string_view backend;
     int64_t workspace_bytes = 0;
   };
 
   // Times `compute`, which returns an absl::Status.
   template <typename Body>
-  absl::StatusOr<std::unique_ptr<Execution>> Launched(const RunControl& control, Body&& compute);
+  absl::StatusOr<std::unique_ptr<Execution>> RunLaunch(const RunControl& control, Body&& compute);
 
   absl::Status RunAttention(const attention::Spec& spec,
                             std::span<const attention::Problem> problems, RunControl& control);
@@ -59,7 +59,7 @@ class CpuDevice : public Device {
   const std::shared_ptr<HostPool> host_pool_;
   const std::shared_ptr<WeightBytes> weights_ = std::make_shared<WeightBytes>();
 
-  Used used_;  // by the current launch; engine thread only
+  LaunchStats stats_;  // of the current launch; engine thread only
 };
 
 }  // namespace castor

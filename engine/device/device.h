@@ -28,7 +28,7 @@ struct AttentionBatch {
   std::vector<attention::Problem> requests;
 };
 
-// What an execution measured.
+// The measurements of an execution.
 struct ExecutionTimes {
   double copy_in_us = 0;
   double compute_us = 0;
@@ -43,7 +43,7 @@ class Execution {
  public:
   virtual ~Execution() = default;
 
-  // Whether Wait would return at once.
+  // True if Wait would return at once.
   virtual bool Done() const noexcept { return true; }
 
   // Waits until outputs are in host memory. OUT_OF_MEMORY and INTERNAL are the only errors.
@@ -60,12 +60,12 @@ class Device {
   virtual MemoryStats memory() const = 0;                            // any thread; device_* alone
   virtual bool healthy() const = 0;                                  // any thread
 
-  // Whether tensors are copied to memory of the device's own, instead of being used where they are
+  // True if tensors are copied to memory of the device's own, instead of being used where they are
   // staged. Any thread.
   virtual bool copies_tensors() const { return false; }
 
-  // How many executions may be in flight, launched and not waited for: 1 on the CPU, 2 where copies
-  // and compute overlap.
+  // The number of executions that may be in flight, launched and not waited for: 1 on the CPU, 2 if
+  // copies and compute overlap.
   virtual int depth() const = 0;
 
   // Puts a model's weights on the device. They are freed with the last handle, which must therefore
@@ -82,15 +82,15 @@ class Device {
                                                             RunControl& control) = 0;
 };
 
-// Opens what EngineOptions::device names. "auto" uses the CPU only if there is no NVIDIA driver or
-// no GPU: one that is present but does not work is an error. Called on the engine thread.
+// Opens the device that EngineOptions::device names. "auto" uses the CPU only if there is no NVIDIA
+// driver or no GPU: one that is present but does not work is an error. Called on the engine thread.
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const EngineOptions& options);
 
-// Where to look for the CUDA side, libcastor_cuda.so, which is loaded when it is first needed: a
-// server on the CPU neither loads nor ships it. Tests set other places.
+// The places of the CUDA side, libcastor_cuda.so, which is loaded when it is first needed: a server
+// on the CPU neither loads nor ships it. Tests set other places.
 struct CudaPlaces {
   std::string driver = "libcuda.so.1";
-  std::string module;  // empty: libcastor_cuda.so beside libcastor_engine.so
+  std::string module;  // empty: libcastor_cuda.so in the folder of libcastor_engine.so
   std::string device_nodes = "/dev";
 };
 absl::StatusOr<std::unique_ptr<Device>> OpenDeviceAt(const EngineOptions& options,
@@ -104,7 +104,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDeviceAt(const EngineOptions& option
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(int index, const EngineOptions& options,
                                                        const CudaPlaces& places = {});
 
-// Whether the system has a GPU's device node, such as /dev/nvidia0 or /dev/dxg.
+// True if the system has a GPU's device node, such as /dev/nvidia0 or /dev/dxg.
 bool HasGpuNode(const std::string& device_nodes);
 
 }  // namespace castor

@@ -1,5 +1,5 @@
-// One block of memory, handed out as arrays. Without a block it only adds up their sizes, so what
-// allocates the block and what divides it are one function. Plain values; any thread.
+// One block of memory, handed out as arrays. Without a block it only adds up their sizes, so one
+// function both measures and divides the block. Plain values; any thread.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,9 @@ class Area {
   Area(void* base, int64_t alignment)
       : base_(static_cast<std::byte*>(base)), alignment_(alignment) {}
 
-  // Points `array` to so many elements; untouched if there are none, or no block.
+  // Points `array` to `count` elements; leaves it if there are none, or no block.
   template <typename T>
-  void Take(T*& array, Count count) {
+  void Allocate(T*& array, Count count) {
     if (base_ != nullptr && count > 0) array = reinterpret_cast<T*>(base_ + bytes_.value());
     bytes_ += (count * static_cast<int64_t>(sizeof(T))).RoundedUp(alignment_);
   }

@@ -51,7 +51,7 @@ void SelectTop(const float* affinities, int64_t tokens, int64_t count, uint32_t*
   std::nth_element(candidates, candidates + (wanted - 1), candidates + found, std::greater<>());
   const uint32_t last = candidates[wanted - 1];
 
-  // Of the tokens with exactly that rank, the lowest get in.
+  // The lowest of the tokens with exactly that rank get in.
   int64_t ties = wanted - std::count_if(candidates, candidates + (wanted - 1),
                                         [last](uint32_t rank) { return rank > last; });
   int64_t taken = 0;
@@ -92,33 +92,33 @@ void SingleAssignment::Start(const float* affinities, int32_t* offsets, int32_t*
 }
 
 void SingleAssignment::Do(int64_t task) {
-  switch (part_) {
-    case Part::kPropose:
+  switch (stage_) {
+    case Stage::kPropose:
       return Propose(task);
-    case Part::kAccept:
+    case Stage::kAccept:
       return AcceptInto(task);
-    case Part::kMembers:
+    case Stage::kMembers:
       return ListMembers(task);
   }
 }
 
 void SingleAssignment::Next() {
-  switch (part_) {
-    case Part::kPropose:
+  switch (stage_) {
+    case Stage::kPropose:
       SortProposals();
-      part_ = Part::kAccept;
+      stage_ = Stage::kAccept;
       pass_ = {clusters_, 20.0 * static_cast<double>(free_count_), false};
       return;
-    case Part::kAccept:
+    case Stage::kAccept:
       CollectFree();
       return free_count_ > 0 ? BeginRound() : BeginMembers();
-    case Part::kMembers:
+    case Stage::kMembers:
       pass_ = Pass();
   }
 }
 
 void SingleAssignment::BeginRound() {
-  part_ = Part::kPropose;
+  stage_ = Stage::kPropose;
   by_list_ = list_length_ > 0 && rounds_++ >= kScannedRounds;
   pass_.tasks = (free_count_ + kChunk - 1) / kChunk;
   pass_.operations =
@@ -126,7 +126,7 @@ void SingleAssignment::BeginRound() {
 }
 
 void SingleAssignment::BeginMembers() {
-  part_ = Part::kMembers;
+  stage_ = Stage::kMembers;
   pass_ = {clusters_, 40.0 * static_cast<double>(tokens_), false};
   offsets_[0] = 0;
   for (int64_t c = 0; c < clusters_; ++c) offsets_[c + 1] = offsets_[c] + sizes_[c];
@@ -140,7 +140,7 @@ void SingleAssignment::ListMembers(int64_t cluster) {
 }
 
 // Every free token chooses the best cluster that would take it now. A cluster that has turned it
-// down has had better members since, and always will.
+// down only ever gets better members, so it need not be asked again.
 void SingleAssignment::Propose(int64_t chunk) {
   const int64_t begin = chunk * kChunk;
   const int64_t count = std::min(free_count_ - begin, kChunk);
@@ -202,7 +202,7 @@ int32_t SingleAssignment::MakeList(int32_t token, uint64_t* list) const {
   return static_cast<int32_t>(size);
 }
 
-// By cluster.
+// Sorts the proposals by cluster.
 void SingleAssignment::SortProposals() {
   std::fill(first_.begin(), first_.end(), 0);
   for (int64_t i = 0; i < free_count_; ++i) ++first_[choice_[i] + 1];
@@ -221,7 +221,7 @@ void SingleAssignment::CollectFree() {
   free_count_ = free;
 }
 
-// A cluster keeps the best of its members and of those who propose.
+// A cluster keeps the best of its members and of the tokens that propose.
 void SingleAssignment::AcceptInto(int64_t cluster) {
   const float* const row = affinities_ + cluster * tokens_;
   uint64_t* const claims = claims_.data() + cluster * capacity_;

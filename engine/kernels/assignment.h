@@ -1,5 +1,5 @@
-// Which tokens belong to which cluster, from affinities: step 3 of CAST (arXiv 2402.04239). The
-// definition is serial; these run in parallel and give the same members, bit for bit.
+// Assigns tokens to clusters by their affinities: step 3 of CAST (arXiv 2402.04239). The definition
+// is serial; these functions run in parallel and give the same members, bit for bit.
 //
 // Affinities are [clusters, tokens], a row per cluster. They compare as numbers: the two zeros are
 // equal, and NaN is less than everything, -Inf included. Functions are re-entrant.
@@ -48,7 +48,7 @@ class SingleAssignment final : public Passes {
   void Next() override;
 
  private:
-  enum class Part { kPropose, kAccept, kMembers };
+  enum class Stage { kPropose, kAccept, kMembers };
 
   void BeginRound();
   void SortProposals();
@@ -67,8 +67,8 @@ class SingleAssignment final : public Passes {
   const float* affinities_ = nullptr;  // [clusters, tokens]
   int32_t* offsets_ = nullptr;
   int32_t* members_ = nullptr;
-  Part part_ = Part::kPropose;  // of the pass in hand
-  bool by_list_ = false;        // in this round
+  Stage stage_ = Stage::kPropose;  // of the current pass
+  bool by_list_ = false;           // in this round
 
   // A claim orders the tokens of a cluster: greater is better, no two are equal, 0 is worse than
   // any. Those of a cluster's members are a heap, the least on top.

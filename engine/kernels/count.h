@@ -41,7 +41,7 @@ class Count {
     return a.count_ <=> b.count_;
   }
 
-  // How many units hold the count; unit > 0.
+  // The number of units that hold the count; unit > 0.
   [[gnu::always_inline]] constexpr Count Units(int64_t unit) const {
     if (count_ == kMost) return kMost;
     return count_ / unit + (count_ % unit != 0 ? 1 : 0);

@@ -1,5 +1,5 @@
-// An algorithm that is passes over tasks, so that whoever runs it may share out the tasks of a pass
-// among threads, or stop between two of them and go on later.
+// An algorithm in passes over tasks: its runner may divide the tasks of a pass among threads, or
+// stop between two of them and go on later.
 //
 // One object belongs to one run at a time.
 #pragma once
@@ -18,10 +18,10 @@ class Passes {
 
   virtual ~Passes() = default;
 
-  // The pass in hand.
+  // The current pass.
   const Pass& pass() const { return pass_; }
 
-  // Does one of its tasks. Of a pass that is not ordered: in any order, on any threads.
+  // Does one of its tasks: in any order and on any threads if the pass is not ordered.
   virtual void Do(int64_t task) = 0;
 
   // Goes on to the next pass, when all tasks are done.

@@ -1,8 +1,8 @@
 // Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011): random numbers that are a function of a seed and
 // a position, so any thread of any device can draw the same one. Pure functions.
 //
-// Counter = (c0, c1, c2, stream), key = the seed. The meaning of each stream's counters stands
-// beside it.
+// Counter = (c0, c1, c2, stream), key = the seed. Each stream's comment gives the meaning of its
+// counters.
 #pragma once
 
 #include <array>

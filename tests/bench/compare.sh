@@ -41,7 +41,7 @@ measure() { # $1: what runs before it, such as an environment; $2: program; $3: 
 
 for turn in $(seq "$turns"); do
   for side in 0 1; do
-    # Whoever runs second meets another machine: take turns at that, too.
+    # The machine is not the same for the second run, so the builds also take turns at being first.
     side=$(((side + turn) % 2))
     build=${builds[$side]}
     json=$out/$side.$turn

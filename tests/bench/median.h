@@ -7,7 +7,7 @@
 
 namespace castor::bench {
 
-// Of an even number the mean of the middle two; of none, 0.
+// The mean of the middle two for an even number of values; 0 for none.
 inline double Median(std::vector<double> values) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());

@@ -45,11 +45,6 @@ bool Efficient(const Spec& spec) {
 }
 bool Math(const Spec& spec) { return std::holds_alternative<Vanilla>(spec.kernel); }
 
-bool ImprovedMma(const Spec& spec) {
-  return std::holds_alternative<ImprovedClustered>(spec.kernel) &&
-         attention::cuda::ClusteredMmaFits(spec);
-}
-
 // The GPU's table without the functions that compute.
 std::span<const Variant> CudaVariants() {
   using attention::cuda::CastWorkspaceBytes;
@@ -58,13 +53,10 @@ std::span<const Variant> CudaVariants() {
       {KernelName::kVanilla, "cuda-flash", Flash, nullptr},
       {KernelName::kVanilla, "cuda-efficient", Efficient, nullptr},
       {KernelName::kVanilla, "cuda-math", Math, nullptr},
-      {KernelName::kClustered, "cuda-mma", attention::cuda::ClusteredMmaFits, nullptr,
+      {KernelName::kClustered, "cuda-clustered", attention::cuda::ClusteredFits, nullptr,
        ClusteredWorkspaceBytes},
-      {KernelName::kClustered, "cuda-generic", attention::cuda::ClusteredGenericFits, nullptr,
+      {KernelName::kImprovedClustered, "cuda-clustered", attention::cuda::ClusteredFits, nullptr,
        ClusteredWorkspaceBytes},
-      {KernelName::kImprovedClustered, "cuda-mma", ImprovedMma, nullptr, ClusteredWorkspaceBytes},
-      {KernelName::kImprovedClustered, "cuda-generic", attention::cuda::ClusteredGenericFits,
-       nullptr, ClusteredWorkspaceBytes},
       {KernelName::kCast, "cuda-cast", attention::cuda::CastFits, nullptr, CastWorkspaceBytes},
   };
   return table;

@@ -1,5 +1,5 @@
-// The table of the approximate kernels: the project's goals for an H200 in bf16, one request of 8
-// heads of 64, beside the measurements.
+// The table of the approximate kernels: measurements of one request of 8 heads of 64 in bf16, and
+// the project's goals for an H200.
 
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/randn.h>

@@ -103,7 +103,7 @@ void CheckAttention(Device& device, Device& cpu, uint32_t seed, Report& report) 
   report.Section("exact attention: " + device.info().name + " against float64 and the CPU");
   std::mt19937 random(seed);
   for (const Case& c : Cases(random)) {
-    if (!report.Takes()) continue;
+    if (!report.SelectsNextCase()) continue;
     const StagedBatch batch(device, c.spec, c.requests);
     const auto times = batch.Run(device);
     const std::string name = Describe(c.spec);

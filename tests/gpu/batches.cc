@@ -123,7 +123,7 @@ double StagedBatch::LogSumExpError(const StagedBatch& other) const {
 }
 
 void StagedBatch::ClearOutputs() {
-  // All bits set is a NaN in every type, so that rows that nobody wrote are noticed.
+  // All bits set is a NaN in every type, which shows rows that were not written.
   for (Staged& staged : staged_) {
     std::memset(staged.output.data(), 0xff, staged.output.size());
     if (batch_.spec.log_sum_exp) {

@@ -60,10 +60,6 @@ void CheckStages(CastProblem& layer, Report& report) {
   batch.gate = gate.as<float>();
   batch.tables = uploaded.as<int32_t>();
   batch.workspace = workspace.as<void>();
-  int major = 0;
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
-  batch.cluster_blocks = major >= 9 ? 8 : 1;
-  batch.early_launches = major >= 9;
   cudaError_t error = Run(shape, batch, nullptr);
   if (error == cudaSuccess) error = cudaDeviceSynchronize();
   if (!report.Check(error == cudaSuccess, "runs: " + Describe(spec))) {

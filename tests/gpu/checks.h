@@ -35,7 +35,7 @@ void CheckClusteredKernels(uint32_t seed, Report& report);
 // batch.
 void CheckClustered(Device& device, Device& cpu, uint32_t seed, Report& report);
 
-// What random batches take of the device's memory, against what was predicted.
+// The device memory of random batches against its prediction.
 void CheckMemory(Device& device, uint32_t seed, Report& report);
 
 // A small random encoder model on `device` against the same model on the CPU, through the engine.

@@ -48,19 +48,14 @@ Kernel MakeKernel(int32_t clusters, int32_t topk, uint64_t seed) {
 
 class KernelRun {
  public:
-  KernelRun(OwnedProblem& problem, bool tensor_cores)
+  explicit KernelRun(OwnedProblem& problem)
       : problem_(problem),
         shape_(attention::cuda::ClusteredShapeOf(problem.spec)),
         query_(problem.query.bytes()),
         key_(problem.key.bytes()),
         value_(problem.value.bytes()),
         output_(nullptr, problem.output.bytes().size()) {
-    int major = 0;
-    int shared = 0;
-    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
-    cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0);
-    plan_ = PlanClustered(shape_, problem.cu_seqlens_q, problem.cu_seqlens_k,
-                          {tensor_cores, major >= 9, shared});
+    plan_ = PlanClustered(shape_, problem.cu_seqlens_q, problem.cu_seqlens_k);
   }
 
   // Queues the kernels on `stream`. This object owns the memory and must outlive them.
@@ -107,10 +102,10 @@ class KernelRun {
 };
 
 // Compares codes, labels and order with the twin's functions, then the rows.
-void CheckStages(OwnedProblem& problem, bool tensor_cores, Report& report) {
+void CheckStages(OwnedProblem& problem, Report& report) {
   const Spec& spec = problem.spec;
-  const std::string name = Describe(spec) + (tensor_cores ? ", tensor cores" : ", generic");
-  KernelRun run(problem, tensor_cores);
+  const std::string name = Describe(spec);
+  KernelRun run(problem);
   cudaError_t error = run.Queue(nullptr);
   if (error == cudaSuccess) error = cudaDeviceSynchronize();
   if (!report.Check(error == cudaSuccess, "runs: " + name)) {
@@ -157,9 +152,7 @@ void CheckClusteredKernels(uint32_t seed, Report& report) {
         OwnedProblem problem(MakeSpec(dtype, MakeKernel(12, topk, random()), 3, dim, value_dim),
                              lengths(700), lengths(1500));
         RandomizeAroundCentres(problem, 12, random);
-        const bool fits = dtype != DType::kFloat32 && dim == value_dim && dim >= 32;
-        if (fits) CheckStages(problem, true, report);
-        CheckStages(problem, false, report);
+        CheckStages(problem, report);
       }
     }
     // Many clusters, many top keys, and more of both than there are queries and keys.
@@ -168,7 +161,7 @@ void CheckClusteredKernels(uint32_t seed, Report& report) {
       OwnedProblem problem(MakeSpec(dtype, MakeKernel(clusters, topk, random()), 2, 64, 64),
                            {1700, 5}, {900, 3});
       RandomizeAroundCentres(problem, 40, random);
-      CheckStages(problem, dtype != DType::kFloat32, report);
+      CheckStages(problem, report);
     }
   }
 }
@@ -186,7 +179,7 @@ void CheckClustered(Device& device, Device& cpu, uint32_t seed, Report& report) 
         request.query_lengths = {1 + static_cast<int32_t>(random() % 3000), 17};
         request.key_lengths = {1 + static_cast<int32_t>(random() % 6000), 33};
       }
-      if (!report.Takes()) continue;
+      if (!report.SelectsNextCase()) continue;
       const std::string name = Describe(spec);
       const StagedBatch batch(device, spec, requests);
       const auto times = batch.Run(device);

@@ -18,19 +18,19 @@ namespace castor::gpu {
 namespace {
 
 constexpr char kFloatModel[] = "tiny-float32";
-constexpr char kBrainModel[] = "tiny-bfloat16";
+constexpr char kBFloat16Model[] = "tiny-bfloat16";
 
 absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(const std::string& device,
                                                    const std::string& directory) {
   EngineOptions options;
   options.device = device;
   options.models = {{kFloatModel, directory, DType::kFloat32},
-                    {kBrainModel, directory, DType::kBFloat16}};
+                    {kBFloat16Model, directory, DType::kBFloat16}};
   options.batch_delay = std::chrono::milliseconds(2);  // lets requests share batches
   return CreateEngine(options);
 }
 
-struct Wanted {
+struct EncodeCase {
   std::vector<int64_t> lengths;
   EncodeOutput output = EncodeOutput::kPooled;
   Pooling pooling = Pooling::kMean;
@@ -40,11 +40,11 @@ struct Wanted {
   uint32_t seed = 0;
 };
 
-EncodeRequest RequestFor(const Wanted& wanted, const std::string& model, const TinyModel& tiny) {
-  std::mt19937 random(wanted.seed);
+EncodeRequest RequestFor(const EncodeCase& c, const std::string& model, const TinyModel& tiny) {
+  std::mt19937 random(c.seed);
   TokenInput tokens;
-  tokens.lengths = wanted.lengths;
-  for (const int64_t length : wanted.lengths) {
+  tokens.lengths = c.lengths;
+  for (const int64_t length : c.lengths) {
     for (int64_t t = 0; t < length; ++t) {
       tokens.ids.push_back(static_cast<int64_t>(random() % tiny.vocabulary));
       tokens.type_ids.push_back(static_cast<int64_t>(random() % 2));
@@ -53,13 +53,13 @@ EncodeRequest RequestFor(const Wanted& wanted, const std::string& model, const T
   EncodeRequest request;
   request.model = model;
   request.input = std::move(tokens);
-  request.output = wanted.output;
-  if (wanted.output == EncodeOutput::kPooled) request.pooling = wanted.pooling;
-  request.normalize = wanted.normalize;
-  request.dimensions = wanted.dimensions;
-  for (size_t i = 0; i < wanted.spans; ++i) {
-    const size_t sequence = random() % wanted.lengths.size();
-    const int64_t length = wanted.lengths[sequence], begin = random() % length;
+  request.output = c.output;
+  if (c.output == EncodeOutput::kPooled) request.pooling = c.pooling;
+  request.normalize = c.normalize;
+  request.dimensions = c.dimensions;
+  for (size_t i = 0; i < c.spans; ++i) {
+    const size_t sequence = random() % c.lengths.size();
+    const int64_t length = c.lengths[sequence], begin = random() % length;
     request.spans.ranges.push_back(
         {.sequence = static_cast<int32_t>(sequence),
          .begin = begin,
@@ -126,23 +126,23 @@ void CheckEncoder(const std::string& device, uint32_t seed, Report& report) {
     return;
   }
   std::mt19937 random(seed);
-  std::vector<Wanted> wanted(30);
-  for (Wanted& w : wanted) {
-    w.seed = random();
-    w.lengths.resize(1 + random() % 5);
-    for (int64_t& length : w.lengths) length = 1 + random() % (random() % 4 == 0 ? 500 : 40);
-    w.output = random() % 4 == 0 ? EncodeOutput::kTokenEmbeddings : EncodeOutput::kPooled;
-    w.pooling = kAllPoolings[random() % std::size(kAllPoolings)];
-    w.normalize = random() % 2;
-    w.dimensions = random() % 3 == 0 ? 64 : 0;
-    if (w.output == EncodeOutput::kPooled && random() % 3 == 0) w.spans = 1 + random() % 30;
+  std::vector<EncodeCase> cases(30);
+  for (EncodeCase& c : cases) {
+    c.seed = random();
+    c.lengths.resize(1 + random() % 5);
+    for (int64_t& length : c.lengths) length = 1 + random() % (random() % 4 == 0 ? 500 : 40);
+    c.output = random() % 4 == 0 ? EncodeOutput::kTokenEmbeddings : EncodeOutput::kPooled;
+    c.pooling = kAllPoolings[random() % std::size(kAllPoolings)];
+    c.normalize = random() % 2;
+    c.dimensions = random() % 3 == 0 ? 64 : 0;
+    if (c.output == EncodeOutput::kPooled && random() % 3 == 0) c.spans = 1 + random() % 30;
   }
   for (const auto& [model, tolerance] :
-       {std::pair(kFloatModel, 1e-4), std::pair(kBrainModel, 0.1)}) {
+       {std::pair(kFloatModel, 1e-4), std::pair(kBFloat16Model, 0.1)}) {
     std::vector<EncodeRequest> requests, reference;
-    for (const Wanted& w : wanted) {
-      requests.push_back(RequestFor(w, model, tiny));
-      reference.push_back(RequestFor(w, kFloatModel, tiny));
+    for (const EncodeCase& c : cases) {
+      requests.push_back(RequestFor(c, model, tiny));
+      reference.push_back(RequestFor(c, kFloatModel, tiny));
     }
     const auto expected = EncodeAll(**cpu, std::move(reference));
     const auto results = EncodeAll(**engine, std::move(requests));

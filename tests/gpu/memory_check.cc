@@ -36,7 +36,7 @@ void CheckMemory(Device& device, uint32_t seed, Report& report) {
               attention::OffsetsOf(request.query_lengths);
           predicted = predicted + forecast.Of(Plan(), resolved);
         }
-        if (!report.Takes()) continue;
+        if (!report.SelectsNextCase()) continue;
         const StagedBatch batch(device, spec, requests);
         const auto times = batch.Run(device);
         const int64_t measured = times.ok() ? times->workspace_bytes : 0;

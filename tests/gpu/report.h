@@ -15,10 +15,10 @@ inline std::string Scientific(double value) {
 
 class Report {
  public:
-  // Of the cases that ask Takes(), every `every`-th runs.
+  // SelectsNextCase() is true for every `every`-th case.
   explicit Report(int every) : every_(every) {}
 
-  bool Takes() { return asked_++ % every_ == 0; }
+  bool SelectsNextCase() { return asked_++ % every_ == 0; }
 
   void Section(const std::string& title) { std::printf("\n== %s\n", title.c_str()); }
 

@@ -89,7 +89,7 @@ constexpr std::string_view kTokenizer =
     R"("pre_tokenizer":{"type":"Whitespace"},"post_processor":null,"decoder":null,)"
     R"("model":{"type":"WordLevel","vocab":{"[UNK]":0,"one":1,"two":2},"unk_token":"[UNK]"}})";
 
-// Without it the tokenizer's class goes by the model type, and BERT's makes a WordPiece.
+// Without this file the model type chooses the tokenizer's class, and BERT's makes a WordPiece.
 constexpr std::string_view kTokenizerConfig = R"({"tokenizer_class":"PreTrainedTokenizerFast"})";
 
 }  // namespace

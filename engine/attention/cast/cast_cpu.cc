@@ -58,7 +58,7 @@ int64_t WorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens,
   problem.cu_seqlens_q = cu_seqlens;
   int64_t most = 0;
   for (const Wave& wave : MakeWaves(spec, {&problem, 1})) {
-    const Count bytes = Count(LayoutBytes<kKernel>(spec, wave.layout)) + wave.layout.beside_bytes();
+    const Count bytes = Count(LayoutBytes<kKernel>(spec, wave.layout)) + wave.layout.list_bytes();
     most = std::max(most, bytes.value());
   }
   return most;

@@ -57,7 +57,7 @@ bool CastLayout::Add(int64_t tokens) {
   with.tiles_ += Tiles(tokens);
   with.slots_ += Slots(*spec_, tokens);
   with.places_ += Count(spec_->surrogates) * CastClusterSize(*spec_, tokens);
-  const Count bytes = with.bytes(/*workers=*/0, /*scratch_floats=*/0) + with.beside_bytes();
+  const Count bytes = with.bytes(/*workers=*/0, /*scratch_floats=*/0) + with.list_bytes();
   const bool fits = bytes <= kWaveBytes && with.heads_per_pass() == spec_->heads;
   if (sequences_ > 0 && !fits) return false;
   *this = with;
@@ -90,7 +90,7 @@ Count CastLayout::inside_tasks() const {
   return sequences_ * spec_->surrogates * heads_per_pass() + rows().Units(kernels::kCastQueries);
 }
 
-Count CastLayout::beside_bytes() const {
+Count CastLayout::list_bytes() const {
   const Count clusters = spec_->surrogates;
   const Count per_pass = heads_per_pass();
   const Count lists = clusterings();

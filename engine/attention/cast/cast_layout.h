@@ -35,11 +35,11 @@ class CastLayout {
   // The most tasks inside clusters at a time.
   Count inside_tasks() const;
 
-  // What the stages leave for each other, in bytes, with `scratch_floats` floats of scratch for
-  // each of `workers` threads.
+  // Bytes of the arrays that one stage leaves for the next, with `scratch_floats` floats of scratch
+  // for each of `workers` threads.
   Count bytes(int64_t workers, Count scratch_floats) const;
-  // What is allocated beside that: lists of tasks, and the memory of single assignment.
-  Count beside_bytes() const;
+  // Bytes of everything else: lists of tasks, and the memory of single assignment.
+  Count list_bytes() const;
 
   int64_t longest() const { return longest_; }  // tokens of the longest sequence
 

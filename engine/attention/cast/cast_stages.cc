@@ -14,8 +14,8 @@ namespace {
 
 constexpr int64_t kHeadsInARow = 4;
 
-// How many pieces to cut each tile of tokens into, for a stage of `operations` in `tasks` tasks:
-// one, unless layers are so large that a tile takes much longer than a step should.
+// The number of pieces of each tile of tokens, for a stage of `operations` in `tasks` tasks: one,
+// unless layers are so large that a tile takes much longer than a step should.
 int64_t PiecesOf(double operations, size_t tasks) {
   constexpr double kMostOperations = 50 * kStepOperations;
   constexpr int64_t kMost = kernels::kCastTokens / 16;
@@ -66,8 +66,8 @@ absl::Status CastWave::ComputeGates() {
   const double operations = 60.0 * static_cast<double>(tokens_);
   return ParallelFor(static_cast<int64_t>(tasks.size()), operations, control_, [&](int, int64_t t) {
     const Sequence& sequence = *tasks[t].sequence;
-    const int64_t end = sequence.TileBegin(tasks[t].part + 1);
-    for (int64_t i = sequence.TileBegin(tasks[t].part); i < end; ++i) {
+    const int64_t end = sequence.TileBegin(tasks[t].index + 1);
+    for (int64_t i = sequence.TileBegin(tasks[t].index); i < end; ++i) {
       const float phi = sequence.gate[i];
       const float decayed = std::exp(-std::abs(phi));
       const float lesser = softplus ? std::log1p(decayed) : 0;  // softplus of -|phi|
@@ -92,8 +92,8 @@ absl::Status CastWave::ComputeAffinities(int64_t first_head, int64_t clusterings
                        const int64_t head = first_head + task.of_pass;
                        kernel_.affinities(shape_, sequence.in, shared ? 0 : head,
                                           shared ? spec_.heads : head + 1,
-                                          sequence.PieceBegin(task.part, n % pieces, pieces),
-                                          sequence.PieceBegin(task.part, n % pieces + 1, pieces),
+                                          sequence.PieceBegin(task.index, n % pieces, pieces),
+                                          sequence.PieceBegin(task.index, n % pieces + 1, pieces),
                                           sequence.clusterings[task.of_pass].affinities,
                                           sequence.tokens, scratch_ + worker * scratch_floats_);
                      });
@@ -107,12 +107,13 @@ absl::Status CastWave::SelectMembers(int64_t clusterings) {
       static_cast<int64_t>(tasks.size()), operations, control_, [&](int worker, int64_t t) {
         const Sequence& sequence = *tasks[t].sequence;
         const Clustering& clustering = sequence.clusterings[tasks[t].of_pass];
-        const int64_t begin = tasks[t].part * sequence.cluster_size;
-        clustering.offsets[tasks[t].part] = static_cast<int32_t>(begin);
-        clustering.offsets[tasks[t].part + 1] = static_cast<int32_t>(begin + sequence.cluster_size);
-        kernels::SelectTop(clustering.affinities + tasks[t].part * sequence.tokens, sequence.tokens,
-                           sequence.cluster_size, ranks_ + worker * 2 * layout_.longest(),
-                           clustering.members + begin);
+        const int64_t begin = tasks[t].index * sequence.cluster_size;
+        clustering.offsets[tasks[t].index] = static_cast<int32_t>(begin);
+        clustering.offsets[tasks[t].index + 1] =
+            static_cast<int32_t>(begin + sequence.cluster_size);
+        kernels::SelectTop(clustering.affinities + tasks[t].index * sequence.tokens,
+                           sequence.tokens, sequence.cluster_size,
+                           ranks_ + worker * 2 * layout_.longest(), clustering.members + begin);
       });
 }
 
@@ -145,11 +146,11 @@ absl::Status CastWave::CutMembers(int64_t clusterings) {
   return ParallelFor(static_cast<int64_t>(tasks.size()), operations, control_, [&](int, int64_t t) {
     const Sequence& sequence = *tasks[t].sequence;
     const Clustering& clustering = sequence.clusterings[tasks[t].of_pass];
-    int32_t n = clustering.offsets[tasks[t].part];
+    int32_t n = clustering.offsets[tasks[t].index];
     for (int64_t tile = 0; tile <= sequence.tiles; ++tile) {
       const int64_t begin = sequence.TileBegin(tile);
-      while (n < clustering.offsets[tasks[t].part + 1] && clustering.members[n] < begin) ++n;
-      clustering.cuts[tile * spec_.surrogates + tasks[t].part] = n;
+      while (n < clustering.offsets[tasks[t].index + 1] && clustering.members[n] < begin) ++n;
+      clustering.cuts[tile * spec_.surrogates + tasks[t].index] = n;
     }
   });
 }
@@ -227,8 +228,8 @@ absl::Status CastWave::AttendInside(int64_t first_head, int64_t heads, int64_t t
   std::vector<InsideTask> tasks = InsideTasks(first_head, heads, tile_begin, tile_end);
   double flops = 0;
   for (const InsideTask& task : tasks) flops += task.operations(shape_);
-  // If there are enough tasks for all threads, a thread runs several heads of a cluster in a row,
-  // so that a head's rows can be prefetched during the head before.
+  // A thread runs several heads of a cluster in a row if there are enough tasks for all threads, so
+  // that a head's rows can be prefetched during the head before.
   const auto count = static_cast<int64_t>(tasks.size());
   const int64_t run = std::clamp<int64_t>(count / (8 * ParallelWorkers()), 1, kHeadsInARow);
   for (int64_t t = 0; t + 1 < count; ++t) {
@@ -274,12 +275,12 @@ absl::Status CastWave::Combine(int64_t first_head, int64_t heads, int64_t tile_b
         const Task& task = tasks[n / pieces];
         const Sequence& sequence = *task.sequence;
         const Head& head = sequence.heads[task.of_pass];
-        const int32_t* const cuts = head.clustering->cuts + task.part * spec_.surrogates;
+        const int32_t* const cuts = head.clustering->cuts + task.index * spec_.surrogates;
         const kernels::CastOwnClusters own = {head.clustering->members, cuts,
                                               cuts + spec_.surrogates, head.first_row, inside_};
         kernel_.combine(shape_, sequence.in, first_head + task.of_pass, head.summaries, own,
-                        sequence.PieceBegin(task.part, n % pieces, pieces),
-                        sequence.PieceBegin(task.part, n % pieces + 1, pieces),
+                        sequence.PieceBegin(task.index, n % pieces, pieces),
+                        sequence.PieceBegin(task.index, n % pieces + 1, pieces),
                         scratch_ + worker * scratch_floats_);
       });
 }

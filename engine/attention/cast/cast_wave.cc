@@ -30,15 +30,15 @@ CastWave::CastWave(const kernels::CastKernel& kernel, const Spec& spec, const Ca
       control_(control),
       memory_(memory) {
   const int64_t workers = ParallelWorkers();
-  scratch_ = Take<float>(workers * scratch_floats_);
-  ranks_ = Take<uint32_t>(workers * 2 * layout.longest());
-  inside_ = Take<float>(layout.rows().value() * spec.value_dim);
+  scratch_ = Allocate<float>(workers * scratch_floats_);
+  ranks_ = Allocate<uint32_t>(workers * 2 * layout.longest());
+  inside_ = Allocate<float>(layout.rows().value() * spec.value_dim);
   sequences_.reserve(items.size());  // heads point at clusterings
   for (const CastItem& item : items) Place(item);
 }
 
 template <typename T>
-T* CastWave::Take(int64_t count) {
+T* CastWave::Allocate(int64_t count) {
   T* const taken = reinterpret_cast<T*>(memory_);
   memory_ += (count * static_cast<int64_t>(sizeof(T)) + 63) / 64 * 64;
   return taken;
@@ -50,7 +50,7 @@ float* CastWave::PackedSurrogates(const CastItem& item) {
   const std::byte* const layer = inputs.surrogates + inputs.layer(item.sequence) * elements *
                                                          static_cast<int64_t>(SizeOf(spec_.dtype));
   if (layer != packed_from_) {
-    packed_ = Take<float>(elements);
+    packed_ = Allocate<float>(elements);
     packed_from_ = layer;
     kernel_.pack_surrogates(shape_, layer, packed_);
   }
@@ -67,9 +67,9 @@ void CastWave::Place(const CastItem& item) {
   sequence.cluster_size = CastClusterSize(spec_, item.tokens);
   sequence.tiles = CastLayout::Tiles(item.tokens);
   sequence.gate = problem.cast.gate + offset;
-  sequence.query_share = Take<float>(item.tokens);
-  sequence.query_temperature = Take<float>(item.tokens);
-  sequence.key_temperature = Take<float>(item.tokens);
+  sequence.query_share = Allocate<float>(item.tokens);
+  sequence.query_temperature = Allocate<float>(item.tokens);
+  sequence.key_temperature = Allocate<float>(item.tokens);
   sequence.in = {problem.query + offset * problem.query_stride * size,
                  problem.key + offset * problem.key_stride * size,
                  problem.value + offset * problem.value_stride * size,
@@ -87,15 +87,16 @@ void CastWave::Place(const CastItem& item) {
   sequence.heads.reserve(layout_.heads_per_pass());
   for (int64_t n = 0; n < layout_.clusterings(); ++n) {
     Clustering& clustering = sequence.clusterings.emplace_back();
-    clustering.affinities = Take<float>(clusters * item.tokens);
-    clustering.offsets = Take<int32_t>(clusters + 1);
-    clustering.members = Take<int32_t>(CastLayout::Slots(spec_, item.tokens).value());
-    clustering.cuts = Take<int32_t>((sequence.tiles + 1) * clusters);
+    clustering.affinities = Allocate<float>(clusters * item.tokens);
+    clustering.offsets = Allocate<int32_t>(clusters + 1);
+    clustering.members = Allocate<int32_t>(CastLayout::Slots(spec_, item.tokens).value());
+    clustering.cuts = Allocate<int32_t>((sequence.tiles + 1) * clusters);
   }
   for (int64_t n = 0; n < layout_.heads_per_pass(); ++n) {
     const bool shared = sequence.clusterings.size() == 1;
     sequence.heads.push_back({&sequence.clusterings[shared ? 0 : n],
-                              Take<float>(clusters * spec_.value_dim), Take<int64_t>(clusters)});
+                              Allocate<float>(clusters * spec_.value_dim),
+                              Allocate<int64_t>(clusters)});
   }
   tokens_ += item.tokens;
   tiles_ = std::max(tiles_, sequence.tiles);

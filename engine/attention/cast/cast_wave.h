@@ -38,7 +38,7 @@ class CastWave {
   absl::Status Run();
 
  private:
-  // Which tokens belong to which cluster, in one head or in all.
+  // The members of each cluster, in one head or in all.
   struct Clustering {
     float* affinities;  // [clusters, tokens]
     int32_t* offsets;   // [clusters + 1] indices into members
@@ -75,7 +75,7 @@ class CastWave {
   struct Task {
     Sequence* sequence;
     int64_t of_pass;
-    int64_t part;
+    int64_t index;  // of the tile or the cluster
   };
 
   // Members [begin, end) of a cluster.
@@ -95,7 +95,7 @@ class CastWave {
   };
 
   template <typename T>
-  T* Take(int64_t count);
+  T* Allocate(int64_t count);
   float* PackedSurrogates(const CastItem& item);
   void Place(const CastItem& item);
 

@@ -2,11 +2,10 @@
 // them to the kernels of this processor's instruction set.
 //
 // Three stages, each over the whole batch: hash codes (a task is some tokens, in all heads),
-// clusters (a sequence and a head) and attention (some clusters of a sequence and a head). Besides
-// the tensors, memory is twelve bytes per token and head, the hash planes, the clusters' offsets
-// and counts, the list of the last stage's tasks, and a scratch area and a clusterer per worker.
-// Clustering in the space of queries has no first stage, no planes and no codes, which are eight of
-// the twelve bytes.
+// clusters (a sequence and a head) and attention (some clusters of a sequence and a head). They
+// need twelve bytes per token and head, the hash planes, the clusters' offsets and counts, the list
+// of the last stage's tasks, and a scratch area and a clusterer per worker. Clustering in the space
+// of queries has no first stage, no planes and no codes, which are eight of the twelve bytes.
 
 #include <algorithm>
 #include <memory>
@@ -97,9 +96,9 @@ struct ClusterTask {
   int64_t end;
 };
 
-// How many tasks to cut a head's clusters into, for a launch of `heads` heads over all its
-// sequences. A row depends neither on its tile nor on the other centroids in it, so tiles may be as
-// small as it takes to give every worker some.
+// The number of tasks of a head's clusters, for a launch of `heads` heads over all its sequences. A
+// row depends neither on its tile nor on the other centroids in it, so tiles may be small enough to
+// give every worker some.
 int64_t TasksOf(const Spec& spec, int64_t clusters, int64_t heads) {
   constexpr int64_t kFewest = 32;
   const int64_t wanted = Count(int64_t{4} * ParallelWorkers()).Units(heads).value();
@@ -236,18 +235,18 @@ class Launch {
   }
 
   // make(longest) makes a clusterer; start(clusterer, sequence, head, order) starts it on a head.
-  template <typename Kind, typename Make, typename Start>
+  template <typename ClustererType, typename Make, typename Start>
   absl::Status Cluster(double flops, Make make, Start start) {
     int64_t longest = 1;
     for (const Sequence& sequence : sequences_) longest = std::max(longest, sequence.queries);
     const int64_t tasks = static_cast<int64_t>(sequences_.size()) * spec_.heads;
-    const auto start_task = [&](Kind& clusterer, int64_t task) {
+    const auto start_task = [&](ClustererType& clusterer, int64_t task) {
       const Sequence& sequence = sequences_[task / spec_.heads];
       const int64_t head = task % spec_.heads;
       start(clusterer, sequence, head, &order_[sequence.code_offset + head * sequence.queries]);
     };
     if (tasks < ParallelWorkers()) {
-      const std::unique_ptr<Kind> clusterer = make(longest);
+      const std::unique_ptr<ClustererType> clusterer = make(longest);
       for (int64_t task = 0; task < tasks; ++task) {
         start_task(*clusterer, task);
         if (absl::Status status = RunPasses(*clusterer, control_); !status.ok()) return status;
@@ -257,7 +256,7 @@ class Launch {
     }
     // Allocated here, since tasks must not throw.
     struct Worker {
-      std::unique_ptr<Kind> clusterer;
+      std::unique_ptr<ClustererType> clusterer;
       int64_t at = 0;  // in the pass
     };
     std::vector<Worker> workers(ParallelWorkers());
@@ -403,12 +402,10 @@ constexpr Variant kRows[] = {
 #if defined(__x86_64__)
     Row<kernels::kClusterAvx512, KernelName::kClustered>("cpu-avx512"),
     Row<kernels::kClusterAvx2, KernelName::kClustered>("cpu-avx2"),
-#endif
-    Row<kernels::kClusterPortable, KernelName::kClustered>("cpu-portable"),
-#if defined(__x86_64__)
     Row<kernels::kClusterAvx512, KernelName::kImprovedClustered>("cpu-avx512"),
     Row<kernels::kClusterAvx2, KernelName::kImprovedClustered>("cpu-avx2"),
 #endif
+    Row<kernels::kClusterPortable, KernelName::kClustered>("cpu-portable"),
     Row<kernels::kClusterPortable, KernelName::kImprovedClustered>("cpu-portable"),
 };
 

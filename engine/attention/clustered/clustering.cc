@@ -50,14 +50,14 @@ constexpr int64_t kAlignment = 64;
 Count LayOut(kernels::CodeClustering& state, std::byte* base) {
   const Count blocks = Count(state.padded_count()).Units(64);
   Area area(base, kAlignment);
-  area.Take(state.labels, state.count);
-  area.Take(state.members, state.clusters);
-  area.Take(state.centroids, state.clusters);
-  area.Take(state.planes, state.padded_count());
-  area.Take(state.label_planes, blocks * state.label_bits());
-  area.Take(state.moved, blocks);
-  area.Take(state.ones, Count(state.clusters) * 64);
-  area.Take(state.picks, Count(state.clusters) * kernels::kCodeGroups);
+  area.Allocate(state.labels, state.count);
+  area.Allocate(state.members, state.clusters);
+  area.Allocate(state.centroids, state.clusters);
+  area.Allocate(state.planes, state.padded_count());
+  area.Allocate(state.label_planes, blocks * state.label_bits());
+  area.Allocate(state.moved, blocks);
+  area.Allocate(state.ones, Count(state.clusters) * 64);
+  area.Allocate(state.picks, Count(state.clusters) * kernels::kCodeGroups);
   return area.bytes();
 }
 
@@ -92,56 +92,57 @@ void CodeClusterer::Start(std::span<const uint64_t> codes, int32_t* order, int32
   for (int64_t s = 0; s < state_.clusters; ++s) {
     state_.centroids[s] = codes[FirstCentroid(s, state_.clusters, state_.count, parameters_.seed)];
   }
-  Begin(Part::kSlice);
+  Begin(Stage::kSlice);
 }
 
-void CodeClusterer::Begin(Part part) {
+void CodeClusterer::Begin(Stage stage) {
   // A distance takes about a fifth of a 512-bit instruction.
-  const double operations = part == Part::kAssign ? 3.0 * static_cast<double>(state_.clusters) : 64;
-  part_ = part;
+  const double operations =
+      stage == Stage::kAssign ? 3.0 * static_cast<double>(state_.clusters) : 64;
+  stage_ = stage;
   pass_.tasks = (state_.count + range_ - 1) / range_;
   pass_.operations = operations * static_cast<double>(state_.count);
-  pass_.ordered = part == Part::kMove || part == Part::kSort;
+  pass_.ordered = stage == Stage::kMove || stage == Stage::kSort;
 }
 
 void CodeClusterer::Do(int64_t task) {
   const int64_t begin = task * range_;
   const int64_t end = std::min(state_.count, begin + range_);
-  switch (part_) {
-    case Part::kSlice:
+  switch (stage_) {
+    case Stage::kSlice:
       return kernel_.slice_codes(state_, begin, end);
-    case Part::kAssign:
+    case Stage::kAssign:
       return kernel_.assign_codes(state_, begin, end, first_);
-    case Part::kMove:
+    case Stage::kMove:
       moved_count_ += kernel_.move_codes(state_, begin, end, first_);
       return;
-    case Part::kSort:
+    case Stage::kSort:
       return Sort(state_.labels, begin, end);
   }
 }
 
 void CodeClusterer::Next() {
-  switch (part_) {
-    case Part::kSlice:
+  switch (stage_) {
+    case Stage::kSlice:
       kernel_.pick_centroids(state_);
-      return Begin(Part::kAssign);
-    case Part::kAssign:
+      return Begin(Stage::kAssign);
+    case Stage::kAssign:
       moved_count_ = 0;
-      return Begin(Part::kMove);
-    case Part::kMove:
-      if (MoveCentroids()) return Begin(Part::kAssign);
+      return Begin(Stage::kMove);
+    case Stage::kMove:
+      if (MoveCentroids()) return Begin(Stage::kAssign);
       PlaceClusters(members());
-      return Begin(Part::kSort);
-    case Part::kSort:
+      return Begin(Stage::kSort);
+    case Stage::kSort:
       pass_ = Pass();
   }
 }
 
 // Updates the centroids, unless done. Returns whether labels must be assigned again.
 bool CodeClusterer::MoveCentroids() {
-  const bool settled = !first_ && moved_count_ == 0;
+  const bool converged = !first_ && moved_count_ == 0;
   first_ = false;
-  if (settled || updates_ == parameters_.iterations) return false;
+  if (converged || updates_ == parameters_.iterations) return false;
   ++updates_;
   return kernel_.update_centroids(state_);
 }
@@ -180,16 +181,16 @@ Count QueryClusterer::Arrays::LayOut(const ClusterKernel& kernel, std::byte* bas
   const int64_t dim = state.head_dim;
   const int64_t tasks = TasksOfQueries(state.count);
   Area area(base, kAlignment);
-  area.Take(state.labels, state.count);
-  area.Take(state.members, state.clusters);
-  area.Take(state.metric, kernel.metric_floats(dim));
-  area.Take(state.means, Count(state.clusters) * dim);
-  area.Take(state.images, Count(state.clusters) * dim);
-  area.Take(state.halves, state.clusters);
-  area.Take(moved, tasks);
+  area.Allocate(state.labels, state.count);
+  area.Allocate(state.members, state.clusters);
+  area.Allocate(state.metric, kernel.metric_floats(dim));
+  area.Allocate(state.means, Count(state.clusters) * dim);
+  area.Allocate(state.images, Count(state.clusters) * dim);
+  area.Allocate(state.halves, state.clusters);
+  area.Allocate(moved, tasks);
   // Shared by all tasks. The task that measures keys runs alone, and may use all of it.
-  area.Take(scratch,
-            std::max(TaskFloats(kernel, dim) * tasks, Count(kernel.measure_scratch_floats(dim))));
+  area.Allocate(scratch, std::max(TaskFloats(kernel, dim) * tasks,
+                                  Count(kernel.measure_scratch_floats(dim))));
   return area.bytes();
 }
 
@@ -231,36 +232,36 @@ void QueryClusterer::Start(const kernels::QueryClustering& head, int32_t* order,
                           s);
   }
   std::fill_n(state_.labels, state_.count, -1);
-  Begin(Part::kMeasure);
+  Begin(Stage::kMeasure);
 }
 
-void QueryClusterer::Begin(Part part) {
+void QueryClusterer::Begin(Stage stage) {
   const auto dim = static_cast<double>(state_.head_dim);
   const auto queries = static_cast<double>(state_.count);
   const auto clusters = static_cast<double>(state_.clusters);
-  part_ = part;
+  stage_ = stage;
   pass_.tasks = TasksOfQueries(state_.count);
   pass_.ordered = false;
-  switch (part) {
-    case Part::kMeasure:
+  switch (stage) {
+    case Stage::kMeasure:
       pass_.tasks = 1;
       pass_.operations =
           2 * dim * dim *
           static_cast<double>(std::min(state_.keys, kernels::MetricKeys(state_.head_dim)));
       return;
-    case Part::kMap:
+    case Stage::kMap:
       pass_.tasks = TasksOfQueries(state_.clusters);
       pass_.operations = 2 * clusters * dim * dim;
       return;
-    case Part::kAssign:
+    case Stage::kAssign:
       pass_.operations = 2 * queries * clusters * dim;
       return;
-    case Part::kAdd:
+    case Stage::kAdd:
       pass_.ordered = true;
       pass_.operations = 2 * queries * dim;
       return;
-    case Part::kCount:
-    case Part::kSort:
+    case Stage::kCount:
+    case Stage::kSort:
       pass_.ordered = true;
       pass_.operations = 64 * queries;
       return;
@@ -270,44 +271,44 @@ void QueryClusterer::Begin(Part part) {
 void QueryClusterer::Do(int64_t task) {
   const int64_t begin = task * kQueryRange;
   const int64_t end = std::min(state_.count, begin + kQueryRange);
-  switch (part_) {
-    case Part::kMeasure:
+  switch (stage_) {
+    case Stage::kMeasure:
       return kernel_.measure_keys(state_, arrays_.scratch);
-    case Part::kMap:
+    case Stage::kMap:
       return kernel_.map_centroids(state_, begin, std::min(state_.clusters, end), Scratch(task));
-    case Part::kAssign:
+    case Stage::kAssign:
       arrays_.moved[task] = kernel_.assign_queries(state_, begin, end, Scratch(task));
       return;
-    case Part::kAdd:
+    case Stage::kAdd:
       return kernel_.add_queries(state_, begin, end);
-    case Part::kCount:
+    case Stage::kCount:
       for (int64_t i = begin; i < end; ++i) ++state_.members[state_.labels[i]];
       return;
-    case Part::kSort:
+    case Stage::kSort:
       return Sort(state_.labels, begin, end);
   }
 }
 
 void QueryClusterer::Next() {
-  switch (part_) {
-    case Part::kMeasure:
-    case Part::kAdd:
-      return Begin(Part::kMap);
-    case Part::kMap:
-      return Begin(Part::kAssign);
-    case Part::kAssign: {
-      const bool settled =
+  switch (stage_) {
+    case Stage::kMeasure:
+    case Stage::kAdd:
+      return Begin(Stage::kMap);
+    case Stage::kMap:
+      return Begin(Stage::kAssign);
+    case Stage::kAssign: {
+      const bool converged =
           std::accumulate(arrays_.moved, arrays_.moved + pass_.tasks, int64_t{0}) == 0;
       std::fill_n(state_.members, state_.clusters, 0);
-      if (settled || updates_ == parameters_.iterations) return Begin(Part::kCount);
+      if (converged || updates_ == parameters_.iterations) return Begin(Stage::kCount);
       ++updates_;
       std::fill_n(state_.means, state_.clusters * state_.head_dim, 0.0f);
-      return Begin(Part::kAdd);
+      return Begin(Stage::kAdd);
     }
-    case Part::kCount:
+    case Stage::kCount:
       PlaceClusters({state_.members, static_cast<size_t>(state_.clusters)});
-      return Begin(Part::kSort);
-    case Part::kSort:
+      return Begin(Stage::kSort);
+    case Stage::kSort:
       pass_ = Pass();
   }
 }

@@ -26,13 +26,13 @@ class Clusterer : public kernels::Passes {
   // Memory for so many clusters.
   explicit Clusterer(int64_t most_clusters) : next_(most_clusters) {}
 
-  // Where the next clustering's result goes.
+  // Sets where the next clustering's result goes.
   void WriteTo(int32_t* order, int32_t* begin) {
     order_ = order;
     begin_ = begin;
   }
 
-  // From the numbers of members, those that have none left out.
+  // Sets the clusters' begins from their numbers of members. Empty clusters are left out.
   void PlaceClusters(std::span<const int32_t> members) {
     clusters_ = 0;
     int32_t at = 0;
@@ -49,7 +49,7 @@ class Clusterer : public kernels::Passes {
   // cluster's stratum of the sequence.
   static int64_t FirstCentroid(int64_t c, int64_t clusters, int64_t count, uint64_t seed);
 
-  // Afterwards, of one range of tokens after another.
+  // Sorts one range of tokens after another, after PlaceClusters.
   void Sort(const int32_t* labels, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) order_[next_[labels[i]]++] = static_cast<int32_t>(i);
   }
@@ -71,7 +71,7 @@ class HashPlaneSet {
 
   const kernels::PackedPlanes& planes() const { return planes_; }
 
-  // Whether the same arguments would make the same planes.
+  // True if the same arguments would make the same planes.
   bool IsFor(const kernels::ClusterKernel& kernel, const Clustered& parameters,
              int64_t head_dim) const;
 
@@ -105,7 +105,7 @@ class CodeClusterer final : public Clusterer {
   // The number of updates that the last finished clustering took.
   int updates() const { return updates_; }
 
-  // Of the last clustering: labels [codes], the others [min(clusters, codes)].
+  // The last clustering's results: labels [codes], the others [min(clusters, codes)].
   std::span<const int32_t> labels() const {
     return {state_.labels, static_cast<size_t>(state_.count)};
   }
@@ -117,18 +117,18 @@ class CodeClusterer final : public Clusterer {
   }
 
  private:
-  enum class Part { kSlice, kAssign, kMove, kSort };
+  enum class Stage { kSlice, kAssign, kMove, kSort };
 
-  void Begin(Part part);
+  void Begin(Stage stage);
   bool MoveCentroids();
 
   const kernels::ClusterKernel& kernel_;
   const Clustered& parameters_;
   kernels::CodeClustering state_;
-  Part part_ = Part::kSlice;  // of the current pass
-  int64_t range_ = 0;         // codes per task
-  bool first_ = true;         // no code has a label yet
-  int64_t moved_count_ = 0;   // codes with a new label in this iteration
+  Stage stage_ = Stage::kSlice;  // of the current pass
+  int64_t range_ = 0;            // codes per task
+  bool first_ = true;            // no code has a label yet
+  int64_t moved_count_ = 0;      // codes with a new label in this iteration
   int updates_ = 0;
   AlignedArray<std::byte> memory_;  // of the state
 };
@@ -165,9 +165,9 @@ class QueryClusterer final : public Clusterer {
   void Next() override;
 
  private:
-  enum class Part { kMeasure, kMap, kAssign, kAdd, kCount, kSort };
+  enum class Stage { kMeasure, kMap, kAssign, kAdd, kCount, kSort };
 
-  // The state's arrays, and what the passes need beside it; in `base`, or only counted.
+  // The arrays of the state and of the passes; in `base`, or only counted.
   struct Arrays {
     kernels::Count LayOut(const kernels::ClusterKernel& kernel, std::byte* base);
     kernels::QueryClustering state;
@@ -175,7 +175,7 @@ class QueryClusterer final : public Clusterer {
     float* scratch = nullptr;  // [tasks, scratch floats]
   };
 
-  void Begin(Part part);
+  void Begin(Stage stage);
   float* Scratch(int64_t task) { return arrays_.scratch + task * scratch_floats_; }
 
   const kernels::ClusterKernel& kernel_;
@@ -183,7 +183,7 @@ class QueryClusterer final : public Clusterer {
   const int64_t scratch_floats_;  // of a task
   Arrays arrays_;
   kernels::QueryClustering& state_ = arrays_.state;
-  Part part_ = Part::kMeasure;  // of the current pass
+  Stage stage_ = Stage::kMeasure;  // of the current pass
   int updates_ = 0;
   AlignedArray<std::byte> memory_;  // of the arrays
 };

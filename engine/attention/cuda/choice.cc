@@ -11,12 +11,12 @@ namespace {
 
 bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
 
-// Of FlashAttention's and CUTLASS's tiles each side, of queries or of keys, divides this. A range
-// that begins and ends at its multiples is cut between tiles, and under a causal mask its last tile
-// sees the keys that it saw.
+// A multiple of both sides, queries and keys, of FlashAttention's and CUTLASS's tiles. A range that
+// begins and ends at multiples of it is cut between tiles, and under a causal mask its last tile
+// sees the same keys as before.
 constexpr int64_t kTile = 128;
 
-// How many blocks of those kernels a multiprocessor holds, by their registers.
+// Blocks of those kernels that a multiprocessor holds, by their registers.
 constexpr int64_t kBlocksEach = 2;
 
 // The efficient kernel multiplies a key's number by the row's length in 32 bits. Rows are padded to
@@ -27,18 +27,18 @@ bool EfficientIndexes(const Spec& spec, int64_t key_tokens) {
   return Count(spec.heads) * dim * key_tokens <= INT32_MAX;
 }
 
-// Whether LibTorch's fused kernels know all that the spec does to scores.
+// True if LibTorch's fused kernels can do everything that the spec asks of scores.
 bool FusedKnow(const Spec& spec) {
   return !spec.bias.any() && !spec.log_sum_exp && spec.softcap == 0 && spec.key_bias_heads == 0 &&
          !spec.placed && spec.window.always_visible == 0 && ScaleFits(spec.softmax_scale);
 }
 
-// Whether a mask leaves the first queries of a sequence without a key.
+// True if a mask leaves the first queries of a sequence without a key.
 bool LeavesRowsEmpty(const Spec& spec, int64_t query_tokens, int64_t key_tokens) {
   return query_tokens > key_tokens && (IsCausal(spec) || spec.window.any());
 }
 
-// What the math path takes for a sequence: keys and values in float32, which products may copy once
+// The math path's memory for a sequence: keys and values in float32, which products may copy once
 // more, and a block of scores, of their exponentials and of its rows.
 Count MathBytes(const Spec& spec, int64_t queries, int64_t keys) {
   constexpr int64_t kFloat = sizeof(float);
@@ -56,9 +56,9 @@ Count MathBytes(const Spec& spec, int64_t queries, int64_t keys) {
          rows * (2 * heads * seen * kFloat + seen + 2 * heads * dims * kFloat + places + biases);
 }
 
-// What the fused kernels take for a sequence: rows with dims that their loads do not fit are
-// copied, results included. FlashAttention writes a float per row and head, the efficient kernel,
-// for half types, its sums in float32.
+// The fused kernels' memory for a sequence: rows with dims that their loads do not fit are copied,
+// results included. FlashAttention writes a float per row and head. The efficient kernel writes its
+// sums in float32 for half types.
 Count FusedBytes(const Spec& spec, Path base, int64_t queries, int64_t keys) {
   constexpr int64_t kVectorBytes = 16;
   const auto element = static_cast<int64_t>(SizeOf(spec.dtype));

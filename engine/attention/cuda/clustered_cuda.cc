@@ -1,10 +1,9 @@
-#include "engine/attention/cuda/clustered_cuda.h"
+// Clustered and improved clustered attention on a GPU: ComputeClustered of variants_cuda.h.
 
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAStream.h>
 #include <c10/util/Exception.h>
-#include <cuda_runtime_api.h>
 
 #include <array>
 #include <bit>
@@ -15,25 +14,16 @@
 #include "engine/attention/clustered/clustering.h"
 #include "engine/attention/cuda/clustered_shape.h"
 #include "engine/attention/cuda/tensors.h"
+#include "engine/attention/cuda/variants_cuda.h"
 #include "engine/kernels/count.h"
 #include "engine/kernels/cuda/clustered/clustered.h"
 
 namespace castor::attention::cuda {
 namespace {
 
-using kernels::cuda::ClusteredDevice;
 using kernels::cuda::ClusteredPlan;
 using kernels::cuda::ClusteredProblem;
 using kernels::cuda::ClusteredShape;
-
-ClusteredDevice DeviceOf(at::Device device, bool tensor_cores) {
-  int major = 0;
-  int shared = 0;
-  C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index()));
-  C10_CUDA_CHECK(
-      cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index()));
-  return {tensor_cores, major >= 9, shared};
-}
 
 // The random numbers of a clustering on the device: hash planes, biases and the strata's draws, one
 // after another as words.
@@ -79,12 +69,14 @@ at::Tensor UploadRandomNumbers(const Clustered& clustering, int64_t dim, at::Dev
   return uploaded;
 }
 
-Computed Compute(std::string_view backend, const Spec& spec, const Problem& problem,
-                 at::Device device, bool tensor_cores) {
+}  // namespace
+
+Computed ComputeClustered(std::string_view backend, const Spec& spec, const Problem& problem,
+                          at::Device device) {
   const Clustered& clustering = *ClusteringOf(spec.kernel);
   const ClusteredShape shape = ClusteredShapeOf(spec);
-  const ClusteredPlan plan = PlanClustered(shape, problem.cu_seqlens_q, problem.cu_seqlens_k,
-                                           DeviceOf(device, tensor_cores));
+  const ClusteredPlan plan =
+      PlanClustered(shape, problem.cu_seqlens_q, problem.cu_seqlens_k, DeviceOf(device));
   TORCH_CHECK_WITH(OutOfMemoryError,
                    plan.sequences == problem.sequences() && plan.workspace_bytes != Count::kMost,
                    "the batch has more pieces of work than 2^31");
@@ -100,28 +92,16 @@ Computed Compute(std::string_view backend, const Spec& spec, const Problem& prob
   const at::Tensor offsets =
       UploadOffsets(plan.offsets, 0, static_cast<int64_t>(plan.offsets.size()) - 1, device);
   const at::Tensor words = UploadRandomNumbers(clustering, spec.head_dim, device);
-  at::Tensor query = ViewOf(problem.query, problem.query_tokens(), spec.heads, spec.head_dim,
-                            problem.query_stride, spec.dtype, device);
-  at::Tensor key = ViewOf(problem.key, problem.key_tokens(), spec.kv_heads, spec.head_dim,
-                          problem.key_stride, spec.dtype, device);
-  at::Tensor value = ViewOf(problem.value, problem.key_tokens(), spec.kv_heads, spec.value_dim,
-                            problem.value_stride, problem.value_head_stride, spec.dtype, device);
-  if (tensor_cores) {  // their kernels copy 16 bytes at a time
-    query = AlignedRows(query, spec.head_dim);
-    key = AlignedRows(key, spec.head_dim);
-    value = AlignedRows(value, spec.value_dim);
-  }
-
   ClusteredProblem on_device;
-  on_device.query = query.const_data_ptr();
-  on_device.key = key.const_data_ptr();
-  on_device.value = value.const_data_ptr();
+  on_device.query = problem.query;
+  on_device.key = problem.key;
+  on_device.value = problem.value;
   on_device.output = output.mutable_data_ptr();
-  on_device.query_stride = query.stride(0);
-  on_device.key_stride = key.stride(0);
-  on_device.value_stride = value.stride(0);
+  on_device.query_stride = problem.query_stride;
+  on_device.key_stride = problem.key_stride;
+  on_device.value_stride = problem.value_stride;
   on_device.output_stride = spec.heads * spec.value_dim;
-  on_device.value_head_stride = value.stride(1);
+  on_device.value_head_stride = problem.value_head_stride;
   if (spec.log_sum_exp) on_device.log_sum_exp = log_sum_exp.mutable_data_ptr<float>();
   on_device.offsets = offsets.const_data_ptr<int32_t>();
   const auto* const first_word = static_cast<const uint32_t*>(words.const_data_ptr());
@@ -133,18 +113,6 @@ Computed Compute(std::string_view backend, const Spec& spec, const Problem& prob
   C10_CUDA_CHECK(
       Run(shape, plan, on_device, c10::cuda::getCurrentCUDAStream(device.index()).stream()));
   return {{{0, output, log_sum_exp}}, backend};
-}
-
-}  // namespace
-
-Computed ComputeClusteredMma(std::string_view backend, const Spec& spec, const Problem& problem,
-                             at::Device device) {
-  return Compute(backend, spec, problem, device, /*tensor_cores=*/true);
-}
-
-Computed ComputeClusteredGeneric(std::string_view backend, const Spec& spec, const Problem& problem,
-                                 at::Device device) {
-  return Compute(backend, spec, problem, device, /*tensor_cores=*/false);
 }
 
 }  // namespace castor::attention::cuda

@@ -16,8 +16,8 @@ namespace {
 constexpr int64_t kMostDims = 1 << 20;
 
 // Bounds that grids can hold, in pieces of some columns, and that blocks can index in int32.
-// Nothing that depends on positions: queries of a cluster share their scores. Nor do these kernels
-// know of other changes to a score.
+// Positions are refused, since queries of a cluster share their scores, and so are softcaps and
+// biases.
 bool ShapeFits(const Spec& spec) {
   return IsFloating(spec.dtype) && !spec.positional() && spec.softcap == 0 &&
          spec.key_bias_heads == 0 && spec.heads <= kMaxGridHeads && spec.head_dim <= kMostDims &&
@@ -26,11 +26,7 @@ bool ShapeFits(const Spec& spec) {
 
 }  // namespace
 
-bool ClusteredMmaFits(const Spec& spec) {
-  return ClusteredGenericFits(spec) && kernels::cuda::TensorCoresFit(ClusteredShapeOf(spec));
-}
-
-bool ClusteredGenericFits(const Spec& spec) {
+bool ClusteredFits(const Spec& spec) {
   return ClusteringOf(spec.kernel) != nullptr && ShapeFits(spec) &&
          OptionBeyondThePaper(spec.kernel).empty();
 }
@@ -44,9 +40,8 @@ bool CastFits(const Spec& spec) {
 
 int64_t ClusteredWorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
                                 std::span<const int32_t> cu_seqlens_k) {
-  // The device may need less: if its blocks can share their memory, the counts stay there.
-  const kernels::cuda::ClusteredPlan plan = PlanClustered(
-      ClusteredShapeOf(spec), cu_seqlens_q, cu_seqlens_k, {.tensor_cores = ClusteredMmaFits(spec)});
+  const kernels::cuda::ClusteredPlan plan =
+      PlanClustered(ClusteredShapeOf(spec), cu_seqlens_q, cu_seqlens_k);
   return plan.sequences == 0 ? Count::kMost : plan.workspace_bytes;
 }
 

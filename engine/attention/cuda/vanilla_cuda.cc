@@ -31,12 +31,12 @@ at::Tensor FlashAttention(const Spec& spec, const Sequences& s) {
   // One dim for query, key and value, a multiple of 8.
   const int64_t dim = AlignedDim(std::max(spec.head_dim, spec.value_dim), spec.dtype);
   const at::Device device = s.query.device();
-  // Where the longest is one query, the kernel would split the keys of heads that share them, and
-  // so compute a query otherwise than beside longer sequences.
+  // If the longest sequence has one query, the kernel would split the keys of heads that share
+  // them, and compute the query in another order than in a batch with longer sequences.
   const int64_t longest = LongestSequence(s.cu_seqlens_q, s.first, s.count);
   const int64_t most_queries = spec.group() == 1 ? longest : std::max<int64_t>(2, longest);
-  // Without places of their own, queries end where keys do: so lie this kernel's causal mask and
-  // window.
+  // Queries without places of their own end where keys do, as this kernel's causal mask and window
+  // expect.
   const auto bound = [](int64_t keys) { return std::min<int64_t>(keys, INT32_MAX); };
   const auto result = at::_flash_attention_forward(
       AlignedRows(s.query, dim), AlignedRows(s.key, dim), AlignedRows(s.value, dim),

@@ -34,9 +34,9 @@ at::Tensor FlashAttention(const Spec& spec, const Sequences& sequences);
 // fp32's accuracy. Requires EfficientFits.
 at::Tensor EfficientAttention(const Spec& spec, const Sequences& sequences);
 
-// Matrix products and softmax in fp32, in blocks of query rows: for whatever the others refuse.
-// With a window, a block meets only keys near it. The check on a GPU compares the others
-// with it. Returns the log-sum-exp too, [tokens, heads], if the spec has it.
+// Matrix products and softmax in fp32, in blocks of query rows: for what the others refuse. With a
+// window, a block meets only keys near it. The check on a GPU compares the others with it. Returns
+// the log-sum-exp too, [tokens, heads], if the spec has it.
 std::pair<at::Tensor, at::Tensor> MathAttention(const Spec& spec, const Sequences& sequences);
 
 }  // namespace castor::attention::cuda

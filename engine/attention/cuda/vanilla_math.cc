@@ -1,4 +1,4 @@
-// The math path of vanilla_cuda.h. No CUDA here: it computes wherever its tensors are, so tests run
+// The math path of vanilla_cuda.h. It uses no CUDA and computes where its tensors are, so tests run
 // it on the host.
 
 #include <ATen/TensorOperators.h>
@@ -38,8 +38,7 @@ struct Block {
   int64_t heads;
 };
 
-// The first key that some row of a block sees, and the one after the last. A causal mask alone
-// leaves all.
+// The first key that a row of a block sees, and the one after the last. Without a window, all keys.
 std::pair<int64_t, int64_t> KeysOf(const Spec& spec, const Block& block, const Place& place,
                                    int64_t keys) {
   const auto [left, right] = MathWindow(spec);
@@ -51,10 +50,10 @@ std::pair<int64_t, int64_t> KeysOf(const Spec& spec, const Block& block, const P
   return {begin, end};
 }
 
-// What the scores [heads, rows, keys] owe to places: biases, which are added to scores that are yet
-// to be multiplied by `magnitude`, and masks. `first_key` is the place of the first of them, `keys`
-// how many the sequence has. Returns what slopes take from all scores of a row, [rows, heads],
-// which is left out: floats hold no far distance. Undefined without slopes.
+// Adds biases to the scores [heads, rows, keys], which are yet to be multiplied by `magnitude`, and
+// masks hidden keys. `first_key` is the place of the first key, `keys` their number in the
+// sequence. Slopes times a row's distance to its nearest key are left out of the scores, because
+// floats hold no large distance, and returned, [rows, heads]; undefined without slopes.
 at::Tensor AddPlaces(const Spec& spec, const Block& block, const Place& at, int64_t first_key,
                      int64_t keys, double magnitude, at::Tensor& scores) {
   const at::Device device = scores.device();

@@ -6,7 +6,6 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 #include <c10/util/Exception.h>
-#include <cuda_runtime_api.h>
 
 #include <array>
 #include <utility>
@@ -14,7 +13,6 @@
 
 #include "engine/attention/cuda/cast_shape.h"
 #include "engine/attention/cuda/choice.h"
-#include "engine/attention/cuda/clustered_cuda.h"
 #include "engine/attention/cuda/tensors.h"
 #include "engine/attention/cuda/vanilla_cuda.h"
 #include "engine/kernels/count.h"
@@ -91,7 +89,7 @@ int64_t VanillaWorkspace(const Spec& spec, std::span<const int32_t> cu_seqlens_q
   return VanillaWorkspaceBytes(spec, base, cu_seqlens_q, cu_seqlens_k);
 }
 
-// The other kernels' sequences are one launch each: what a query gets depends on the others.
+// The other kernels compute a sequence whole, since a query's row depends on the other queries.
 int64_t NoStep(const Spec&, int64_t, int64_t) { return 0; }
 
 // A row of the table: the fields of Variant, and the function that computes. It gets the row's
@@ -107,7 +105,7 @@ struct Row {
                              std::span<const int32_t> cu_seqlens_k) = nullptr;
 };
 
-// By kernel, best first.
+// The rows of each kernel, best first.
 constexpr auto kRows = std::to_array<Row>({
     {KernelName::kVanilla, "cuda-flash", SupportsFlash, ComputeVanilla<Path::kFlash>,
      VanillaStep<Path::kFlash>, VanillaWorkspace<Path::kFlash>},
@@ -115,14 +113,10 @@ constexpr auto kRows = std::to_array<Row>({
      VanillaStep<Path::kEfficient>, VanillaWorkspace<Path::kEfficient>},
     {KernelName::kVanilla, "cuda-math", SupportsMath, ComputeVanilla<Path::kMath>,
      VanillaStep<Path::kMath>, VanillaWorkspace<Path::kMath>},
-    {KernelName::kClustered, "cuda-mma", ClusteredMmaFits, ComputeClusteredMma, NoStep,
+    {KernelName::kClustered, "cuda-clustered", ClusteredFits, ComputeClustered, NoStep,
      ClusteredWorkspaceBytes},
-    {KernelName::kClustered, "cuda-generic", ClusteredGenericFits, ComputeClusteredGeneric, NoStep,
+    {KernelName::kImprovedClustered, "cuda-clustered", ClusteredFits, ComputeClustered, NoStep,
      ClusteredWorkspaceBytes},
-    {KernelName::kImprovedClustered, "cuda-mma", ClusteredMmaFits, ComputeClusteredMma, NoStep,
-     ClusteredWorkspaceBytes},
-    {KernelName::kImprovedClustered, "cuda-generic", ClusteredGenericFits, ComputeClusteredGeneric,
-     NoStep, ClusteredWorkspaceBytes},
     {KernelName::kCast, "cuda-cast", CastFits, ComputeCast, NoStep, CastWorkspaceBytes},
 });
 
@@ -175,22 +169,9 @@ int64_t QueryStep(const Variant& variant, const Spec& spec, int64_t query_tokens
   return kRows[&variant - kVariants.data()].query_step(spec, query_tokens, key_tokens);
 }
 
-namespace {
-
-using kernels::cuda::CastShape;
-
-// Thread-block clusters and overlapping launches came with Hopper.
-bool IsHopper(at::Device device) {
-  int major = 0;
-  C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index()));
-  return major >= 9;
-}
-
-}  // namespace
-
 Computed ComputeCast(std::string_view backend, const Spec& spec, const Problem& problem,
                      at::Device device) {
-  const CastShape shape = CastShapeOf(spec);
+  const kernels::cuda::CastShape shape = CastShapeOf(spec);
   const at::TensorOptions options = at::TensorOptions().device(device);
   const at::Tensor output = at::empty({problem.query_tokens(), spec.heads, spec.value_dim},
                                       options.dtype(ScalarTypeOf(spec.dtype)));
@@ -210,8 +191,6 @@ Computed ComputeCast(std::string_view backend, const Spec& spec, const Problem& 
   batch.output_stride = spec.heads * spec.value_dim;
   batch.tables = uploaded.const_data_ptr<int32_t>();
   batch.workspace = workspace.mutable_data_ptr();
-  batch.cluster_blocks = IsHopper(device) ? 8 : 1;
-  batch.early_launches = IsHopper(device);
   C10_CUDA_CHECK(Run(shape, batch, c10::cuda::getCurrentCUDAStream(device.index()).stream()));
   return {{{0, output, {}}}, backend};
 }

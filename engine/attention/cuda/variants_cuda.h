@@ -30,7 +30,7 @@ struct Computed {
   std::vector<OutputRows> outputs;  // cover all query tokens, in order
   std::string_view backend;         // the row's, such as "cuda-flash"
 
-  // Adds what the same row computed of the batch's tokens from `first` on, which follow these.
+  // Appends the same row's result for the batch's next tokens, which begin at `first`.
   void Append(Computed piece, int64_t first);
 };
 
@@ -44,16 +44,14 @@ std::span<const Variant> CudaVariants();
 Computed Compute(const Variant& variant, const Spec& spec, const Problem& problem,
                  at::Device device);
 
-// How a row of CudaVariants() lets a sequence's queries be cut (choice.h); 0: not at all.
+// The step at which a row of CudaVariants() lets a sequence's queries be cut (choice.h); 0: none.
 int64_t QueryStep(const Variant& variant, const Spec& spec, int64_t query_tokens,
                   int64_t key_tokens);
 
-// CAST on a GPU, through the kernels of engine/kernels/cuda/cast/cast.h: one row of the variant
-// table.
-//
-// Called on the device's engine thread with its stream current. May throw what LibTorch throws.
-
-// Every sequence of the problem, in the same few launches. Requires CastFits (fits.h).
+// The rows that run our own kernels: every sequence of the problem in the same few launches.
+// Require ClusteredFits and CastFits (fits.h).
+Computed ComputeClustered(std::string_view backend, const Spec& spec, const Problem& problem,
+                          at::Device device);
 Computed ComputeCast(std::string_view backend, const Spec& spec, const Problem& problem,
                      at::Device device);
 

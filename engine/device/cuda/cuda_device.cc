@@ -187,7 +187,7 @@ int64_t CudaDevice::NotePeak() {
 }
 
 template <typename Launcher>
-absl::StatusOr<std::unique_ptr<Execution>> CudaDevice::Launched(Launcher&& launch) {
+absl::StatusOr<std::unique_ptr<Execution>> CudaDevice::RunLaunch(Launcher&& launch) {
   // Held outside the guard: if the launch throws, the execution's destructor waits for what was
   // already queued before the batch's staging memory can be reused.
   auto execution = std::make_unique<CudaExecution>(streams_, faults_);
@@ -213,14 +213,14 @@ absl::StatusOr<std::unique_ptr<Execution>> CudaDevice::Launched(Launcher&& launc
 absl::StatusOr<std::unique_ptr<Execution>> CudaDevice::Launch(const AttentionBatch& batch,
                                                               RunControl& control) {
   if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
-  return Launched(
+  return RunLaunch(
       [&](CudaExecution& execution) { return LaunchAttention(batch, execution, control); });
 }
 
 absl::StatusOr<std::unique_ptr<Execution>> CudaDevice::Launch(const encoder::Batch& batch,
                                                               RunControl& control) {
   if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
-  return Launched(
+  return RunLaunch(
       [&](CudaExecution& execution) { return LaunchEncoder(batch, execution, control); });
 }
 

@@ -43,7 +43,7 @@ class CudaDevice : public Device {
   absl::StatusOr<std::unique_ptr<Execution>> Launch(const encoder::Batch& batch,
                                                     RunControl& control) override;
 
-  // How long a launch of attention should take at most; a check sets it to cut all that can be cut.
+  // The longest that a launch of attention should take; a check sets it to cut all that can be cut.
   void SetLaunchTarget(double us) { launch_target_us_ = us; }
 
  private:
@@ -64,12 +64,12 @@ class CudaDevice : public Device {
   absl::Status RunAttention(const attention::Spec& spec, const attention::Problem& problem,
                             RunControl& control);
 
-  // Keeps the allocator's peak, which a launch resets. Returns that of the launch in hand.
+  // Keeps the allocator's peak, which a launch resets. Returns that of the current launch.
   int64_t NotePeak();
 
   // Runs `launch` with the device and its compute stream current, and measures its memory.
   template <typename Launcher>
-  absl::StatusOr<std::unique_ptr<Execution>> Launched(Launcher&& launch);
+  absl::StatusOr<std::unique_ptr<Execution>> RunLaunch(Launcher&& launch);
 
   const at::Device device_;
   const DeviceInfo info_;

@@ -1,7 +1,5 @@
-// Turns what LibTorch and CUDA report into Status, and remembers whether the device still works.
-//
-// Where exceptions end on the GPU: everything in the module that may throw runs inside
-// Faults::Guard. Thread-safe.
+// Turns errors of LibTorch and CUDA into Status, and remembers whether the device still works.
+// Everything in the module that may throw runs inside Faults::Guard. Thread-safe.
 #pragma once
 
 #include <atomic>

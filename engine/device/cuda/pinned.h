@@ -1,4 +1,4 @@
-// Page-locked host memory as a source for a HostPool: what asynchronous copies need.
+// Page-locked host memory for a HostPool: asynchronous copies need it.
 #pragma once
 
 #include "engine/base/host_memory.h"

@@ -1,10 +1,10 @@
-// Whether CUDA's refusal means that there is no GPU, or that one is present but does not work.
+// Tells a machine without a GPU from one whose GPU does not work, by CUDA's error.
 // Pure, and free of CUDA's headers.
 #pragma once
 
 namespace castor {
 
-// What is known when cudaGetDeviceCount refuses, or finds no device.
+// The facts that explain why cudaGetDeviceCount failed or found no device.
 struct CudaRefusal {
   int error = 0;             // a cudaError_t
   int driver_version = 0;    // from cudaDriverGetVersion; 0: no driver is loaded

@@ -15,19 +15,10 @@ namespace {
 
 using kernels::NormKernel;
 
-// Best first.
-constexpr const NormKernel* kNormKernels[] = {
-#if defined(__x86_64__)
-    &kernels::kNormAvx512,
-    &kernels::kNormAvx2,
-#endif
-    nullptr,
-};
-
 const NormKernel* FindNormKernel(const at::Tensor& weight) {
   if (!weight.device().is_cpu()) return nullptr;
-  for (const NormKernel* kernel : kNormKernels) {
-    if (kernel != nullptr && kernel->runs_here()) return kernel;
+  for (const NormKernel* kernel : kernels::kNormKernels) {
+    if (kernel->runs_here()) return kernel;
   }
   return nullptr;
 }

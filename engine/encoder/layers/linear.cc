@@ -21,24 +21,10 @@ using kernels::LinearKernel;
 using kernels::LinearType;
 using kernels::RowScale;
 
-// Best first.
-constexpr const LinearKernel* kLinearKernels[] = {
-#if defined(__x86_64__)
-    &kernels::kLinearAvx512,
-    &kernels::kLinearAvx2,
-    &kernels::kLinearBFloat16Avx512Bf16,
-    &kernels::kLinearBFloat16Avx512,
-    &kernels::kLinearBFloat16Avx2,
-    &kernels::kLinearInt8Avx512Vnni,
-    &kernels::kLinearInt8Avx2,
-#endif
-    nullptr,
-};
-
 const LinearKernel* FindKernel(at::Device device, LinearType type, int64_t in) {
   if (!device.is_cpu()) return nullptr;
-  for (const LinearKernel* kernel : kLinearKernels) {
-    if (kernel == nullptr || kernel->type != type || !kernel->runs_here()) continue;
+  for (const LinearKernel* kernel : kernels::kLinearKernels) {
+    if (kernel->type != type || !kernel->runs_here()) continue;
     if (kernel->packs(in) && (kernel->pays == nullptr || kernel->pays())) return kernel;
   }
   return nullptr;

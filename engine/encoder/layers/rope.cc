@@ -131,19 +131,10 @@ namespace {
 
 using kernels::RowPartsKernel;
 
-// Best first.
-constexpr const RowPartsKernel* kRowPartsKernels[] = {
-#if defined(__x86_64__)
-    &kernels::kRowPartsAvx512,
-    &kernels::kRowPartsAvx2,
-#endif
-    nullptr,
-};
-
 const RowPartsKernel* FindRowPartsKernel(const at::Tensor& rows) {
   if (!rows.device().is_cpu()) return nullptr;
-  for (const RowPartsKernel* kernel : kRowPartsKernels) {
-    if (kernel != nullptr && kernel->runs_here()) return kernel;
+  for (const RowPartsKernel* kernel : kernels::kRowPartsKernels) {
+    if (kernel->runs_here()) return kernel;
   }
   return nullptr;
 }

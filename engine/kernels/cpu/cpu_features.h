@@ -1,4 +1,4 @@
-// Which instruction sets this processor and its operating system offer. Any thread.
+// The instruction sets that this processor and its operating system offer. Any thread.
 #pragma once
 
 namespace castor::kernels {
@@ -8,7 +8,7 @@ bool HasAvx512();      // F, BW, DQ and VL
 bool HasAvx512Bf16();  // these, and products of bfloat16
 bool HasAvx512Vnni();  // these, and products of bytes
 
-// Whether the processor's products of bfloat16 beat widening both sides for products of float32: on
+// True if the processor's products of bfloat16 beat widening both sides for products of float32: on
 // AMD's a model runs 1.8 times as fast; on an Intel without AMX it ran at 0.69 of float32's speed.
 bool HasFastBFloat16Products();
 

@@ -75,11 +75,11 @@ struct Elements<V, Float16> : ElementRows<V, Float16, Elements<V, Float16>> {
 
 template <typename V>
 struct Elements<V, BFloat16> : ElementRows<V, BFloat16, Elements<V, BFloat16>> {
-  static typename V::Vec LoadVector(const uint16_t* p) { return V::LoadBrain(p); }
-  static void StoreVector(uint16_t* p, typename V::Vec x) { V::StoreBrain(p, x); }
+  static typename V::Vec LoadVector(const uint16_t* p) { return V::LoadBFloat16(p); }
+  static void StoreVector(uint16_t* p, typename V::Vec x) { V::StoreBFloat16(p, x); }
   static float ToFloat(uint16_t bits) { return __builtin_bit_cast(float, uint32_t{bits} << 16); }
 
-  // To nearest, ties to even.
+  // Rounds to nearest, ties to even.
   static uint16_t FromFloat(float x) {
     const auto word = __builtin_bit_cast(uint32_t, x);
     if ((word & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((word >> 16) | 0x40u);

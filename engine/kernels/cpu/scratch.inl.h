@@ -1,5 +1,5 @@
-// The memory that a kernel works in: one area, handed out in parts. A template over the vector
-// type, for the reason given in flash.inl.h.
+// A kernel's scratch memory: one area, handed out in parts. A template over the vector type, for
+// the reason given in flash.inl.h.
 #pragma once
 
 #include "engine/kernels/count.h"
@@ -12,10 +12,10 @@ template <typename V>
 struct ScratchArea {
   explicit ScratchArea(float* base) : base(base) {}
 
-  float* Take(Count count) {
-    float* const taken = base == nullptr ? nullptr : base + floats.value();
+  float* Allocate(Count count) {
+    float* const allocated = base == nullptr ? nullptr : base + floats.value();
     floats += count.RoundedUp(16);
-    return taken;
+    return allocated;
   }
 
   float* base;

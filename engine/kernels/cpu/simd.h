@@ -1,7 +1,7 @@
 // Vectors of floats and of bits for the kernels that are written once for all instruction sets.
-// Sums, products and logic are operators, of GCC's vector extensions; what these cannot say is
-// here, and over it, what an instruction does better. `Simd` is the set that a file is compiled
-// for.
+// Sums, products and logic are operators of GCC's vector extensions. This file adds what these
+// cannot express, and replaces what an instruction does better. `Simd` is the set that a file is
+// compiled for.
 //
 // Kernels are templates over the set, so that the linker cannot use a function compiled for one set
 // in place of another's.
@@ -58,7 +58,7 @@ struct Vectors {
   // Bit i is set where lane i of a is greater than, or at least, that of b.
   static uint32_t Greater(Vec a, Vec b) { return Mask(a > b); }
   static uint32_t AtLeast(Vec a, Vec b) { return Mask(a >= b); }
-  // Of the first `count` lanes.
+  // Sums the first `count` lanes.
   static float Sum(Vec x, int64_t count = lanes) {
     float terms[lanes];
     Store(terms, x);
@@ -87,13 +87,15 @@ struct Vectors {
   }
 
   // ---- bfloat16 and float16: to nearest, ties to even; NaN stays NaN
-  static Vec LoadBrain(const uint16_t* p) {
+  static Vec LoadBFloat16(const uint16_t* p) {
     return std::bit_cast<Vec>(__builtin_convertvector(LoadAs<Halves>(p), Words) << 16);
   }
-  // Of the two bfloat16 in each lane, the one in the low half, and the one in the high half.
-  static Vec LowBrains(Vec x) { return std::bit_cast<Vec>(std::bit_cast<Words>(x) << 16); }
-  static Vec HighBrains(Vec x) { return std::bit_cast<Vec>(std::bit_cast<Words>(x) & 0xffff0000u); }
-  static void StoreBrain(uint16_t* p, Vec x) {
+  // The bfloat16 in the low half of each lane, and the one in the high half.
+  static Vec LowBFloat16s(Vec x) { return std::bit_cast<Vec>(std::bit_cast<Words>(x) << 16); }
+  static Vec HighBFloat16s(Vec x) {
+    return std::bit_cast<Vec>(std::bit_cast<Words>(x) & 0xffff0000u);
+  }
+  static void StoreBFloat16(uint16_t* p, Vec x) {
     const Words bits = std::bit_cast<Words>(x);
     const Words rounded = (bits + ((bits >> 16) & 1) + 0x7fff) >> 16;
     const Words nan = (bits >> 16) | 0x40;
@@ -163,7 +165,7 @@ struct Vectors {
   }
 };
 
-// kRows: rows of accumulators beside 1, 2 or 3 vectors.
+// kRows: rows of accumulators with 1, 2 or 3 vectors.
 #if defined(__AVX512F__)
 
 // With BW, DQ and VL. GCC 12 makes several instructions of a maximum or a comparison written as

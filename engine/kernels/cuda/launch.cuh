@@ -1,5 +1,4 @@
-// How our kernels are launched: through the runtime's extended call, which supports clusters and
-// stream capture. Tests replace it by an emulator (tests/support/cuda/emulator.h).
+// Launches our kernels. Tests replace the runtime by an emulator (tests/support/cuda/emulator.h).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,12 +11,10 @@ struct LaunchShape {
   dim3 grid;
   dim3 block;
   size_t shared_bytes = 0;  // dynamic
-  unsigned cluster = 1;     // blocks along x that share their shared memory; needs sm_90
-  bool early = false;       // may start before the stream's last kernel ends; needs sm_90
 };
 
-// Queues `kernel` on `stream`. An `early` kernel calls WaitForEarlierKernels (ptx.cuh) first. An
-// empty grid is not launched. Allocates nothing and waits for nothing.
+// Queues `kernel` on `stream`. An empty grid is not launched. Allocates nothing and waits for
+// nothing.
 template <typename... Parameters, typename... Arguments>
 cudaError_t Launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
                    Arguments&&... arguments) {
@@ -33,20 +30,6 @@ cudaError_t Launch(void (*kernel)(Parameters...), const LaunchShape& shape, cuda
   config.blockDim = shape.block;
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
-  cudaLaunchAttribute attributes[2] = {};
-  if (shape.cluster > 1) {
-    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = shape.cluster;
-    cluster.val.clusterDim.y = 1;
-    cluster.val.clusterDim.z = 1;
-  }
-  if (shape.early) {
-    cudaLaunchAttribute& early = attributes[config.numAttrs++];
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-  }
-  config.attrs = attributes;
   return cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
 }
 

@@ -7,8 +7,6 @@
 //   m16n8k16 (16 bits)  a0 (g, 2t..) a1 (g+8, 2t..) a2 (g, 2t+8..) a3 (g+8, 2t+8..)
 //                       b0 (2t.., g) b1 (2t+8.., g)
 //   m16n8k8 (tf32)      a0 (g, t) a1 (g+8, t) a2 (g, t+4) a3 (g+8, t+4); b0 (t, g) b1 (t+4, g)
-//   m16n8k32 (int8)     a0 (g, 4t..) a1 (g+8, 4t..) a2 (g, 4t+16..) a3 (g+8, 4t+16..)
-//                       b0 (4t.., g) b1 (4t+16.., g)
 //   D                   d0 (g, 2t) d1 (g, 2t+1) d2 (g+8, 2t) d3 (g+8, 2t+1)
 #pragma once
 
@@ -20,9 +18,6 @@
 
 namespace castor::kernels::cuda {
 
-// ---- shared memory and clusters
-// ------------------------------------------------------------------
-
 // The block's dynamic shared memory.
 template <typename T>
 __device__ __forceinline__ T* DynamicShared() {
@@ -30,72 +25,13 @@ __device__ __forceinline__ T* DynamicShared() {
   return reinterpret_cast<T*>(castor_dynamic_shared);
 }
 
-__device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
+// ---- copies to shared memory that run on their own ----------------------------------------------
 
-// Blocks of a launch without clusters, or before sm_90, are clusters of one.
-__device__ __forceinline__ unsigned ClusterRank() {
-#if __CUDA_ARCH__ >= 900
-  unsigned rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-#else
-  return 0;
-#endif
-}
-
-__device__ __forceinline__ unsigned ClusterSize() {
-#if __CUDA_ARCH__ >= 900
-  unsigned size;
-  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
-  return size;
-#else
-  return 1;
-#endif
-}
-
-// A barrier of all threads of the cluster. Their earlier writes to shared and global memory are
-// visible after it.
-__device__ __forceinline__ void SyncCluster() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile(
-      "barrier.cluster.arrive.release;\n"
-      "barrier.cluster.wait.acquire;\n" ::
-          : "memory");
-#else
-  __syncthreads();
-#endif
-}
-
-// Where `local`, in this block's dynamic shared memory, lies in the cluster's block of rank `rank`.
-template <typename T>
-__device__ __forceinline__ T* MapShared(T* local, unsigned rank) {
-#if __CUDA_ARCH__ >= 900
-  uint64_t mapped;
-  asm("mapa.u64 %0, %1, %2;" : "=l"(mapped) : "l"(local), "r"(rank));
-  return reinterpret_cast<T*>(mapped);
-#else
-  return local;
-#endif
-}
-
-// Launched with LaunchShape::early, a kernel may start while the one before it on the stream still
-// runs; this waits until that one has ended and its writes are visible. Before it, the kernel must
-// not read or write anything that another kernel writes or reads.
-__device__ __forceinline__ void WaitForEarlierKernels() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-// ---- copies to shared memory that run on their own
-// -------------------------------------------------
-
-// 16 bytes, of which the last 16 - `bytes` become zero and are not read. Both aligned to 16.
-__device__ __forceinline__ void CopyAsync16(void* shared, const void* global, int bytes = 16) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(shared)),
-               "l"(global), "r"(bytes)
+// 16 bytes, both aligned to 16.
+__device__ __forceinline__ void CopyAsync16(void* shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(shared))),
+               "l"(global)
                : "memory");
 }
 
@@ -108,8 +44,7 @@ __device__ __forceinline__ void WaitCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(groups_left) : "memory");
 }
 
-// ---- tensor cores
-// --------------------------------------------------------------------------------
+// ---- tensor cores -------------------------------------------------------------------------------
 
 template <typename T>  // __half or __nv_bfloat16
 __device__ __forceinline__ void MmaM16N8K16(float (&d)[4], const uint32_t (&a)[4],
@@ -148,34 +83,7 @@ __device__ __forceinline__ void MmaM16N8K8Tf32(float (&d)[4], const uint32_t (&a
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// D = A B + C; D may be C.
-__device__ __forceinline__ void MmaM16N8K32S8(int32_t (&d)[4], const uint32_t (&a)[4],
-                                              const uint32_t (&b)[2], const int32_t (&c)[4]) {
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%10,%11,%12,%13};"
-      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]),
-        "r"(c[2]), "r"(c[3]));
-}
-
-// Four 8x8 matrices of 16-bit elements from shared memory: lane 8i + r gives the address of row r
-// of matrix i (16 bytes, aligned), and gets in r[i] the elements (g, 2t), (g, 2t+1) of matrix i; of
-// its transpose with LoadMatricesTransposed.
-__device__ __forceinline__ void LoadMatrices(uint32_t (&r)[4], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(SharedAddress(row))
-               : "memory");
-}
-__device__ __forceinline__ void LoadMatricesTransposed(uint32_t (&r)[4], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(SharedAddress(row))
-               : "memory");
-}
-
-// ---- arithmetic
-// ----------------------------------------------------------------------------------
+// ---- arithmetic ---------------------------------------------------------------------------------
 
 // 2^x to about two units in the last place; 0 below 2^-126.
 __device__ __forceinline__ float Exp2(float x) {

@@ -23,7 +23,7 @@ __host__ __device__ __forceinline__ SoftmaxScale SoftmaxScaleOf(float scale) {
   return {scale < 0 ? -1.0f : 1.0f, fminf(fmaxf(magnitude, kLeast), FLT_MAX)};
 }
 
-// a * b, or the nearest finite number: what 0 may be multiplied by. NaN becomes finite too.
+// a * b, or the nearest finite number, so that its product with 0 is 0. NaN becomes finite too.
 __device__ __forceinline__ float FiniteProduct(float a, float b) {
   return fmaxf(fminf(a * b, FLT_MAX), -FLT_MAX);
 }

@@ -71,8 +71,8 @@ __device__ inline float KeepGreatest(uint64_t* list, int count, int k) {
   return ScoreOf(uint64_t{score} << 32);
 }
 
-// Whether a key of this score may be among the top k, if `threshold` is a score that k earlier keys
-// reach: later keys of the same score are not. A NaN threshold lets everything pass.
+// True if a key of this score may be among the top k. `threshold` is a score that k earlier keys
+// reach, so later keys of the same score are not. A NaN threshold lets everything pass.
 __device__ __forceinline__ bool Passes(float score, float threshold) {
   return !(score <= threshold);
 }

@@ -7,10 +7,14 @@
 
 #include <cstdint>
 
-#include "engine/kernels/cuda/load.cuh"
 #include "engine/kernels/element.h"
 
 namespace castor::kernels::cuda {
+
+// One element as fp32, whatever its storage.
+__device__ __forceinline__ float ToFloat(float value) { return value; }
+__device__ __forceinline__ float ToFloat(__half value) { return __half2float(value); }
+__device__ __forceinline__ float ToFloat(__nv_bfloat16 value) { return __bfloat162float(value); }
 
 // The nearest T.
 template <typename T>
@@ -29,11 +33,6 @@ __device__ __forceinline__ __nv_bfloat16 FromFloat<__nv_bfloat16>(float value) {
 }
 
 // Two neighbours of a half type in a register of the tensor core: the first in the low bits.
-template <typename T>
-__device__ __forceinline__ uint32_t LoadPair(const T* pair) {
-  static_assert(sizeof(T) == 2);
-  return *reinterpret_cast<const uint32_t*>(pair);
-}
 __device__ __forceinline__ uint32_t PackPair(__half2 pair) {
   return static_cast<uint32_t>(__half_as_ushort(pair.x)) |
          static_cast<uint32_t>(__half_as_ushort(pair.y)) << 16;
@@ -64,32 +63,6 @@ cudaError_t ForElement(Element element, F launch) {
     case Element::kBFloat16:
       return launch.template operator()<__nv_bfloat16>();
   }
-  return cudaErrorInvalidValue;
-}
-
-// Calls launch.template operator()<T, dim>() for the dims that the tensor cores' kernels know.
-template <typename T, typename F>
-cudaError_t ForDim(int64_t dim, F launch) {
-  switch (dim) {
-    case 32:
-      return launch.template operator()<T, 32>();
-    case 64:
-      return launch.template operator()<T, 64>();
-    case 80:
-      return launch.template operator()<T, 80>();
-    case 96:
-      return launch.template operator()<T, 96>();
-    case 128:
-      return launch.template operator()<T, 128>();
-    default:
-      return cudaErrorInvalidValue;
-  }
-}
-
-template <typename F>
-cudaError_t ForHalfAndDim(Element element, int64_t dim, F launch) {
-  if (element == Element::kFloat16) return ForDim<__half>(dim, launch);
-  if (element == Element::kBFloat16) return ForDim<__nv_bfloat16>(dim, launch);
   return cudaErrorInvalidValue;
 }
 

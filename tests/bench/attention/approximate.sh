@@ -1,21 +1,19 @@
 #!/usr/bin/env bash
-# Measures the approximate kernels on this machine's processor and writes dated files under
-# tests/bench/logs/: a log of ratios from one run (ours, LibTorch's SDPA, the clustered paper's own
-# kernels), and with --experiments the figures and plots of time, memory, error and scaling.
-#   tests/bench/attention/approximate.sh [--quick] [--experiments]   about 4 minutes, or 10
+# Measures the approximate kernels on this machine's processor and writes a dated log of ratios under
+# tests/bench/logs/: our kernels, LibTorch's SDPA and the clustered paper's own kernels in one run.
+#   tests/bench/attention/approximate.sh [--quick]   about 4 minutes
 # Needs the Release build of tests/run.sh. Installs the authors' kernels (pytorch-fast-transformers,
-# compiled here, about 5 minutes) and matplotlib into the folder of deploy/setup.sh.
+# compiled here, about 5 minutes) into the folder of deploy/setup.sh.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 cd "$root"
 
-repetitions=9 min_time=0.3 experiments=false quick=()
+repetitions=9 min_time=0.3
 for arg in "$@"; do
   case $arg in
-    --quick) repetitions=3 min_time=0.1 quick=(--quick) ;;
-    --experiments) experiments=true ;;
-    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    --quick) repetitions=3 min_time=0.1 ;;
+    -h | --help) sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) printf 'bench: unknown option %s (see --help)\n' "$arg" >&2; exit 2 ;;
   esac
 done
@@ -23,9 +21,8 @@ die() { printf 'bench: error: %s\n' "$*" >&2; exit 1; }
 say() { printf '\n== %s\n' "$*" >&2; }
 
 bench=build/tests/bench
-for program in approximate_bench experiments; do
-  [ -x "$bench/$program" ] || die "$bench/$program is missing: run tests/run.sh first"
-done
+[ -x "$bench/approximate_bench" ] ||
+  die "$bench/approximate_bench is missing: run tests/run.sh first"
 
 say "setting up"
 deploy/setup.sh >&2
@@ -35,10 +32,9 @@ environment=.deps/fast-transformers
 python=$environment/bin/python
 uv=.deps/venv/bin/uv
 [ -x "$python" ] || "$uv" venv -q --python .deps/venv/bin/python "$environment"
-if ! "$python" -c 'import matplotlib, torch' 2>/dev/null; then
-  say "installing LibTorch's Python and matplotlib"
-  "$uv" pip install -q --python "$python" "torch==$TORCH_VERSION" numpy setuptools wheel ninja \
-    "matplotlib==$MATPLOTLIB_VERSION"
+if ! "$python" -c 'import torch' 2>/dev/null; then
+  say "installing LibTorch's Python"
+  "$uv" pip install -q --python "$python" "torch==$TORCH_VERSION" numpy setuptools wheel ninja
 fi
 if ! "$python" -c 'import fast_transformers.attention' 2>/dev/null; then
   say "compiling the clustered paper's kernels"
@@ -62,10 +58,3 @@ say "the clustered paper's own kernels"
 
 python3 tests/bench/attention/report_approximate.py "$out" "$commit" | tee "$log.md"
 say "written to $log.md"
-
-if $experiments; then
-  say "experiments"
-  "$python" tests/bench/attention/experiments.py "$bench/experiments" \
-    "${log/approximate/experiments}" "${quick[@]}"
-  say "written to ${log/approximate/experiments}/"
-fi

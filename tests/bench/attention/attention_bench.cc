@@ -157,7 +157,7 @@ void Register(const std::string& name, DType dtype, const Shape& shape) {
   Register(name, std::make_shared<Batch>(dtype, shape));
 }
 
-// What depends on positions.
+// Masks, windows and biases that depend on positions.
 void RegisterPositions() {
   for (const auto& [queries, keys] : {std::pair(1024, 4096), std::pair(64, 8192)}) {
     const Shape shape = {.queries = {queries}, .keys = {keys}};

@@ -37,7 +37,7 @@ def main():
     print(f"# Approximate attention, {datetime.date.today().isoformat()}, commit {commit}\n")
     print(f"{machine()}. fp32, one request, 8 heads, head_dim 64, all cores; milliseconds. Repetitions"
           " in random order, of which the least counts, since what else runs on a shared machine"
-          " can only add; ratios of medians stand beside.\n")
+          " can only add; \"by medians\" has the ratios of medians.\n")
     print("## Against LibTorch's SDPA\n")
     print("Inputs: gaussian, independent normal queries, the worst case for clustering; centres,"
           " queries around 200 centres, as trained models' are.\n")

@@ -1,8 +1,8 @@
 // Tokens per second of a bare encoder on the CPU: no queue, no network. The argument is the number
 // of texts in a batch; 0 times tokenizing alone.
 //
-// Needs --model=DIRECTORY and --texts=FILE (one text per line), takes --dtype=bfloat16 or int8,
-// besides Google Benchmark's own flags.
+// Needs --model=DIRECTORY and --texts=FILE (one text per line), takes --dtype=bfloat16 or int8 and
+// Google Benchmark's own flags.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// How far approximate attention takes an encoder's vectors from exact attention's, and what time it
-// saves: a table in Markdown, a row for each kernel. tests/bench/encoder/fidelity.sh runs it.
+// Measures the error of approximate attention in an encoder's vectors and the time that it saves: a
+// table in Markdown, a row for each kernel. tests/bench/encoder/fidelity.sh runs it.
 //
 //   fidelity_bench --model=DIRECTORY --texts=FILE [--rounds=5] [--batch=8] KERNEL...
 //

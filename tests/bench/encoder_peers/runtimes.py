@@ -1,4 +1,4 @@
-"""How each runtime loads a BERT from a directory: a function of ids and masks to rows.
+"""Loads a BERT from a directory in each runtime: a function of ids and masks to rows.
 
 A loader takes the type ("fp32", "bf16", "int8"), the model's directory, a directory for converted
 models, the number of threads, and the texts' ids, which some want for calibration. It returns

@@ -1,5 +1,5 @@
-// What the scenarios of load_bench share: the report, the server, requests, and runs of them. All
-// calls are sent by castor-load's library.
+// The common parts of load_bench's scenarios: the report, the server, requests, and runs of them.
+// castor-load's library sends all calls.
 #pragma once
 
 #include <sched.h>
@@ -71,7 +71,7 @@ struct Scenario {
 };
 const std::vector<Scenario>& Scenarios();
 
-void ShortBesideLong(const Settings& settings, Report& report);
+void ShortDuringLong(const Settings& settings, Report& report);
 void CallCost(const Settings& settings, Report& report);
 void HugeAttend(const Settings& settings, Report& report);
 void HugeText(const Settings& settings, Report& report);
@@ -138,7 +138,7 @@ struct Calls {
   std::vector<Outcome> calls{};
 
   void Append(const Calls& more);
-  // From the intended time, in ms. A call that failed counts as one that took its whole deadline.
+  // Milliseconds from the intended time. A failed call counts as one that took its whole deadline.
   std::vector<double> Latencies() const;
   double P99Lag() const;      // by how much sending was late, in ms
   std::string Codes() const;  // "OK 120, RESOURCE_EXHAUSTED QUEUE_FULL 3"

@@ -1,5 +1,5 @@
-// What castor-server takes for a call beside the work itself, against a gRPC server that does
-// nothing with the same bytes.
+// The time that castor-server adds to a call's own work, against a gRPC server that does nothing
+// with the same bytes.
 
 #include <algorithm>
 #include <string>

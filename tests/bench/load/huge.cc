@@ -1,4 +1,4 @@
-// One request that is far too large for its time, beside small ones that must not notice it.
+// One request that is far too large for its time, during small ones that must not be slowed.
 
 #include <algorithm>
 #include <array>
@@ -23,7 +23,7 @@ struct Huge {
   Payload payload;
   bool has_deadline = false;  // or the caller cancels it
   std::chrono::milliseconds time{2000};
-  Payload small;  // sent every 50 ms beside it
+  Payload small;  // sent every 50 ms meanwhile
 };
 
 Calls RunHuge(const Server& server, const Huge& huge) {
@@ -34,7 +34,7 @@ Calls RunHuge(const Server& server, const Huge& huge) {
   return RunOpen(server, traffic, 1, Seconds(0.5), /*constant=*/true);
 }
 
-// How long after `since` the server goes on computing; nullopt: longer than the limit.
+// Milliseconds after `since` until the server stops computing; nullopt: longer than the limit.
 std::optional<double> MillisecondsUntilQuiet(const Server& server, Clock::time_point since) {
   constexpr auto kStep = std::chrono::milliseconds(2);
   constexpr auto kWindow = std::chrono::milliseconds(100);

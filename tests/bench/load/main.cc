@@ -25,10 +25,10 @@ namespace castor::bench {
 
 const std::vector<Scenario>& Scenarios() {
   static const std::vector<Scenario> scenarios = {
-      {"short_beside_long", "short attention while one of 65,536 tokens computes", ShortBesideLong},
+      {"short_beside_long", "short attention while one of 65,536 tokens computes", ShortDuringLong},
       {"huge_attend", "a million tokens, cancelled or past their deadline", HugeAttend},
-      {"huge_text", "100 texts of 1 MiB beside two words", HugeText},
-      {"many_spans", "65,536 spans over 512 tokens beside two words", ManySpans},
+      {"huge_text", "two words while 100 texts of 1 MiB compute", HugeText},
+      {"many_spans", "two words while 65,536 spans over 512 tokens compute", ManySpans},
       {"overload", "up to ten times as many texts as the server can encode", Overload},
       {"greedy_tenant", "one tenant asks for ten times its share", GreedyTenant},
       {"call_cost", "what a call takes, of what a gRPC server takes that does nothing", CallCost},
@@ -55,7 +55,7 @@ int main(int argc, char** argv) {
   app.add_option("--seconds", seconds, "Length of each measuring phase")
       ->check(CLI::Range(2.0, 86400.0))
       ->capture_default_str();
-  app.add_option("--rounds", settings.rounds, "How often phases that are compared take turns")
+  app.add_option("--rounds", settings.rounds, "Number of turns of phases that are compared")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
   std::vector<std::string> names;

@@ -16,9 +16,9 @@ constexpr std::chrono::milliseconds kDeadline{1000};
 // A text server on one processor and this program on another, so that the load cannot slow the
 // server that it measures.
 //
-// Beside it is a gRPC server that refuses every call and does nothing else. What is asked of a
-// castor-server under ten times its load is what the machine has left beside that: on a processor
-// that gRPC takes a third of for refusing, nobody has nine tenths for anything else.
+// A gRPC server that refuses every call and does nothing else runs next to it. A castor-server
+// under ten times its load must reach what the machine has left after such refusals: if gRPC takes
+// a third of the processor to refuse, no server has nine tenths for other work.
 class PinnedTextServer {
  public:
   explicit PinnedTextServer(const Settings& settings)
@@ -163,20 +163,20 @@ void GreedyTenant(const Settings& settings, Report& report) {
   struct Company {
     const char* name;
     double times_share;       // what the other asks for; 0: it is not there
-    double bare_times_share;  // what a server takes beside that only refuses
+    double bare_times_share;  // for the server that only refuses
     Calls modest{};
     std::vector<double> p99s{};  // the modest tenant's, by round
   };
   std::array<Company, 4> companies = {{{"alone", 0, 0},
-                                       {"beside the other's share", 1, 0},
-                                       {"beside that, and a bare server that refuses 9× it", 1, 9},
-                                       {"beside 10× the other's share", 10, 0}}};
+                                       {"with the other's share", 1, 0},
+                                       {"with that, and a bare server that refuses 9× it", 1, 9},
+                                       {"with 10× the other's share", 10, 0}}};
   for (int round = 0; round < settings.rounds; ++round) {
     const auto seed = static_cast<uint64_t>(round) + 1;
     for (Company& company : companies) {
-      std::future<Calls> beside;
+      std::future<Calls> other;
       if (company.times_share > 0) {
-        beside = std::async(std::launch::async, [&] {
+        other = std::async(std::launch::async, [&] {
           return server.Run(company.times_share * kShare * capacity, settings.phase, seed + 1000,
                             "other");
         });
@@ -193,18 +193,18 @@ void GreedyTenant(const Settings& settings, Report& report) {
       company.modest.Append(run);
     }
   }
-  // Of the rounds' median: a neighbour that takes the processor for half a second makes the p99 of
-  // all rounds together.
+  // The rounds' median: a neighbour that takes the processor for half a second would decide the p99
+  // of all rounds together.
   std::vector<double> p99s;
   for (const Company& company : companies) {
     p99s.push_back(Quantile(company.p99s, 0.5));
     report.Note(std::string("modest ") + company.name + ": p99 of each round; answers",
                 Figures(company.p99s) + " ms; " + company.modest.Codes());
   }
-  report.Note("modest's p99 beside 10× the other's share, of that beside its share",
+  report.Note("modest's p99 with 10× the other's share / with its share",
               Figure(p99s[3] / p99s[1], "×"));
-  report.AtMost("the same, of that beside a bare server that refuses the rest", p99s[3] / p99s[2],
-                kMaxRatio, "×");
+  report.AtMost("the same / with a bare server that refuses the rest", p99s[3] / p99s[2], kMaxRatio,
+                "×");
 }
 
 }  // namespace castor::bench

@@ -1,4 +1,4 @@
-// Short requests beside a long one, and alone.
+// Short requests during a long one, and alone.
 
 #include <future>
 
@@ -35,7 +35,7 @@ void NoteLatencies(const std::string& what, const Calls& calls, Report& report) 
 }  // namespace
 
 // The short ones must hardly notice the long one, which must still get most of the machine.
-void ShortBesideLong(const Settings& settings, Report& report) {
+void ShortDuringLong(const Settings& settings, Report& report) {
   const Server server(settings.server, {});
   Traffic shorts = {.payloads = ShortAttends(64, 1)};
   const Traffic long_one = {.payloads = {Attend(65'536, 1, 64, 2)},
@@ -44,8 +44,8 @@ void ShortBesideLong(const Settings& settings, Report& report) {
   const double capacity = Capacity(server, shorts, 4, settings.phase / 2);
   report.Note("capacity for short ones", Figure(capacity, "/s"));
   if (capacity <= 0) return report.Check("short ones", false, "the server answers none");
-  Calls alone, beside;
-  LongOnes long_alone, long_beside;
+  Calls alone, during;
+  LongOnes long_alone, long_shared;
   for (int round = 0; round < settings.rounds; ++round) {
     shorts.seed = static_cast<uint64_t>(round) + 1;
     alone.Append(RunOpen(server, shorts, kLoad * capacity, settings.phase));
@@ -53,21 +53,20 @@ void ShortBesideLong(const Settings& settings, Report& report) {
     auto running = std::async(std::launch::async, [&] {
       return RunOpen(server, shorts, kLoad * capacity, std::chrono::minutes(5), false, &stop);
     });
-    long_beside.Add(RunClosed(server, long_one, 1, settings.phase));
+    long_shared.Add(RunClosed(server, long_one, 1, settings.phase));
     stop = true;
-    beside.Append(running.get());
+    during.Append(running.get());
     long_alone.Add(RunClosed(server, long_one, 1, std::chrono::milliseconds(10)));
   }
   NoteLatencies("short ones alone", alone, report);
-  NoteLatencies("short ones beside a long one", beside, report);
+  NoteLatencies("short ones during a long one", during, report);
   report.AtMost("p99 of short ones, added by the long one",
-                Quantile(beside.Latencies(), 0.99) - Quantile(alone.Latencies(), 0.99), kMaxAddedMs,
+                Quantile(during.Latencies(), 0.99) - Quantile(alone.Latencies(), 0.99), kMaxAddedMs,
                 "ms");
-  report.Note(
-      "a long one alone, beside short ones",
-      Figure(1 / long_alone.PerSecond(), "s") + ", " + Figure(1 / long_beside.PerSecond(), "s"));
-  report.AtLeast("speed of the long one beside them, of that alone",
-                 100 * long_beside.PerSecond() / long_alone.PerSecond(), kLeastLongShare, "%");
+  report.Note("a long one alone, with short ones", Figure(1 / long_alone.PerSecond(), "s") + ", " +
+                                                       Figure(1 / long_shared.PerSecond(), "s"));
+  report.AtLeast("speed of the long one with them / alone",
+                 100 * long_shared.PerSecond() / long_alone.PerSecond(), kLeastLongShare, "%");
 }
 
 }  // namespace castor::bench

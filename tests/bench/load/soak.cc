@@ -99,8 +99,8 @@ void ExactlyOnce(const Settings& settings, Report& report) {
   report.Check("calls around the drain that ended once", calls.calls.size() == 600, calls.Codes());
 }
 
-// What is kept that should be given back shows in minutes, not in seconds. What is freed and kept
-// counts as resident, and by default fills up over hours: here it is given back at once.
+// A leak shows in minutes, not in seconds. Freed memory that the allocator keeps counts as resident
+// and by default grows over hours, so here the allocator returns it at once.
 void Soak(const Settings& settings, Report& report) {
   constexpr double kMaxGrowth = 1;       // MiB per minute
   constexpr double kLeastSeconds = 300;  // in less, memory has not settled: there is no bound

@@ -146,12 +146,8 @@ void ScriptedServer::OnRequest(Call* call) {
   const int64_t now = Now();
   call->state = Call::State::kAnswered;
   if (call->context.method() != kAttend && call->context.method() != kEncode) return Answer(call);
-  std::unique_lock lock(mu_);
+  const std::lock_guard lock(mu_);
   ++came_;
-  if (script_.discard) {
-    lock.unlock();
-    return Answer(call);
-  }
   const double drawn = static_cast<double>(random_() >> 11) * 0x1p-53;
   call->refused = drawn < script_.refuse_share;
   call->wrong = !call->refused && drawn < script_.refuse_share + script_.wrong_share;
@@ -159,11 +155,8 @@ void ScriptedServer::OnRequest(Call* call) {
   if (due_.top().call == call) changed_.notify_all();
 }
 
-int64_t ScriptedServer::DepartureOf(int64_t arrival_ns, bool refused) {
-  int64_t ready_ns = arrival_ns + (refused ? 0 : script_.service_ns);
-  if (script_.queue && !refused) {
-    ready_ns = free_at_ns_ = std::max(arrival_ns, free_at_ns_) + script_.service_ns;
-  }
+int64_t ScriptedServer::DepartureOf(int64_t arrival_ns, bool refused) const {
+  const int64_t ready_ns = arrival_ns + (refused ? 0 : script_.service_ns);
   if (script_.stall_ns == 0 || ready_ns < script_.stall_every_ns) return ready_ns;
   const int64_t stall = ready_ns / script_.stall_every_ns * script_.stall_every_ns;
   return std::max(ready_ns, stall + script_.stall_ns);
@@ -187,11 +180,6 @@ void ScriptedServer::Answer(Call* call) {
     bytes = BytesOf(info);
   } else if (method != kAttend && method != kEncode) {
     return call->stream.Finish({grpc::StatusCode::UNIMPLEMENTED, "no such method"}, call);
-  } else if (script_.discard) {  // at the least cost
-    static grpc::ByteBuffer empty;
-    static const grpc::ByteBuffer attend = AttendAnswer(empty, false, 0);
-    static const grpc::ByteBuffer encode = EncodeAnswer(false, 0);
-    bytes = method == kAttend ? attend : encode;
   } else if (method == kAttend) {
     bytes = AttendAnswer(call->request, call->wrong, script_.service_ns);
   } else {

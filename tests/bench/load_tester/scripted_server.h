@@ -17,21 +17,17 @@
 
 namespace castor::bench {
 
-// What it does with each request: known in advance, so that what a client should have measured can
-// be computed (measure.py does).
+// The server's handling of each request is known in advance, so a client's correct measurements can
+// be computed.
 struct ScriptOptions {
-  bool discard = false;  // every request is answered at once, and what follows does not count
+  int64_t service_ns = 0;  // from a request to its answer
 
-  // Requests take `service_ns` each: all at the same time, or in a `queue` one after another.
-  bool queue = false;
-  int64_t service_ns = 0;
-
-  // Nothing leaves in [k * stall_every_ns, k * stall_every_ns + stall_ns), k = 1, 2, ..., counted
-  // from the begin: what is due then leaves at the end. 0: no stalls.
+  // No answer leaves in [k * stall_every_ns, k * stall_every_ns + stall_ns), k = 1, 2, ..., counted
+  // from the begin: answers that are due then leave at its end. 0: no stalls.
   int64_t stall_ns = 0, stall_every_ns = 0;
 
   // Shares of the requests, 0..1, drawn by `seed`.
-  double refuse_share = 0;  // RESOURCE_EXHAUSTED at once; takes no place in the queue
+  double refuse_share = 0;  // RESOURCE_EXHAUSTED at once
   double wrong_share = 0;   // an answer with other bytes
   uint64_t seed = 1;
 };
@@ -68,7 +64,7 @@ class ScriptedServer {
   void OnRequest(Call* call);
   void Answer(Call* call);
   void SendDue();
-  int64_t DepartureOf(int64_t arrival_ns, bool refused);
+  int64_t DepartureOf(int64_t arrival_ns, bool refused) const;
 
   const ScriptOptions script_;
   int port_ = 0;
@@ -82,7 +78,6 @@ class ScriptedServer {
   std::mt19937_64 random_;
   std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
   int64_t came_ = 0;
-  int64_t free_at_ns_ = 0;  // when the queue has ended all that came
   bool stop_ = false;
 
   std::thread server_thread_, due_thread_;

@@ -1,13 +1,13 @@
-// How well the engine predicts the device time of requests, before and after it learns: random
+// Measures the engine's predictions of requests' device time, before and after it learns: random
 // problems for every kernel and, with a model, random texts and token ids, one at a time on the
 // CPU.
 //
-// Prints a table with a row for each kernel: the share of predictions within 25 % of what was
-// measured, and the median and 90th percentile of |log(predicted / measured)|; for all problems
-// with the prices alone, and for the second half with what was learned in the first. A problem is
-// staged and run several times. Their median is what was measured, and the first of them is what is
-// learned from. The last column is the same for first runs as predictions of the median: what the
-// noise of a single run leaves to a perfect prediction.
+// Prints a table with a row for each kernel: the share of predictions within 25 % of the
+// measurement, and the median and 90th percentile of |log(predicted / measured)|; for all problems
+// by the prices alone, and for the second half after learning from the first. A problem is staged
+// and run several times. The median of the runs is the measurement, and the engine learns from the
+// first. The last column takes first runs as predictions of the median: the noise of a single run,
+// which limits even a perfect prediction.
 //   prediction_bench [--model=DIRECTORY] [--problems=N] [--seed=N] [--runs=N] [--budget=MS]
 // --problems is per kernel, --runs (3) per problem.
 
@@ -152,7 +152,7 @@ class Bench {
     const bool first = problem->runs.empty();
     if (first) problem->predicted = forecast_.Of(Plan(), problem->resolved).time;
     JobList jobs;
-    // As in the engine, another thread has just written the inputs.
+    // Another thread has just written the inputs, as in the engine.
     std::thread([&] {
       auto& job = jobs.emplace_back(std::make_unique<Job>());
       auto& work = job->work.emplace<AttentionWork>();

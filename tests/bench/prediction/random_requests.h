@@ -31,7 +31,7 @@ class Random {
   int64_t Uniform(int64_t least, int64_t most) {
     return std::uniform_int_distribution<int64_t>(least, most)(engine_);
   }
-  // As many between 10 and 20 as between 100 and 200.
+  // Log-uniform: as many between 10 and 20 as between 100 and 200.
   int64_t Spread(int64_t least, int64_t most) {
     const double log = std::uniform_real_distribution<double>(
         std::log(static_cast<double>(least)), std::log(static_cast<double>(most) + 1))(engine_);
@@ -69,7 +69,7 @@ class Requests {
       FillRandomly(dtype, *memory);
       memory_[dtype] = *std::move(memory);
     }
-    // As in an engine that has run for a while, outputs need no fresh pages.
+    // Outputs need no fresh pages, as in an engine that has run for a while.
     for (size_t bytes = size_t{1} << 16; bytes < size_t{96} << 20; bytes += bytes / 6) {
       if (auto block = pool.Allocate(bytes); block.ok()) std::memset(block->data(), 0, bytes);
     }

@@ -1,9 +1,9 @@
 // Sentences per second through a castor-server on this machine: eight concurrent requests of eight
 // texts each, as concurrent clients send them, or --clients=N of --texts-per-request=N. Also the
-// median time of a call, and of what it takes beside the device's computing: sockets, tokenizing
-// and waiting.
+// median time of a call, and of its part without the device's computing: sockets, tokenizing and
+// waiting.
 //
-// Needs --server=HOST:PORT and --texts=FILE (one text per line) besides Google Benchmark's own
+// Needs --server=HOST:PORT and --texts=FILE (one text per line), and takes Google Benchmark's own
 // flags. tests/bench/run.sh starts the server and compares with sentence-transformers on the same
 // texts.
 

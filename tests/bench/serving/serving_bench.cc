@@ -1,9 +1,9 @@
-// What the server adds to the engine: the same attention requests through the bare engine in this
-// process, and over gRPC to a castor-server on this machine, with the tensors in the messages or in
-// shared memory.
+// The server's overhead over the engine: the same attention requests through the bare engine in
+// this process, and over gRPC to a castor-server on this machine, with the tensors in the messages
+// or in shared memory.
 //
-// Needs --server=HOST:PORT of a server started with --shared-memory, besides Google Benchmark's own
-// flags. Saturation keeps 32 requests in flight and counts tokens per second. Latency sends one
+// Needs --server=HOST:PORT of a server started with --shared-memory, and takes Google Benchmark's
+// own flags. Saturation keeps 32 requests in flight and counts tokens per second. Latency sends one
 // small request at a time and reports medians, and the server's own timing of the stages.
 // tests/bench/run.sh starts the server and prints the ratios.
 

@@ -1,21 +1,17 @@
-// What streams cost and what they do to others. Not a Google Benchmark program: it prints its own
-// table. Rows: the first answer of a stream against a unary call; texts per second of one stream
-// against eight unary calls in flight; and, beside each kind of bad stream, small unary calls.
+// The cost of streams. Not a Google Benchmark program: it prints its own table. Rows: the first
+// answer of a stream against a unary call, and texts per second of one stream against eight unary
+// calls in flight.
 //
-//   stream_bench --server=HOST:PORT --pid=PID --texts=FILE (one text per line)
-//
-// The bad streams are over sooner with castor-server --transfer-timeout 2s.
+//   stream_bench --server=HOST:PORT --texts=FILE (one text per line)
 
 #include <grpcpp/client_context.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/sync_stream.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -35,7 +31,6 @@ using std::chrono::steady_clock;
 
 constexpr int kTexts = 10'000;
 constexpr int kFirstAnswers = 1'000;
-constexpr std::chrono::seconds kBeside{5};
 
 double MicrosecondsOf(const std::function<void()>& work) {
   const auto begin = steady_clock::now();
@@ -43,15 +38,14 @@ double MicrosecondsOf(const std::function<void()>& work) {
   return std::chrono::duration<double, std::micro>(steady_clock::now() - begin).count();
 }
 
-v1::AttendRequest AttendOf(int64_t tokens) {
+v1::AttendRequest SmallRequest() {
   v1::AttendRequest request;
-  const std::vector<float> values(static_cast<size_t>(tokens) * 64, 0.5F);
+  const std::vector<float> values(64, 0.5F);
   for (v1::Tensor* tensor :
        {request.mutable_query(), request.mutable_key(), request.mutable_value()}) {
-    *tensor = client::MakeTensor(values, {tokens, 1, 64});
+    *tensor = client::MakeTensor(values, {1, 1, 64});
   }
-  // Many sequences of one token: large, and little to compute.
-  for (int64_t i = 0; i < tokens; ++i) request.add_query_lengths(1);
+  request.add_query_lengths(1);
   return request;
 }
 
@@ -73,7 +67,6 @@ class AttendStream {
     return stream_->Finish();
   }
   void WritesDone() { stream_->WritesDone(); }
-  void Cancel() { context_.TryCancel(); }
 
  private:
   grpc::ClientContext context_;
@@ -90,7 +83,7 @@ void Call(v1::AttentionService::Stub& stub, const v1::AttendRequest& request) {
 
 void FirstAnswers(const std::string& server) {
   const auto stub = v1::AttentionService::NewStub(NewChannel(server));
-  const v1::AttendRequest request = AttendOf(1);
+  const v1::AttendRequest request = SmallRequest();
   std::vector<double> unary, streamed;
   for (int i = 0; i < kFirstAnswers; ++i) {
     unary.push_back(MicrosecondsOf([&] { Call(*stub, request); }));
@@ -160,76 +153,6 @@ void Texts(const std::string& server, const std::string& path) {
   unary();
 }
 
-int64_t ResidentMiB(const std::string& pid) {
-  std::ifstream file("/proc/" + pid + "/statm");
-  int64_t pages = 0;
-  file >> pages >> pages;
-  return pages * 4096 / (1 << 20);
-}
-
-// Small unary calls, one every few milliseconds, while `streams` run, each on a thread.
-void Beside(const std::string& server, const std::string& pid, const char* what, int streams,
-            const std::function<void(AttendStream&, const std::atomic<bool>&)>& run) {
-  std::atomic<bool> over = false;
-  std::vector<std::thread> threads;
-  std::vector<std::shared_ptr<grpc::Channel>> channels;
-  for (int s = 0; s < streams; ++s) {
-    if (s % 100 == 0) channels.push_back(NewChannel(server));
-    threads.emplace_back([&, channel = channels.back()] {
-      const auto stub = v1::AttentionService::NewStub(channel);
-      AttendStream stream(*stub);
-      run(stream, over);
-      stream.Cancel();
-      stream.Finish();
-    });
-  }
-  const auto stub = v1::AttentionService::NewStub(NewChannel(server));
-  const v1::AttendRequest small = AttendOf(1);
-  std::vector<double> times;
-  int64_t resident = 0;
-  for (const auto end = steady_clock::now() + kBeside; steady_clock::now() < end;) {
-    times.push_back(MicrosecondsOf([&] { Call(*stub, small); }));
-    resident = std::max(resident, ResidentMiB(pid));
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  over = true;
-  for (std::thread& thread : threads) thread.join();
-  std::sort(times.begin(), times.end());
-  std::printf("%s: small calls %.2f ms (median), %.2f ms (p99); at most %lld MiB resident\n", what,
-              Median(times) / 1e3, times[times.size() * 99 / 100] / 1e3,
-              static_cast<long long>(resident));
-}
-
-void BadStreams(const std::string& server, const std::string& pid) {
-  const auto wait = [](const std::atomic<bool>& over) {
-    while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  };
-  const v1::AttendRequest small = AttendOf(1), large = AttendOf(1'300), largest = AttendOf(20'000);
-  Beside(server, pid, "nothing", 0, [](AttendStream&, const auto&) {});
-  Beside(server, pid, "16 streams that write 1 MB messages and read nothing", 16,
-         [&](AttendStream& stream, const auto& over) {
-           while (!over && stream.Write(large)) {
-           }
-         });
-  Beside(server, pid, "200 streams that send nothing", 200,
-         [&](AttendStream&, const auto& over) { wait(over); });
-  Beside(server, pid, "1,000 streams with one message each", 1'000,
-         [&](AttendStream& stream, const auto& over) {
-           if (stream.Write(small)) stream.Read();
-           wait(over);
-         });
-  Beside(server, pid, "16 streams with 15 MB messages, one after another", 16,
-         [&](AttendStream& stream, const auto& over) {
-           while (!over && stream.Write(largest) && stream.Read()) {
-           }
-         });
-  Beside(server, pid, "8 streams of nothing but errors, as fast as they can", 8,
-         [&](AttendStream& stream, const auto& over) {
-           while (!over && stream.Write({}) && stream.Read()) {
-           }
-         });
-}
-
 }  // namespace
 }  // namespace castor::bench
 
@@ -237,9 +160,7 @@ int main(int argc, char** argv) {
   using namespace castor::bench;
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const std::string server = TakeFlag("server", &argc, argv);
-  const std::string pid = TakeFlag("pid", &argc, argv);
-  const std::string texts = TakeFlag("texts", &argc, argv, "none");
+  const std::string texts = TakeFlag("texts", &argc, argv);
   FirstAnswers(server);
-  if (texts != "none") Texts(server, texts);
-  BadStreams(server, pid);
+  Texts(server, texts);
 }

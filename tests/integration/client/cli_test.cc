@@ -153,7 +153,7 @@ TEST_F(CliTest, PositionsSoftcapsAndKeyBiasesAreChecked) {
               "improved-clustered,clusters=100,topk=64,rest-mass=query", "--tolerance", "1e-5"}));
 
   EXPECT_THAT(ErrorOf(1, {"attend", "--lengths", "30", "--softcap", "5", "--kernel", "clustered"}),
-              HasSubstr("softcap: the kernel clustered has none"));
+              HasSubstr("softcap: the kernel clustered does not support this field"));
   EXPECT_THAT(ErrorOf(1, {"attend", "--lengths", "30", "--alibi", "1"}),
               HasSubstr("positions.alibi_slopes: has 1 entries for 8 heads"));
   EXPECT_THAT(ErrorOf(2, {"attend", "--lengths", "30", "--window", "5"}), HasSubstr("--window"));

@@ -108,7 +108,7 @@ TEST(LoadSend, PercentilesOfAServerWithStallsAreTrue) {
     const auto exact = static_cast<double>(latencies[rank]);
     const auto measured = static_cast<double>(total.intended.ValueAt(quantile));
     EXPECT_GE(measured, 0.99 * exact) << quantile;
-    // And what a machine that runs many tests at once may be late by; measure.py is stricter.
+    // Plus how late a machine may be that runs many tests at once.
     EXPECT_LE(measured, 1.01 * exact + 50 * kMs) << quantile;
   }
 }

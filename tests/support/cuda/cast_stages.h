@@ -51,7 +51,7 @@ class CastStages {
     return members;
   }
 
-  // Whether the membership words agree with the selection.
+  // True if the membership words agree with the selection.
   bool WordsAgree(int64_t s, int64_t clustering) const {
     const std::vector<std::vector<int64_t>> members = Members(s, clustering);
     const int64_t rows = int64_t{args_.clusterings} * args_.shape.clusters;

@@ -1,4 +1,4 @@
-// What the stages of clustered attention's kernels leave, and checks of it.
+// The results of the stages of clustered attention's kernels, and checks of them.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace castor::attention {
 struct ClusteredStages {
   // The part of `all` that belongs to one sequence in one head.
   template <typename T>
-  static std::vector<T> Stretch(const std::vector<T>& all, const OwnedProblem& problem, int64_t s,
-                                int64_t h) {
+  static std::vector<T> Slice(const std::vector<T>& all, const OwnedProblem& problem, int64_t s,
+                              int64_t h) {
     const auto row = all.begin() + h * problem.view.query_tokens();
     return {row + problem.cu_seqlens_q[s], row + problem.cu_seqlens_q[s + 1]};
   }
@@ -49,12 +49,12 @@ inline ClusteredStageErrors CompareClusteredStages(const OwnedProblem& problem,
   ClusteredStageErrors errors;
   for (int64_t h = 0; h < spec.heads; ++h) {
     for (int64_t s = 0; s < problem.view.sequences(); ++s) {
-      const std::vector<uint64_t> codes = ClusteredStages::Stretch(stages.codes, problem, s, h);
-      const std::vector<int32_t> labels = ClusteredStages::Stretch(stages.labels, problem, s, h);
+      const std::vector<uint64_t> codes = ClusteredStages::Slice(stages.codes, problem, s, h);
+      const std::vector<int32_t> labels = ClusteredStages::Slice(stages.labels, problem, s, h);
       errors.labels_are_the_twins =
           errors.labels_are_the_twins && labels == ClusterCodes(codes, ClusteringOf(spec)).labels;
       errors.sorted = errors.sorted &&
-                      ClusteredStages::Stretch(stages.order, problem, s, h) == OrderByLabel(labels);
+                      ClusteredStages::Slice(stages.order, problem, s, h) == OrderByLabel(labels);
       for (size_t i = 0; i < labels.size(); ++i) {
         const int64_t token = problem.cu_seqlens_q[s] + static_cast<int64_t>(i);
         errors.labels_are_exact =

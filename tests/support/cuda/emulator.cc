@@ -15,21 +15,17 @@
 namespace castor::cuda_emulator {
 namespace {
 
-enum class State { kReady, kBlock, kCluster, kWarp, kDone };
-
-struct Block;
+enum class State { kReady, kBlock, kWarp, kDone };
 
 struct PendingCopy {
   void* to;
   const void* from;
   size_t bytes;
-  size_t zeros;
 };
 
 // A thread of the grid.
 struct Thread {
   Fiber fiber;
-  Block* block = nullptr;
   uint3 index{};
   unsigned lane = 0;
   State state = State::kDone;
@@ -45,23 +41,20 @@ struct FreeDeleter {
   void operator()(void* memory) const { std::free(memory); }
 };
 
+// The running block.
 struct Block {
   uint3 index{};
-  std::vector<Thread*> threads;
   std::unique_ptr<unsigned char, FreeDeleter> shared;
+  size_t threads = 0;
   int alive = 0;
   int waiting = 0;
-  int votes = 0;
-  Votes result;
 };
 
 // The running grid; there is one at a time.
 struct Machine {
   uint64_t random = 0;                           // 0: natural order
   std::vector<std::unique_ptr<Thread>> threads;  // kept from launch to launch, with their stacks
-  std::vector<Block> blocks;                     // of the running cluster
-  int alive = 0;
-  int waiting_in_cluster = 0;
+  Block block;
   Thread* current = nullptr;
   void (*body)(void*) = nullptr;
   void* context = nullptr;
@@ -108,8 +101,6 @@ const char* NameOf(State state) {
       return "ready";
     case State::kBlock:
       return "at a block's barrier";
-    case State::kCluster:
-      return "at a cluster's barrier";
     case State::kWarp:
       return "in a warp's operation";
     case State::kDone:
@@ -124,98 +115,71 @@ void Wait(State state) {
   thread.fiber.Leave();
 }
 
-void Release(State state, const std::vector<Thread*>& threads) {
-  for (Thread* thread : threads) {
-    if (thread->state == state) thread->state = State::kReady;
-  }
-}
-
 // Releases the barrier once every thread that is still alive has reached it.
-void CheckBlock(Block& block) {
-  if (block.waiting == 0 || block.waiting < block.alive) return;
-  block.result = {block.votes, block.waiting};
-  block.waiting = 0;
-  block.votes = 0;
-  Release(State::kBlock, block.threads);
-}
-
-void CheckCluster() {
+void CheckBarrier() {
   Machine& machine = TheMachine();
-  if (machine.waiting_in_cluster == 0 || machine.waiting_in_cluster < machine.alive) return;
-  machine.waiting_in_cluster = 0;
-  for (Block& block : machine.blocks) Release(State::kCluster, block.threads);
+  Block& block = machine.block;
+  if (block.waiting == 0 || block.waiting < block.alive) return;
+  block.waiting = 0;
+  for (size_t t = 0; t < block.threads; ++t) {
+    State& state = machine.threads[t]->state;
+    if (state == State::kBlock) state = State::kReady;
+  }
 }
 
 void RunThread() {
   Machine& machine = TheMachine();
   machine.body(machine.context);
   WaitCopies(0);
-  Thread& thread = *machine.current;
-  thread.state = State::kDone;
-  --machine.alive;
-  --thread.block->alive;
-  CheckBlock(*thread.block);
-  CheckCluster();
+  machine.current->state = State::kDone;
+  --machine.block.alive;
+  CheckBarrier();
 }
 
-// Sets up the cluster whose first block is `base`.
-void Load(const Shape& shape, const uint3& base) {
+// Sets up the block of this index.
+void Load(const Shape& shape, const uint3& index) {
   Machine& machine = TheMachine();
-  const size_t block_threads = size_t{shape.block.x} * shape.block.y * shape.block.z;
-  const size_t blocks = size_t{shape.cluster.x} * shape.cluster.y * shape.cluster.z;
-  machine.blocks.resize(blocks);
-  while (machine.threads.size() < blocks * block_threads) {
+  Block& block = machine.block;
+  block.index = index;
+  block.threads = size_t{shape.block.x} * shape.block.y * shape.block.z;
+  block.alive = static_cast<int>(block.threads);
+  block.waiting = 0;
+  block.shared.reset();
+  if (shape.shared_bytes > 0) {
+    const size_t rounded = (shape.shared_bytes + 15) / 16 * 16;
+    void* memory = nullptr;
+    if (posix_memalign(&memory, 128, rounded) != 0) Fail("no memory");
+    block.shared.reset(static_cast<unsigned char*>(memory));
+    std::memset(memory, 0xff, rounded);  // NaN in every type
+  }
+  while (machine.threads.size() < block.threads) {
     machine.threads.push_back(std::make_unique<Thread>());
   }
-  size_t next = 0;
-  for (size_t b = 0; b < blocks; ++b) {
-    Block& block = machine.blocks[b];
-    const auto rank = static_cast<unsigned>(b);
-    block.index = {base.x + rank % shape.cluster.x,
-                   base.y + rank / shape.cluster.x % shape.cluster.y,
-                   base.z + rank / (shape.cluster.x * shape.cluster.y)};
-    block.threads.clear();
-    block.alive = static_cast<int>(block_threads);
-    block.waiting = block.votes = 0;
-    block.shared.reset();
-    if (shape.shared_bytes > 0) {
-      const size_t rounded = (shape.shared_bytes + 15) / 16 * 16;
-      void* memory = nullptr;
-      if (posix_memalign(&memory, 128, rounded) != 0) Fail("no memory");
-      block.shared.reset(static_cast<unsigned char*>(memory));
-      std::memset(memory, 0xff, rounded);  // NaN in every type
-    }
-    for (size_t t = 0; t < block_threads; ++t, ++next) {
-      Thread& thread = *machine.threads[next];
-      const auto linear = static_cast<unsigned>(t);
-      thread.block = &block;
-      thread.index = {linear % shape.block.x, linear / shape.block.x % shape.block.y,
-                      linear / (shape.block.x * shape.block.y)};
-      thread.lane = linear % 32;
-      thread.state = State::kReady;
-      thread.complete = nullptr;
-      thread.copies.clear();
-      thread.group_ends.clear();
-      block.threads.push_back(&thread);
-    }
+  for (size_t t = 0; t < block.threads; ++t) {
+    Thread& thread = *machine.threads[t];
+    const auto linear = static_cast<unsigned>(t);
+    thread.index = {linear % shape.block.x, linear / shape.block.x % shape.block.y,
+                    linear / (shape.block.x * shape.block.y)};
+    thread.lane = linear % 32;
+    thread.state = State::kReady;
+    thread.complete = nullptr;
+    thread.copies.clear();
+    thread.group_ends.clear();
   }
-  machine.alive = static_cast<int>(next);
-  machine.waiting_in_cluster = 0;
 }
 
-void RunCluster() {
+void RunBlock() {
   Machine& machine = TheMachine();
-  const auto count = static_cast<size_t>(machine.alive);
-  while (machine.alive > 0) {
+  blockIdx = machine.block.index;
+  while (machine.block.alive > 0) {
     bool any = false;
-    Order order(count);
-    for (size_t i = 0; i < count; ++i) {
+    Order order(machine.block.threads);
+    for (size_t i = 0; i < machine.block.threads; ++i) {
       Thread& thread = *machine.threads[order.Next()];
       if (thread.state != State::kReady) continue;
       any = true;
       machine.current = &thread;
       threadIdx = thread.index;
-      blockIdx = thread.block->index;
       thread.fiber.Enter(RunThread);
     }
     if (!any) Fail("its threads wait for each other forever");
@@ -228,15 +192,14 @@ void RunCluster() {
 void Fail(const char* what) {
   const Machine& machine = TheMachine();
   std::fprintf(stderr, "emulated kernel: %s\n", what);
+  const uint3& index = machine.block.index;
   int shown = 0;
-  for (const Block& block : machine.blocks) {
-    for (const Thread* thread : block.threads) {
-      if (thread->state == State::kDone || shown == 16) continue;
-      ++shown;
-      std::fprintf(stderr, "  block (%u, %u, %u), thread (%u, %u, %u): %s\n", block.index.x,
-                   block.index.y, block.index.z, thread->index.x, thread->index.y, thread->index.z,
-                   NameOf(thread->state));
-    }
+  for (size_t t = 0; t < machine.block.threads; ++t) {
+    const Thread& thread = *machine.threads[t];
+    if (thread.state == State::kDone || shown == 16) continue;
+    ++shown;
+    std::fprintf(stderr, "  block (%u, %u, %u), thread (%u, %u, %u): %s\n", index.x, index.y,
+                 index.z, thread.index.x, thread.index.y, thread.index.z, NameOf(thread.state));
   }
   std::abort();
 }
@@ -250,41 +213,29 @@ void RunGrid(const Shape& shape, void (*body)(void*), void* context) {
   machine.context = context;
   blockDim = shape.block;
   gridDim = shape.grid;
-  const dim3 clusters(shape.grid.x / shape.cluster.x, shape.grid.y / shape.cluster.y,
-                      shape.grid.z / shape.cluster.z);
-  const size_t count = size_t{clusters.x} * clusters.y * clusters.z;
+  const dim3& grid = shape.grid;
+  const size_t count = size_t{grid.x} * grid.y * grid.z;
   Order order(count);
   for (size_t i = 0; i < count; ++i) {
-    const size_t c = order.Next();
-    Load(shape, {static_cast<unsigned>(c % clusters.x) * shape.cluster.x,
-                 static_cast<unsigned>(c / clusters.x % clusters.y) * shape.cluster.y,
-                 static_cast<unsigned>(c / clusters.x / clusters.y) * shape.cluster.z});
-    RunCluster();
+    const size_t b = order.Next();
+    Load(shape, {static_cast<unsigned>(b % grid.x), static_cast<unsigned>(b / grid.x % grid.y),
+                 static_cast<unsigned>(b / grid.x / grid.y)});
+    RunBlock();
   }
 }
 
-Votes SyncBlock(bool predicate) {
-  Block& block = *TheMachine().current->block;
-  ++block.waiting;
-  block.votes += predicate ? 1 : 0;
-  TheMachine().current->state = State::kBlock;
-  CheckBlock(block);
-  // Even the last thread to arrive yields, so that the order of threads is drawn anew.
-  TheMachine().current->fiber.Leave();
-  return block.result;
-}
-
-void SyncCluster() {
+void SyncBlock() {
   Machine& machine = TheMachine();
-  ++machine.waiting_in_cluster;
-  machine.current->state = State::kCluster;
-  CheckCluster();
+  ++machine.block.waiting;
+  machine.current->state = State::kBlock;
+  CheckBarrier();
+  // Even the last thread to arrive yields, so that the order of threads is drawn anew.
   machine.current->fiber.Leave();
 }
 
 void WarpOperation(uint32_t mask, Complete complete, void* lane) {
-  Thread& me = *TheMachine().current;
-  Block& block = *me.block;
+  Machine& machine = TheMachine();
+  Thread& me = *machine.current;
   if ((mask >> me.lane & 1) == 0) Fail("a thread takes part in a warp's operation without its bit");
   me.mask = mask;
   me.complete = complete;
@@ -295,8 +246,9 @@ void WarpOperation(uint32_t mask, Complete complete, void* lane) {
   bool all = true;
   for (unsigned i = 0; i < 32; ++i) {
     if ((mask >> i & 1) == 0) continue;
-    if (base + i >= block.threads.size()) Fail("a warp's operation names a lane that is not there");
-    const Thread& other = *block.threads[base + i];
+    if (base + i >= machine.block.threads)
+      Fail("a warp's operation names a lane that is not there");
+    const Thread& other = *machine.threads[base + i];
     if (other.state == State::kDone) Fail("a warp's operation names a lane that has left");
     if (other.complete == nullptr) {
       all = false;
@@ -312,7 +264,7 @@ void WarpOperation(uint32_t mask, Complete complete, void* lane) {
   complete(mask, lanes);
   for (unsigned i = 0; i < 32; ++i) {
     if ((mask >> i & 1) == 0) continue;
-    Thread& other = *block.threads[base + i];
+    Thread& other = *machine.threads[base + i];
     other.complete = nullptr;
     other.state = State::kReady;
   }
@@ -320,25 +272,10 @@ void WarpOperation(uint32_t mask, Complete complete, void* lane) {
 
 unsigned LaneIndex() { return TheMachine().current->lane; }
 
-unsigned char* DynamicShared() { return TheMachine().current->block->shared.get(); }
+unsigned char* DynamicShared() { return TheMachine().block.shared.get(); }
 
-void* MapShared(void* local, unsigned rank) {
-  Machine& machine = TheMachine();
-  if (rank >= machine.blocks.size()) Fail("there is no block of this rank in the cluster");
-  const ptrdiff_t offset =
-      static_cast<unsigned char*>(local) - machine.current->block->shared.get();
-  return machine.blocks[rank].shared.get() + offset;
-}
-
-unsigned ClusterRank() {
-  Machine& machine = TheMachine();
-  return static_cast<unsigned>(machine.current->block - machine.blocks.data());
-}
-
-unsigned ClusterSize() { return static_cast<unsigned>(TheMachine().blocks.size()); }
-
-void QueueCopy(void* to, const void* from, size_t bytes, size_t zeros) {
-  TheMachine().current->copies.push_back({to, from, bytes, zeros});
+void QueueCopy(void* to, const void* from, size_t bytes) {
+  TheMachine().current->copies.push_back({to, from, bytes});
 }
 
 void CommitCopies() {
@@ -353,8 +290,7 @@ void WaitCopies(size_t groups_left) {
   const size_t end = thread.group_ends[groups - 1];
   for (size_t i = 0; i < end; ++i) {
     const PendingCopy& copy = thread.copies[i];
-    if (copy.bytes > 0) std::memcpy(copy.to, copy.from, copy.bytes);
-    std::memset(static_cast<unsigned char*>(copy.to) + copy.bytes, 0, copy.zeros);
+    std::memcpy(copy.to, copy.from, copy.bytes);
   }
   thread.copies.erase(thread.copies.begin(), thread.copies.begin() + static_cast<ptrdiff_t>(end));
   thread.group_ends.erase(thread.group_ends.begin(),

@@ -1,5 +1,5 @@
 // Runs of the CPU's kernels that are interrupted at checkpoints: by other runs on the same thread,
-// where neither may disturb the other, and for good.
+// where neither may disturb the other, and by an error that ends them.
 
 #include <gtest/gtest.h>
 
@@ -121,7 +121,7 @@ TEST_P(CheckpointTest, OtherRunsAtCheckpointsChangeNoBytes) {
       });
       ASSERT_TRUE(large->Run(control).ok());
       EXPECT_TRUE(large->IsRight());
-      // With more threads the number depends on how tasks are distributed.
+      // The number depends on how tasks are distributed if there are more threads.
       EXPECT_GE(control.count(), threads == 1 ? 3 : 1) << "it was hardly interrupted";
       EXPECT_EQ(ParallelWorkers(), threads);
     }
@@ -137,10 +137,10 @@ TEST_P(CheckpointTest, ARunThatIsEndedSaysWhyAndLeavesNothingBehind) {
     for (int last = 1; ended; last += 1 + (kSanitized ? 3 * last : last / 4)) {
       int left = last;
       AtEvery control(
-          [&] { return --left > 0 ? absl::OkStatus() : absl::AbortedError("nobody waits"); });
+          [&] { return --left > 0 ? absl::OkStatus() : absl::AbortedError("abandoned"); });
       const absl::Status status = work->Run(control);
       ended = !status.ok();
-      EXPECT_EQ(status, ended ? absl::AbortedError("nobody waits") : absl::OkStatus());
+      EXPECT_EQ(status, ended ? absl::AbortedError("abandoned") : absl::OkStatus());
       EXPECT_EQ(control.count() == last, ended) << "it went on, or ended by itself";
     }
     ASSERT_TRUE(work->Run(RunToEnd()).ok());

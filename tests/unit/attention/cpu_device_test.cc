@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -109,35 +108,6 @@ TEST(CpuDeviceTest, WorkspaceIsForATileAndForSharedKeys) {
   EXPECT_EQ(bytes(1000), scratch + spec.kv_heads * 1000 * row);
   spec.heads = spec.kv_heads = kMostAtATime / (1000 * row) + 1;
   EXPECT_EQ(bytes(1000), scratch + kMostAtATime);
-}
-
-TEST(CpuDeviceTest, BytesDoNotDependOnBatchOrThreads) {
-  const uint32_t seed = TestSeed();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  for (const DType dtype : attention::kFloatTypes) {
-    const Spec spec = SpecOf(dtype);
-    std::mt19937 random(seed);
-    const auto requests = MakeRequests(spec, random);
-    std::vector<std::vector<std::byte>> alone;
-    {
-      const std::unique_ptr<Device> device = OpenCpu(1);
-      for (const auto& request : requests) {
-        RunBatch(*device, spec, {request.get()});
-        alone.push_back(request->output.bytes());
-      }
-    }
-    for (const int threads : {1, 2, 3, 5}) {
-      const std::unique_ptr<Device> device = OpenCpu(threads);
-      std::vector<OwnedProblem*> shuffled = Pointers(requests);
-      std::shuffle(shuffled.begin(), shuffled.end(), random);
-      for (OwnedProblem* request : shuffled) request->output.Clear();
-      RunBatch(*device, spec, shuffled);
-      for (size_t i = 0; i < requests.size(); ++i) {
-        EXPECT_EQ(requests[i]->output.bytes(), alone[i])
-            << NameOf(dtype) << " request " << i << " with " << threads << " threads";
-      }
-    }
-  }
 }
 
 TEST(CpuDeviceTest, RefusesAKernelThatItLacks) {

@@ -1,6 +1,6 @@
-// What holds for every row of the CPU's variant table, whatever its kernel: a request's bytes
-// depend neither on its batch nor on the threads, heads may share keys and values, what is not a
-// number stays in its sequence, and any finite scale gives finite rows that follow the definition.
+// Properties of every row of the CPU's variant table and every kernel: a request's bytes depend
+// neither on its batch nor on the threads, heads may share keys and values, NaN stays in its
+// sequence, and any finite scale gives finite rows that follow the definition.
 
 #include <gtest/gtest.h>
 

@@ -98,15 +98,16 @@ class LogSumExpTest : public VariantTest {
 };
 
 TEST_P(LogSumExpTest, MatchesTheReferenceOnRandomShapes) {
-  for (int round = 0; round < Scaled(48); ++round) {
+  for (int round = 0; round < Scaled(vanilla() ? 120 : 48); ++round) {
     Spec spec =
         WithSharedHeads(SpecOf(kFloatTypes[round % 3], round, UpTo(4), UpTo(100), UpTo(100)));
     const RandomScores scores(spec, random_);
+    const int longest = vanilla() ? 600 : 300;
     std::vector<int32_t> query_lengths;
     std::vector<int32_t> key_lengths;
     for (int sequences = UpTo(4); sequences > 0; --sequences) {
-      query_lengths.push_back(UpTo(sequences == 1 ? 300 : 60));
-      key_lengths.push_back(UpTo(sequences == 1 ? 300 : 60));
+      query_lengths.push_back(UpTo(sequences == 1 ? longest : 60));
+      key_lengths.push_back(UpTo(sequences == 1 ? longest : 60));
     }
     const Gaps gaps = {UpTo(9) - 1, UpTo(9) - 1, UpTo(9) - 1, UpTo(9) - 1};
     OwnedProblem problem(spec, query_lengths, key_lengths, gaps);
@@ -130,15 +131,19 @@ TEST_P(LogSumExpTest, MatchesTheReferenceOverManyTokens) {
 
 TEST_P(LogSumExpTest, TakesAnyScale) {
   for (const double scale : {0.0, 1.0, -1.0, 1e-6, 3.0, -0.25, 1e30, -1e30}) {
-    for (int round = 0; round < 2; ++round) {
+    for (int round = 0; round < 4; ++round) {
       Spec spec = SpecOf(DType::kFloat32, round, 2, 16, 16);
       spec.softmax_scale = scale;
       OwnedProblem problem(spec, {50}, {50});
       Randomize(problem);
       Run(problem);
       SCOPED_TRACE(testing::Message() << "scale " << scale);
-      // Between scores that differ by 1e29, a rest's mean key is one key, up to its last digit.
-      ExpectRight(problem, std::abs(scale) > 1e6 ? 1e-5 : kTolerance);
+      // Between scores that differ by 1e29, a rest's mean key is one key, up to its last digit, and
+      // the last digit of a score may choose a row's value.
+      const bool huge = std::abs(scale) > 1e6;
+      ExpectRight(problem, huge ? 1e-5 : kTolerance);
+      if (huge) continue;
+      EXPECT_LE(RelativeError(problem, RowsOf(problem)), Tolerance(DType::kFloat32));
     }
   }
 }
@@ -239,23 +244,6 @@ TEST_P(LogSumExpTest, HiddenKeysAreAsIfTheyWereNotThere) {
               2e-6);
     for (int64_t i = 40 * 32; i < 70 * 32; ++i) ASSERT_EQ(hiding.output.Get(i), 0) << i;
     for (int64_t i = 80; i < 140; ++i) ASSERT_EQ(hiding.log_sum_exp[i], -INFINITY) << i;
-  }
-}
-
-// Log-sum-exp is convex, so what a query's mean key of the rest stands for is never too much.
-TEST_P(LogSumExpTest, OwnMassNeverExceedsTheExactSum) {
-  if (GetParam().kernel != KernelName::kImprovedClustered) GTEST_SKIP();
-  for (int round = 1; round < 8; round += 2) {
-    OwnedProblem problem(SpecOf(DType::kFloat32, round, 2, 16, 16), {200}, {300});
-    problem.Randomize(random_, 2);
-    Run(problem);
-    Spec exact = problem.spec;
-    exact.kernel = Vanilla{};
-    std::vector<double> most;
-    VanillaReference(exact, problem.view, &most);
-    for (size_t i = 0; i < most.size(); ++i) {
-      EXPECT_LE(problem.log_sum_exp[i], most[i] + kTolerance * std::max(1.0, std::abs(most[i])));
-    }
   }
 }
 

@@ -86,11 +86,11 @@ TEST_F(ParallelForTest, AnEndedRunStopsAndSaysWhy) {
 void ExpectKeptTasks(int threads) {
   SetParallelWorkers(threads);
   constexpr int64_t kSteps = 20;
-  struct alignas(64) InHand {
+  struct alignas(64) CurrentTask {
     int64_t task = -1;
     int64_t step = 0;
   };
-  std::vector<InHand> workers(3);
+  std::vector<CurrentTask> workers(3);
   std::vector<std::atomic<int>> ended(50);
   AtEvery control;
   const absl::Status status =

@@ -50,7 +50,7 @@ void ExpectClusteringRanges(const std::string& name) {
     k.bits = 64;
   }));
   ExpectNotServed(With<K>([](K& k) { k.clusters = k.iterations = k.bits = 1; }));
-  // Nothing of a hash is ignored where none is made.
+  // Parameters of a hash are refused, not ignored, if no hash is made.
   ExpectKernelRefused(With<K>([](K& k) {
                         k.clustering = K::Clustering::kQuerySpace;
                         k.bits = 62;
@@ -225,7 +225,7 @@ TEST(ResolveKernelTest, AnOptionThatADeviceLacksIsNamed) {
             "improved_clustered.clustering");
   EXPECT_EQ(refusal(With<K>([](K& k) { k.rest_mass = K::RestMass::kQuery; })),
             "improved_clustered.rest_mass");
-  // Without any row, the kernel is what is missing.
+  // The kernel is missing if it has no row.
   ExpectNotServed(With<K>([](K& k) { k.rest_mass = K::RestMass::kQuery; }));
 }
 

@@ -1,4 +1,4 @@
-// How a batch's output tensors map to the requests' output slabs, without a GPU.
+// The copies from a batch's output tensors to the requests' output slabs, without a GPU.
 
 #include "engine/device/cuda/packing/copies.h"
 
@@ -16,7 +16,7 @@ namespace {
 // Cuts [0, total) at random and gives each part its own memory.
 struct Parts {
   std::vector<std::vector<std::byte>> memory;
-  std::vector<Stretch> stretches;
+  std::vector<ByteRange> ranges;
 };
 
 Parts CutAtRandom(std::mt19937& random, int64_t total, bool with_empty) {
@@ -26,11 +26,11 @@ Parts CutAtRandom(std::mt19937& random, int64_t total, bool with_empty) {
     int64_t bytes = std::min<int64_t>(total - first, 1 + random() % 40);
     if (with_empty && random() % 4 == 0) bytes = 0;
     parts.memory.emplace_back(bytes, std::byte{0});
-    parts.stretches.push_back({first, bytes, nullptr});
+    parts.ranges.push_back({first, bytes, nullptr});
     first += bytes;
   }
   for (size_t i = 0; i < parts.memory.size(); ++i) {
-    parts.stretches[i].data = parts.memory[i].data();
+    parts.ranges[i].data = parts.memory[i].data();
   }
   return parts;
 }
@@ -47,8 +47,8 @@ TEST(PlanCopiesTest, BringsEveryByteToItsPlace) {
     for (auto& part : from.memory) {
       for (std::byte& byte : part) byte = std::byte{value++};
     }
-    const std::vector<Copy> copies = PlanCopies(from.stretches, to.stretches);
-    EXPECT_LE(copies.size(), from.stretches.size() + to.stretches.size());
+    const std::vector<Copy> copies = PlanCopies(from.ranges, to.ranges);
+    EXPECT_LE(copies.size(), from.ranges.size() + to.ranges.size());
     for (const Copy& copy : copies) {
       ASSERT_GT(copy.bytes, 0u);
       std::memcpy(copy.to, copy.from, copy.bytes);
@@ -63,8 +63,8 @@ TEST(PlanCopiesTest, BringsEveryByteToItsPlace) {
 TEST(PlanCopiesTest, OneTensorAndOneSlabAreOneCopy) {
   std::byte source[8];
   std::byte target[8];
-  const Stretch from{0, 8, source};
-  const Stretch to{0, 8, target};
+  const ByteRange from{0, 8, source};
+  const ByteRange to{0, 8, target};
   const std::vector<Copy> copies = PlanCopies({&from, 1}, {&to, 1});
   ASSERT_EQ(copies.size(), 1u);
   EXPECT_EQ(copies[0].bytes, 8u);

@@ -1,4 +1,4 @@
-// How a batch is cut into launches, without a GPU.
+// The cuts of a batch into launches, without a GPU.
 
 #include "engine/device/cuda/launch/pieces.h"
 
@@ -27,8 +27,8 @@ constexpr double kEndless = std::numeric_limits<double>::infinity();
 
 int64_t NoStep(int64_t, int64_t) { return 0; }
 
-// What each row is made from, in order, by the definition of attention: its query, and the keys and
-// values that it sees. As text of the first elements, which all but surely differ.
+// The inputs of each row in order, by the definition of attention: its query, and the keys and
+// values that it sees. They are text of the first elements, which almost surely differ.
 std::vector<std::string> Rows(const Spec& spec, const Problem& p) {
   const auto* vanilla = std::get_if<Vanilla>(&spec.kernel);
   const bool causal = vanilla != nullptr && vanilla->causal;
@@ -117,22 +117,12 @@ TEST_F(PiecesTest, GatesAndLayersOfCastFollowTheirSequences) {
     batch.view.cast.layer_of_sequence = layers;
     std::vector<std::string> rows;
     for (const Piece& piece : CutBatch(spec, batch.view, Limit(WorkOf(spec, batch.view)), NoStep)) {
-      EXPECT_FALSE(piece.part);
+      EXPECT_FALSE(piece.partial);
       const PieceProblem problem(spec, batch.view, piece);
       for (std::string& row : Rows(spec, problem.problem())) rows.push_back(std::move(row));
     }
     EXPECT_EQ(rows, Rows(spec, batch.view));
   }
-}
-
-TEST_F(PiecesTest, WhatFitsIsOnePiece) {
-  const Spec spec = RandomSpec(Vanilla{});
-  OwnedProblem batch(spec, Lengths(7, 900), Lengths(7, 900));
-  const auto pieces = CutBatch(spec, batch.view, WorkOf(spec, batch.view) * 1.001,
-                               [](int64_t, int64_t) { return 1; });
-  ASSERT_EQ(pieces.size(), 1u);
-  EXPECT_EQ(pieces[0].count, 7);
-  EXPECT_FALSE(pieces[0].part);
 }
 
 TEST_F(PiecesTest, PiecesKeepToTheLimitUnlessTheyCannotBeCut) {
@@ -146,7 +136,7 @@ TEST_F(PiecesTest, PiecesKeepToTheLimitUnlessTheyCannotBeCut) {
     const auto pieces = CutBatch(spec, batch.view, most, [&](int64_t, int64_t) { return step; });
     for (const Piece& piece : pieces) {
       const int64_t in_sequence = piece.first_token - batch.cu_seqlens_q[piece.first];
-      if (piece.part) {
+      if (piece.partial) {
         EXPECT_EQ(in_sequence % step, 0);
         EXPECT_GE(piece.queries, step);
         EXPECT_EQ(piece.keys, causal ? in_sequence + piece.queries : lengths[piece.first]);
@@ -217,7 +207,7 @@ TEST_F(PiecesTest, TheGreatestLengthsAreCutWithoutWrapping) {
     const Spec spec = MakeSpec(DType::kFloat16, Vanilla{causal}, 65535, 256, 256);
     int64_t queries = 0;
     for (const Piece& piece : CutBatch(spec, batch, 1, [](int64_t, int64_t) { return 1 << 20; })) {
-      EXPECT_TRUE(piece.part);
+      EXPECT_TRUE(piece.partial);
       EXPECT_GT(piece.work, 0);
       queries += piece.queries;
       EXPECT_EQ(piece.keys, causal ? queries : most_tokens);
@@ -226,21 +216,7 @@ TEST_F(PiecesTest, TheGreatestLengthsAreCutWithoutWrapping) {
   }
 }
 
-TEST(LaunchWorkTest, GrowsWithTheQueriesForEveryKernel) {
-  const std::vector<Kernel> kernels = {Vanilla{}, Vanilla{true}, attention::PlainClusters(100),
-                                       attention::ImprovedClusters(100, 32), Cast{}};
-  for (const Kernel& kernel : kernels) {
-    const Spec spec = MakeSpec(DType::kBFloat16, kernel, 8, 64, 64, 16);
-    double before = 0;
-    for (int64_t queries = 1; queries <= 4096; queries *= 2) {
-      const double work = LaunchWork(spec, queries, 4096);
-      EXPECT_GT(work, before);
-      before = work;
-    }
-  }
-}
-
-// So that a batch is predicted to take as long as its pieces together.
+// A batch must be predicted to take as long as its pieces together.
 TEST(LaunchWorkTest, PartsAddUpToTheWhole) {
   constexpr int64_t kTokens = 1 << 16;
   for (const bool causal : {false, true}) {

@@ -22,12 +22,9 @@ class QuantizeTest : public ::testing::Test, public Seeded {
  protected:
   static std::vector<const LinearKernel*> Kernels() {
     std::vector<const LinearKernel*> here;
-#if defined(__x86_64__)
-    for (const LinearKernel* kernel :
-         {&kernels::kLinearInt8Avx2, &kernels::kLinearInt8Avx512Vnni}) {
-      if (kernel->runs_here()) here.push_back(kernel);
+    for (const LinearKernel* kernel : kernels::kLinearKernels) {
+      if (kernel->type == kernels::LinearType::kInt8 && kernel->runs_here()) here.push_back(kernel);
     }
-#endif
     return here;
   }
 

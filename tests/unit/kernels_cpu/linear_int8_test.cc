@@ -15,11 +15,9 @@ namespace {
 
 std::vector<const LinearKernel*> Int8KernelsHere() {
   std::vector<const LinearKernel*> here;
-#if defined(__x86_64__)
-  for (const LinearKernel* kernel : {&kLinearInt8Avx512Vnni, &kLinearInt8Avx2}) {
-    if (kernel->runs_here()) here.push_back(kernel);
+  for (const LinearKernel* kernel : kLinearKernels) {
+    if (kernel->type == LinearType::kInt8 && kernel->runs_here()) here.push_back(kernel);
   }
-#endif
   return here;
 }
 
@@ -95,7 +93,7 @@ TEST_F(LinearInt8Test, IsTheProductByItsDefinition) {
   }
 }
 
-// Nothing saturates, and the longest sum that a kernel takes does not overflow.
+// Products do not saturate, and the longest sum that a kernel takes does not overflow.
 TEST_F(LinearInt8Test, TheGreatestSumsAreExact) {
   for (const LinearKernel* kernel : Int8KernelsHere()) {
     int64_t in = 1;

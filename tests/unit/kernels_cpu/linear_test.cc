@@ -46,12 +46,9 @@ double ActivateExactly(Activation activation, double x) {
 
 std::vector<const LinearKernel*> LinearKernelsHere() {
   std::vector<const LinearKernel*> here;
-#if defined(__x86_64__)
-  for (const LinearKernel* kernel : {&kLinearAvx512, &kLinearAvx2, &kLinearBFloat16Avx512Bf16,
-                                     &kLinearBFloat16Avx512, &kLinearBFloat16Avx2}) {
-    if (kernel->runs_here()) here.push_back(kernel);
+  for (const LinearKernel* kernel : kLinearKernels) {
+    if (kernel->type != LinearType::kInt8 && kernel->runs_here()) here.push_back(kernel);
   }
-#endif
   return here;
 }
 
@@ -172,7 +169,7 @@ TEST_F(LinearKernelTest, WritesItsRowsAndColumnsOnly) {
   }
 }
 
-// To nearest, ties to even, as one would round by hand.
+// Outputs are rounded to nearest, ties to even.
 TEST_F(LinearKernelTest, RoundsToBFloat16) {
   for (const LinearKernel* kernel : LinearKernelsHere()) {
     if (kernel->type != LinearType::kBFloat16) continue;

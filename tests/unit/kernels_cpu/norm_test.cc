@@ -17,11 +17,9 @@ namespace {
 
 std::vector<const NormKernel*> NormKernelsHere() {
   std::vector<const NormKernel*> here;
-#if defined(__x86_64__)
-  for (const NormKernel* kernel : {&kNormAvx512, &kNormAvx2}) {
+  for (const NormKernel* kernel : kNormKernels) {
     if (kernel->runs_here()) here.push_back(kernel);
   }
-#endif
   return here;
 }
 

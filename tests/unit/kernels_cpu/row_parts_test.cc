@@ -16,11 +16,9 @@ namespace {
 
 std::vector<const RowPartsKernel*> RowPartsKernelsHere() {
   std::vector<const RowPartsKernel*> here;
-#if defined(__x86_64__)
-  for (const RowPartsKernel* kernel : {&kRowPartsAvx512, &kRowPartsAvx2}) {
+  for (const RowPartsKernel* kernel : kRowPartsKernels) {
     if (kernel->runs_here()) here.push_back(kernel);
   }
-#endif
   return here;
 }
 

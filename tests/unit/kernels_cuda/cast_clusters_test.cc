@@ -46,7 +46,7 @@ class CudaCastClustersTest : public testing::Test, protected Seeded {
     const Spec spec = MakeSpec(DType::kFloat32, CastOf(static_cast<int32_t>(size), clustering), 1,
                                1, 1, clusters);
     const CastProblem layer(spec, {tokens}, random_);
-    PreparedCast run(spec, layer.problem.view, 1 << (random_() % 4));
+    PreparedCast run(spec, layer.problem.view);
     run.stages().SetAffinities(0, 0, affinities);
     ASSERT_EQ(RunCastClusters(run.args(), (tokens + 127) / 128, nullptr), cudaSuccess);
     std::vector<double> ordered(affinities.begin(), affinities.end());

@@ -19,8 +19,7 @@ namespace castor::kernels::cuda {
 // A batch and everything its launch needs. The workspace starts as NaN.
 class PreparedCast {
  public:
-  PreparedCast(const attention::Spec& spec, const attention::Problem& problem,
-               int cluster_blocks = 8)
+  PreparedCast(const attention::Spec& spec, const attention::Problem& problem)
       : shape_(attention::cuda::CastShapeOf(spec)),
         cu_seqlens_(problem.cu_seqlens_q.begin(), problem.cu_seqlens_q.end()) {
     tables_ = MakeCastTables(shape_, cu_seqlens_, problem.cast.layer_of_sequence);
@@ -31,8 +30,6 @@ class PreparedCast {
     batch_.cu_seqlens = cu_seqlens_;
     batch_.tables = tables_.data();
     batch_.workspace = workspace_.get();
-    batch_.cluster_blocks = cluster_blocks;
-    batch_.early_launches = cluster_blocks > 1;
   }
 
   void RunAll() { ASSERT_EQ(Run(shape_, batch_, nullptr), cudaSuccess); }

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <string>
 #include <vector>
 
 #include "tests/support/attention/clustered_problem.h"
@@ -18,27 +17,8 @@
 
 namespace castor::attention {
 
-// A dtype and an implementation to run it with.
-struct Way {
-  std::string name;
-  DType dtype;
-  CudaPath path;
-};
-
-inline std::vector<Way> Ways() {
-  return {{"generic fp32", DType::kFloat32, {}},
-          {"generic bf16", DType::kBFloat16, {}},
-          {"tensor cores fp16", DType::kFloat16, {.tensor_cores = true}},
-          {"tensor cores bf16", DType::kBFloat16, {.tensor_cores = true}}};
-}
-
 inline std::vector<Kernel> BothKernels(int32_t clusters, int32_t topk, uint64_t seed) {
   return {PlainClusters(clusters, seed), ImprovedClusters(clusters, topk, seed)};
-}
-
-// The tensor cores' kernels round the mean queries to the dtype.
-inline double LogSumExpTolerance(DType dtype, const CudaPath& path) {
-  return path.tensor_cores ? Tolerance(dtype) : 4e-6;
 }
 
 class ClusteredCudaTest : public testing::Test, protected Seeded {
@@ -54,9 +34,9 @@ class ClusteredCudaTest : public testing::Test, protected Seeded {
   // Checks the codes, except bits within rounding of their plane; labels and order for these codes,
   // bit for bit; and the rows. Rows are compared only if float64 finds the same labels, which is
   // nearly always: a query may lie almost on a plane.
-  void ExpectRight(OwnedProblem& problem, const CudaPath& path) {
+  void ExpectRight(OwnedProblem& problem) {
     problem.output.Clear();
-    const ClusteredRun run(problem, path);
+    const ClusteredRun run(problem);
     for (int64_t s = 0; s < problem.view.sequences(); ++s) {
       for (int64_t h = 0; h < problem.spec.heads; ++h) ExpectCodes(problem, run, s, h);
     }
@@ -70,9 +50,7 @@ class ClusteredCudaTest : public testing::Test, protected Seeded {
     const std::vector<double> rows = ClusteredReference(problem.spec, problem.view, &log_sums);
     EXPECT_LE(RelativeError(problem, rows), Tolerance(problem.spec.dtype));
     for (size_t i = 0; i < problem.log_sum_exp.size(); ++i) {
-      ASSERT_NEAR(
-          problem.log_sum_exp[i], log_sums[i],
-          LogSumExpTolerance(problem.spec.dtype, path) * std::max(1.0, std::abs(log_sums[i])))
+      ASSERT_NEAR(problem.log_sum_exp[i], log_sums[i], 4e-6 * std::max(1.0, std::abs(log_sums[i])))
           << "row " << i;
     }
   }

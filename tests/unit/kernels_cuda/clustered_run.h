@@ -10,7 +10,6 @@
 
 #include "engine/attention/cuda/clustered_shape.h"
 #include "engine/kernels/cuda/clustered/clustered.h"
-#include "engine/kernels/cuda/clustered/clustered_split.h"
 #include "tests/support/attention/random_problem.h"
 #include "tests/support/attention/spec.h"
 #include "tests/support/cuda/clustered_stages.h"
@@ -18,22 +17,15 @@
 
 namespace castor::attention {
 
-// The options that select an implementation.
-struct CudaPath {
-  bool tensor_cores = false;
-  bool block_clusters = true;
-};
-
 class ClusteredRun {
  public:
-  ClusteredRun(const OwnedProblem& problem, const CudaPath& path)
+  explicit ClusteredRun(const OwnedProblem& problem)
       : view_(problem.view), shape_(cuda::ClusteredShapeOf(problem.spec)) {
     const Spec& spec = problem.spec;
     const Clustered& parameters = ClusteringOf(spec);
     const HashPlanes planes = MakeHashPlanes(parameters, spec.head_dim);
     const std::vector<uint32_t> draws = cuda::CentroidDraws(parameters);
-    plan_ = kernels::cuda::PlanClustered(shape_, problem.cu_seqlens_q, problem.cu_seqlens_k,
-                                         {path.tensor_cores, path.block_clusters});
+    plan_ = kernels::cuda::PlanClustered(shape_, problem.cu_seqlens_q, problem.cu_seqlens_k);
     // Exactly the reported size, so that AddressSanitizer guards its end; filled with NaN.
     workspace_.reset(static_cast<std::byte*>(
         std::aligned_alloc(256, std::max<int64_t>(plan_.workspace_bytes, 256))));
@@ -60,7 +52,6 @@ class ClusteredRun {
   }
 
   const kernels::cuda::ClusteredShape& shape() const { return shape_; }
-  const kernels::cuda::ClusteredPlan& plan() const { return plan_; }
   const kernels::cuda::ClusteredWorkspace& workspace() const { return laid_out_; }
 
   // The stages' results.
@@ -73,10 +64,10 @@ class ClusteredRun {
 
   // The codes of a sequence in one head.
   std::vector<uint64_t> Codes(int64_t sequence, int64_t head) const {
-    return Stretch(laid_out_.codes, sequence, head);
+    return Slice(laid_out_.codes, sequence, head);
   }
   std::vector<int32_t> Labels(int64_t sequence, int64_t head) const {
-    return Stretch(laid_out_.labels, sequence, head);
+    return Slice(laid_out_.labels, sequence, head);
   }
 
  private:
@@ -85,7 +76,7 @@ class ClusteredRun {
   };
 
   template <typename T>
-  std::vector<T> Stretch(const T* all, int64_t sequence, int64_t head) const {
+  std::vector<T> Slice(const T* all, int64_t sequence, int64_t head) const {
     const T* const row = all + head * view_.query_tokens();
     return {row + view_.cu_seqlens_q[sequence], row + view_.cu_seqlens_q[sequence + 1]};
   }

@@ -1,5 +1,5 @@
-// What the GPU's kernels for clustered attention and CAST support, and that no numbers make their
-// memory sizes wrap.
+// The problems that the GPU's kernels for clustered attention and CAST support. No numbers make
+// their memory sizes wrap.
 
 #include "engine/attention/cuda/fits.h"
 
@@ -26,16 +26,15 @@ TEST(ClusteredFitsTest, TakesWhatGridsHold) {
        {std::tuple(int64_t{65535}, kMostDims, true), std::tuple(int64_t{65536}, int64_t{1}, false),
         std::tuple(int64_t{1}, kMostDims + 1, false), std::tuple(kMax, int64_t{1}, false),
         std::tuple(int64_t{1}, kMax, false)}) {
-    EXPECT_EQ(ClusteredGenericFits(MakeSpec(DType::kFloat32, kernel, heads, dim, 1)), fits);
-    EXPECT_EQ(ClusteredGenericFits(MakeSpec(DType::kFloat32, kernel, heads, 1, dim)), fits);
+    EXPECT_EQ(ClusteredFits(MakeSpec(DType::kFloat32, kernel, heads, dim, 1)), fits);
+    EXPECT_EQ(ClusteredFits(MakeSpec(DType::kFloat32, kernel, heads, 1, dim)), fits);
   }
 }
 
 TEST(ClusteredFitsTest, TakesNoOptionBeyondThePaper) {
   const auto fits = [](const Kernel& kernel) {
     const Spec spec = MakeSpec(DType::kFloat16, kernel, 2, 64, 64);
-    EXPECT_EQ(ClusteredMmaFits(spec), ClusteredGenericFits(spec));
-    return ClusteredGenericFits(spec);
+    return ClusteredFits(spec);
   };
   ImprovedClustered kernel = ImprovedClusters(8, 8);
   EXPECT_TRUE(fits(kernel));
@@ -74,7 +73,7 @@ TEST(CastFitsTest, ThereIsNoLogSumExp) {
   spec.log_sum_exp = true;
   EXPECT_FALSE(CastFits(spec));
   spec.kernel = PlainClusters(8);
-  EXPECT_TRUE(ClusteredMmaFits(spec));
+  EXPECT_TRUE(ClusteredFits(spec));
   const std::vector<int32_t> offsets = {0, 100};
   Spec without = spec;
   without.log_sum_exp = false;
@@ -108,9 +107,7 @@ TEST(PlacesFitTest, NeitherClustersNorCastTakeWindowsOrBiases) {
        {Kernel(PlainClusters(8)), Kernel(ImprovedClusters(8, 8)), Kernel(CastOf(0))}) {
     for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
       const Spec plain = MakeSpec(dtype, kernel, 2, 64, 64, 8);
-      const auto fits = [](const Spec& spec) {
-        return ClusteredMmaFits(spec) || ClusteredGenericFits(spec) || CastFits(spec);
-      };
+      const auto fits = [](const Spec& spec) { return ClusteredFits(spec) || CastFits(spec); };
       EXPECT_TRUE(fits(plain));
       Spec windowed = plain;
       windowed.window = SymmetricWindow(4);
@@ -121,11 +118,6 @@ TEST(PlacesFitTest, NeitherClustersNorCastTakeWindowsOrBiases) {
       EXPECT_FALSE(fits(biased));
     }
   }
-}
-
-TEST(MathBlockTest, NoNumbersMakeItWrap) {
-  EXPECT_EQ(MathBlockRows(kMax, kMax), 1);
-  EXPECT_EQ(MathBlockRows(int64_t{1} << 32, int64_t{1} << 30), 1);
 }
 
 }  // namespace

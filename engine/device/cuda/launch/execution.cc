@@ -19,8 +19,8 @@ CudaExecution::CudaExecution(const Streams& streams, Faults& faults)
 
 CudaExecution::~CudaExecution() {
   if (finished_) return;
-  // A launch that failed half-way, or one that nobody waited for. Errors change nothing here: they
-  // mean that the device has stopped.
+  // A launch failed half-way, or its result was not waited for. An error is ignored: it means that
+  // the device has stopped.
   cudaStreamSynchronize(streams_.copy_in);
   cudaStreamSynchronize(streams_.compute);
   cudaStreamSynchronize(streams_.copy_out);

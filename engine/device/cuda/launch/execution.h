@@ -1,7 +1,7 @@
 // One launched batch: its events on the three streams, and the tensors it works in.
 //
-// A batch is computed at one go or in pieces, between which other launches may use the streams:
-// each execution has events of its own, and counts its own pieces' time alone.
+// A batch is computed in one piece or in several, between which other launches may use the streams.
+// Each execution has its own events, and counts only the time of its own pieces.
 //
 // Made and waited for on the engine thread. It owns every tensor that more than one stream touches
 // until the last event has passed; so the caching allocator, which orders reuse within a stream
@@ -50,7 +50,7 @@ class CudaExecution : public Execution {
   void BeginCopyOut();
   void EndCopyOut();
 
-  // Blocks until the GPU has computed all pieces queued so far, save the last. May throw.
+  // Blocks until the GPU has computed all pieces queued so far but the last. May throw.
   void AwaitAllPiecesButLast();
 
   // Keeps these until the execution has finished.

@@ -20,7 +20,7 @@ namespace castor {
 namespace {
 
 // A contiguous tensor that holds the batch's bytes from `first` on.
-Stretch StretchOf(const at::Tensor& tensor, int64_t first) {
+ByteRange ByteRangeOf(const at::Tensor& tensor, int64_t first) {
   return {first, static_cast<int64_t>(tensor.nbytes()), DataOf(tensor)};
 }
 
@@ -38,8 +38,8 @@ absl::StatusOr<attention::cuda::Computed> CudaDevice::QueuePieces(const attentio
   attention::cuda::Computed computed;
   for (const Piece& piece : pieces) {
     if (&piece != &pieces.front()) {
-      // One piece runs and the next waits behind it, so the GPU does not idle; what the control
-      // lets pass waits for no more than that one.
+      // One piece still runs during the checkpoint, so the GPU does not idle. A launch at the
+      // checkpoint waits for that piece alone.
       execution.AwaitAllPiecesButLast();
       if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
     }
@@ -81,17 +81,17 @@ absl::Status CudaDevice::LaunchAttention(const AttentionBatch& batch, CudaExecut
 
   const int64_t row_bytes = spec.heads * spec.value_dim * static_cast<int64_t>(SizeOf(spec.dtype));
   const int64_t log_bytes = spec.heads * static_cast<int64_t>(sizeof(float));
-  std::vector<Stretch> from;
-  std::vector<Stretch> logs_from;
+  std::vector<ByteRange> from;
+  std::vector<ByteRange> logs_from;
   for (const attention::cuda::OutputRows& part : computed->outputs) {
-    from.push_back(StretchOf(part.rows, part.first * row_bytes));
+    from.push_back(ByteRangeOf(part.rows, part.first * row_bytes));
     execution.Keep(part.rows);
     if (!spec.log_sum_exp) continue;
-    logs_from.push_back(StretchOf(part.log_sum_exp, part.first * log_bytes));
+    logs_from.push_back(ByteRangeOf(part.log_sum_exp, part.first * log_bytes));
     execution.Keep(part.log_sum_exp);
   }
-  std::vector<Stretch> to;
-  std::vector<Stretch> logs_to;
+  std::vector<ByteRange> to;
+  std::vector<ByteRange> logs_to;
   int64_t first = 0;  // token
   for (const attention::Problem& request : batch.requests) {
     const int64_t tokens = request.query_tokens();

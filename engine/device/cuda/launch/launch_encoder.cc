@@ -19,8 +19,8 @@
 namespace castor {
 namespace {
 
-// A run's control, but at its checkpoints, where other batches go through the same stream, no
-// compute time is taken.
+// A run's control that counts no compute time at its checkpoints, where other batches go through
+// the same stream.
 class OwnCompute final : public RunControl {
  public:
   OwnCompute(RunControl& run, CudaExecution& execution)

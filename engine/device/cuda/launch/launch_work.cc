@@ -9,8 +9,8 @@ namespace {
 
 using attention::Spec;
 
-// What a score costs beside its products, above all its exponential, in multiply-adds. It keeps
-// tiny dims from being taken for tiny work.
+// The cost of a score without its products, mainly its exponential, in multiply-adds. Without it,
+// tiny dims would count as tiny work.
 constexpr double kScore = 64;
 
 // Microseconds for a million multiply-adds: 100 TFLOP/s in half types, 20 in float32.
@@ -38,7 +38,7 @@ double LaunchWork(const Spec& spec, int64_t queries, int64_t keys) {
   if (const auto* cast = std::get_if<Cast>(&spec.kernel)) return CastWork(spec, *cast, queries);
   const auto* vanilla = std::get_if<Vanilla>(&spec.kernel);
   const bool causal = vanilla != nullptr && vanilla->causal;
-  // Of the keys, a query sees this many on average.
+  // A query sees this many keys on average.
   const int64_t seen = causal ? keys - (queries - 1) / 2 : keys;
   const auto n_q = static_cast<double>(queries);
   const auto n_k = static_cast<double>(seen);

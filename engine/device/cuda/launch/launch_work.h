@@ -1,4 +1,4 @@
-// How much work a launch of attention is: plain operations, so that the parts of a launch add up to
+// The work of a launch of attention in plain operations, so that the parts of a launch add up to
 // the whole. forecast/cost_terms.cc counts as the CPU cuts its work.
 //
 // Pure; any thread may call it.

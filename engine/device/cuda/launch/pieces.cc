@@ -27,18 +27,18 @@ Piece PartOf(const Spec& spec, const Piece& whole, int64_t first, int64_t end) {
   Piece part = whole;
   part.first_token += first;
   part.queries = end - first;
-  // What follows is hidden from all of them: the mask ends at the last query's last key, and so
-  // lies as it did in the sequence.
+  // Later keys are hidden from all of these queries. So the mask ends at the last query's last key,
+  // as it did in the sequence.
   if (attention::IsCausal(spec)) part.keys -= whole.queries - end;
-  part.part = true;
+  part.partial = true;
   part.work = LaunchWork(spec, part.queries, part.keys);
   return part;
 }
 
 void CutSequence(const Spec& spec, const Piece& whole, double most, int64_t step,
                  std::vector<Piece>* pieces) {
-  // Where a range that goes on at `first` may end soonest. The last takes the rest, which may be
-  // less than a step, with it.
+  // The soonest end of a range that begins at `first`. The last range includes the rest, which may
+  // be less than a step.
   const auto next = [&](int64_t first) {
     return whole.queries - first < 2 * step ? whole.queries : first + step;
   };
@@ -94,7 +94,7 @@ std::vector<Piece> CutBatch(const Spec& spec, const Problem& batch, double most,
 
 PieceProblem::PieceProblem(const Spec& spec, const Problem& batch, const Piece& piece)
     : problem_(batch) {
-  if (piece.part) {
+  if (piece.partial) {
     cu_seqlens_q_ = {0, static_cast<int32_t>(piece.queries)};
     cu_seqlens_k_ = {0, static_cast<int32_t>(piece.keys)};
   } else {

@@ -1,7 +1,7 @@
-// A packed batch cut into launches that do not take long each, so that between them the device can
-// turn to other work, or drop this. Rows keep their bytes: a sequence's result does not depend on
-// its neighbours, and one sequence's queries are cut only where its kernel allows that
-// (attention/cuda/choice.h). Keys are never cut.
+// Cuts a packed batch into short launches, so that between them the device can turn to other work,
+// or drop this. Rows keep their bytes: a sequence's result does not depend on its neighbours, and
+// one sequence's queries are cut only where its kernel allows that (attention/cuda/choice.h). Keys
+// are never cut.
 //
 // Pure; any thread may call it.
 #pragma once
@@ -20,13 +20,13 @@ struct Piece {
   int64_t count = 0;        // sequences
   int64_t first_token = 0;  // query token of the batch, where the piece's rows begin
   int64_t queries = 0;      // tokens
-  int64_t keys = 0;         // tokens that they see: of a part under a causal mask not all
-  bool part = false;        // queries of one sequence, not all of them
+  int64_t keys = 0;         // tokens that they see: not all for a part under a causal mask
+  bool partial = false;     // queries of one sequence, not all of them
   double work = 0;          // LaunchWork
 };
 
-// How far apart the queries of a sequence of so many queries and keys may be cut: ranges begin at
-// multiples of this and hold at least as many queries. 0: not at all.
+// The step at which a sequence of so many queries and keys may be cut: ranges of queries begin at
+// its multiples and hold at least as many queries. 0: it may not be cut.
 using QueryStep = std::function<int64_t(int64_t queries, int64_t keys)>;
 
 // Pieces of at most `most` work each, in the order of their rows, which cover the batch. What

@@ -5,7 +5,7 @@
 namespace castor {
 namespace {
 
-// From this number of copies on, one driver call for all beats a call of 1 to 2 us for each.
+// With this many copies or more, one driver call for all is faster than a call of 1 to 2 us each.
 constexpr size_t kBatchFrom = 4;
 
 // One call for all copies. Drivers and platforms without it return an error and copy nothing.
@@ -27,7 +27,7 @@ cudaError_t QueueTogether(std::span<const Copy> copies, cudaStream_t stream) {
 
 }  // namespace
 
-std::vector<Copy> PlanCopies(std::span<const Stretch> from, std::span<const Stretch> to) {
+std::vector<Copy> PlanCopies(std::span<const ByteRange> from, std::span<const ByteRange> to) {
   std::vector<Copy> copies;
   size_t f = 0;
   size_t t = 0;

@@ -16,16 +16,16 @@ struct Copy {
   size_t bytes = 0;
 };
 
-// A stretch of the batch's output bytes: one request's part in host memory, or one tensor's part in
-// device memory. Both kinds cover [0, total) in order.
-struct Stretch {
+// A range of the batch's output bytes: one request's in host memory, or one tensor's in device
+// memory. Both cover [0, total) in order.
+struct ByteRange {
   int64_t first = 0;  // byte of the batch
   int64_t bytes = 0;
   std::byte* data = nullptr;
 };
 
 // The copies that bring `from` to `to`, split at the borders of both. Pure.
-std::vector<Copy> PlanCopies(std::span<const Stretch> from, std::span<const Stretch> to);
+std::vector<Copy> PlanCopies(std::span<const ByteRange> from, std::span<const ByteRange> to);
 
 // Queues the copies on `stream`, in no particular order among themselves. Host memory must be
 // pinned and stay untouched until the stream is past them.

@@ -58,7 +58,7 @@ class PackedBatch {
   BatchLayers layers_;
   at::Tensor surrogates_;
   at::Tensor gate_;
-  // Where the spec has them.
+  // Empty unless the spec has them.
   std::vector<attention::Place> places_;
   at::Tensor key_bias_;
   at::Tensor slopes_;

@@ -1,4 +1,4 @@
-// Where the sequences of a batch's requests lie once the requests are packed into one problem.
+// The offsets of a batch's sequences after its requests are packed into one problem.
 // Pure; any thread may call it.
 #pragma once
 

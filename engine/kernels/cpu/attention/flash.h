@@ -7,8 +7,7 @@
 // elements are.
 //
 // A query's result depends on that query and on its sequence's keys and values alone: every sum
-// runs over the keys in order, in blocks of a fixed size, whichever tile, lane or thread computes
-// it.
+// runs over the keys in order, in blocks of a fixed size, in any tile, lane or thread.
 //
 // This folder knows neither the tensor library nor absl. Functions are re-entrant; a scratch area
 // belongs to one call at a time.
@@ -23,7 +22,7 @@ namespace castor::kernels {
 
 inline constexpr int64_t kFlashSeesAll = -1;  // a window without a bound on that side
 
-// What the tiles of one launch have in common.
+// The parameters that all tiles of a launch share.
 struct FlashShape {
   Element element = Element::kFloat32;
   int64_t head_dim = 0;
@@ -41,7 +40,7 @@ struct FlashShape {
   int64_t bias_reach = -1;  // of FlashHead::bias_table; -1: there is none
 };
 
-// Where a sequence's queries lie among its keys: key j is at place j, query i at place i + shift.
+// The places of a sequence's queries among its keys: key j is at place j, query i at i + shift.
 struct FlashPlaces {
   int64_t keys = 0;     // >= 1
   int64_t shift = 0;    // below 2^60, either way
@@ -66,8 +65,8 @@ struct FlashHead {
   // table or slope.
   int64_t group = 1;
 
-  // If not null, gets the natural logarithm of each query's sum of exponentials: [queries, group],
-  // so many floats from one token to the next.
+  // Receives the natural logarithm of each query's sum of exponentials, [queries, group], with so
+  // many floats from one token to the next; nullptr: not wanted.
   float* log_sum_exp = nullptr;
   int64_t log_sum_exp_stride = 0;
 
@@ -90,9 +89,9 @@ inline constexpr int64_t kFlashTileQueries = 192;
 // of this size.
 inline constexpr int64_t kFlashKeyBlock = 128;
 
-// The keys that some of the queries [query_begin, query_end) see: all keys from the first of these
-// to the last, and before them the first `visible`, unless these join the others. With a window
-// they are few however long the sequence is. There may be none.
+// The keys that the queries [query_begin, query_end) see together: a range, and before it the first
+// `visible` keys, unless the range includes them. With a window they are few even in a long
+// sequence. There may be none.
 struct FlashRange {
   int64_t visible = 0;
   int64_t begin = 0;
@@ -150,10 +149,8 @@ struct FlashKernel {
               int64_t query_end, int64_t key_begin, int64_t key_end, float* scratch);
 };
 
-#if defined(__x86_64__)
 extern const FlashKernel kFlashAvx512;
 extern const FlashKernel kFlashAvx2;
-#endif
 extern const FlashKernel kFlashPortable;
 
 }  // namespace castor::kernels

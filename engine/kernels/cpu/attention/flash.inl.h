@@ -45,7 +45,7 @@ class Flash {
   static constexpr int64_t kLanes = V::kLanes;
   using Panels = kernels::Panels<V>;
 
-  // With head_dim 64, a block of keys and one of values fill 64 KB of the second-level cache, a
+  // A block of keys and one of values fill 64 KB of the second-level cache at head_dim 64, and a
   // panel's scores 12 KB of the first.
   static constexpr int64_t kKeyBlock = kFlashKeyBlock;
 
@@ -54,16 +54,16 @@ class Flash {
   struct Scratch : ScratchArea<V> {
     Scratch(float* base, const FlashShape& shape) : ScratchArea<V>(base) {
       constexpr int64_t kQueries = Panels::RoundUp(kFlashTileQueries);
-      queries = this->Take(Count(kQueries) * shape.head_dim);
-      outputs = this->Take(Count(kQueries) * shape.value_dim);
-      maxima = this->Take(kQueries);
-      sums = this->Take(kQueries);
-      keys = this->Take(Count(kKeyBlock) * shape.head_dim);
-      values = this->Take(Count(kKeyBlock) * shape.value_dim);
-      row = this->Take(shape.value_dim);
-      scores = this->Take(kKeyBlock * Panels::kMaxWidth);
-      decay = this->Take(Panels::kMaxWidth);
-      if (shape.bias_reach >= 0) bias = this->Take(PositionTable<V>::Floats(shape.bias_reach));
+      queries = this->Allocate(Count(kQueries) * shape.head_dim);
+      outputs = this->Allocate(Count(kQueries) * shape.value_dim);
+      maxima = this->Allocate(kQueries);
+      sums = this->Allocate(kQueries);
+      keys = this->Allocate(Count(kKeyBlock) * shape.head_dim);
+      values = this->Allocate(Count(kKeyBlock) * shape.value_dim);
+      row = this->Allocate(shape.value_dim);
+      scores = this->Allocate(kKeyBlock * Panels::kMaxWidth);
+      decay = this->Allocate(Panels::kMaxWidth);
+      if (shape.bias_reach >= 0) bias = this->Allocate(PositionTable<V>::Floats(shape.bias_reach));
     }
     float* queries;         // panel after panel: [head_dim, W]
     float* outputs;         // panel after panel: [value_dim, W], not yet divided by the sums
@@ -86,8 +86,8 @@ class Flash {
         scratch_(scratch, shape),
         products_(shape.scale, shape.biased || shape.softcap > 0),
         softmax_(shape.softcap > 0 ? SoftmaxScale<V>(1, true) : products_),
-        sight_{.behind = shape.left >= 0 ? shape.left : kFar,
-               .ahead = shape.causal ? 0 : (shape.right >= 0 ? shape.right : kFar)},
+        visible_range_{.behind = shape.left >= 0 ? shape.left : kFar,
+                       .ahead = shape.causal ? 0 : (shape.right >= 0 ? shape.right : kFar)},
         bias_scale_(shape.biased ? 1 / softmax_.magnitude : 1),
         slope_(static_cast<float>(static_cast<double>(head.slope) * bias_scale_)) {}
 
@@ -117,7 +117,7 @@ class Flash {
     }
     int64_t count = 0;
     for (int64_t begin = key_begin; begin < key_end; begin += count) {
-      if (begin >= range.visible && begin < range.begin) {  // nobody sees what is between
+      if (begin >= range.visible && begin < range.begin) {  // no query sees the keys between
         begin = range.begin;
         if (begin >= key_end) break;
       }
@@ -160,8 +160,8 @@ class Flash {
         {keys + count * shape_.head_dim, count, shape_.value_dim, V::kRows[Panels::kMaxVectors]}};
   }
 
-  // What a short sequence would wait for, at the beginning: its rows lie a token apart, where the
-  // processor's own prefetcher does not see them coming.
+  // Prefetches the first rows, which a short sequence would wait for: they lie a token apart, where
+  // the processor's own prefetcher does not find them.
   template <typename E>
   void PrefetchKeys(int64_t key_begin, int64_t key_end) const {
     const int64_t end = key_end - key_begin < kKeyBlock ? key_end : key_begin + kKeyBlock;
@@ -302,14 +302,15 @@ class Flash {
     int64_t visible = shape_.left >= 0 ? head_.places.visible - begin : 0;
     if (visible > count) visible = count;
     if (visible > 0) {
-      const Sight sight = {.behind = kFar, .ahead = sight_.ahead};
-      HideKeys<V, N>(sight, place, begin, visible, scratch_.scores);
+      const VisibleRange range = {.behind = kFar, .ahead = visible_range_.ahead};
+      HideKeys<V, N>(range, place, begin, visible, scratch_.scores);
       if (visible == count) return;
       begin += visible;
-      HideKeys<V, N>(sight_, place, begin, count - visible, scratch_.scores + visible * N * kLanes);
+      HideKeys<V, N>(visible_range_, place, begin, count - visible,
+                     scratch_.scores + visible * N * kLanes);
       return;
     }
-    HideKeys<V, N>(sight_, place, begin, count, scratch_.scores);
+    HideKeys<V, N>(visible_range_, place, begin, count, scratch_.scores);
   }
 
   const FlashShape& shape_;
@@ -319,7 +320,7 @@ class Flash {
   Scratch scratch_;
   const SoftmaxScale<V> products_;  // of the scores before a softcap; its factor is in the queries
   const SoftmaxScale<V> softmax_;
-  const Sight sight_;
+  const VisibleRange visible_range_;
   const double bias_scale_;
   const float slope_;
 };

@@ -1,6 +1,6 @@
-// Keys that were among a centroid's top keys for a while. When better ones replace them, they
-// belong to the rest of the centroid's row after all, but its sums have already passed them. A part
-// of centroids.inl.h; a template over the vector type, for the reason given in flash.inl.h.
+// Keys that better ones replaced among a centroid's top keys. They belong to the rest of the
+// centroid's row, but its sums have already passed them. A part of centroids.inl.h; a template over
+// the vector type, for the reason given in flash.inl.h.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ namespace castor::kernels {
 template <typename V>
 class LateKeys {
  public:
-  // Takes the object's part of its kernel's scratch area, for `lanes` centroids.
+  // Allocates the object's arrays in its kernel's scratch area, for `lanes` centroids.
   struct Memory {
     Memory(ScratchArea<V>* area, int64_t lanes, const CentroidShape& shape) {
-      rows = area->Take(Count(lanes) * shape.value_dim);
-      keys = area->Take(Count(shape.own_mass ? lanes : 0) * shape.head_dim);
-      maxima = area->Take(lanes);
-      sums = area->Take(lanes);
-      weights = area->Take((shape.topk + kLanes - 1) / kLanes * kLanes);
+      rows = area->Allocate(Count(lanes) * shape.value_dim);
+      keys = area->Allocate(Count(shape.own_mass ? lanes : 0) * shape.head_dim);
+      maxima = area->Allocate(lanes);
+      sums = area->Allocate(lanes);
+      weights = area->Allocate((shape.topk + kLanes - 1) / kLanes * kLanes);
     }
     float* rows;     // [lanes, value_dim]: sums of weights times values
     float* keys;     // [lanes, head_dim]: the same of keys, for their own mass
@@ -64,11 +64,10 @@ class LateKeys {
   }
 
   // Completes the row of centroid c outside its top keys, divided by the sum of all weights. `row`
-  // comes with the sum of weights times values over the keys that never were top keys, along with
-  // their maximum and the sum of their weights; where members weigh the rest by themselves, `key`
-  // with the same of keys, and there are no top keys to count. Returns the top keys' share of all
-  // weights, these weights' sum, which is 0 if there are none, and the maximum that it is relative
-  // to.
+  // holds the sum of weights times values over the keys that never were top keys; `maximum` and
+  // `sum` are theirs. If members weigh the rest by themselves, `key` holds the same sum over keys,
+  // and top keys are not counted. Returns the top keys' share of all weights, the sum of all
+  // weights, 0 if there are none, and the maximum that the sum is relative to.
   struct Joined {
     float top_share;
     float sum;

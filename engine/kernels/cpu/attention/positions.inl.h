@@ -1,5 +1,5 @@
-// What scores owe to the places of queries and keys in their sequence, or to the key: hidden keys,
-// and biases. Score tiles are [count, N lanes] as in products.inl.h: neighbouring lanes hold
+// Hides keys and adds biases that depend on the places of queries and keys in their sequence, or on
+// the key. Score tiles are [count, N lanes] as in products.inl.h: neighbouring lanes hold
 // neighbouring queries, so a distance grows by one from lane to lane, and from row to row it falls
 // by one. `first_place` is the first lane's. Everything is a template over the vector type, for the
 // reason given in flash.inl.h.
@@ -13,7 +13,7 @@
 namespace castor::kernels {
 
 // A query at place p sees the keys at places p - behind .. p + ahead.
-struct Sight {
+struct VisibleRange {
   int64_t behind;
   int64_t ahead;
 };
@@ -21,12 +21,12 @@ inline constexpr int64_t kFar = int64_t{1} << 61;  // farther than any key
 
 // Scores of keys that a query does not see become -Inf, whose weight is exactly zero.
 template <typename V, int N>
-void HideKeys(const Sight& sight, int64_t first_place, int64_t key_begin, int64_t count,
+void HideKeys(const VisibleRange& range, int64_t first_place, int64_t key_begin, int64_t count,
               float* scores) {
   constexpr int64_t kWidth = N * V::kLanes;
   const int64_t last_key = key_begin + count - 1;
-  if (last_key <= first_place + sight.ahead &&
-      key_begin >= first_place + kWidth - 1 - sight.behind) {
+  if (last_key <= first_place + range.ahead &&
+      key_begin >= first_place + kWidth - 1 - range.behind) {
     return;
   }
   const auto within = [](int64_t lanes) {
@@ -34,8 +34,8 @@ void HideKeys(const Sight& sight, int64_t first_place, int64_t key_begin, int64_
   };
   for (int64_t j = 0; j < count; ++j) {
     const int64_t distance = key_begin + j - first_place;
-    const int64_t seen_from = within(distance - sight.ahead);
-    const int64_t seen_to = within(distance + sight.behind + 1);
+    const int64_t seen_from = within(distance - range.ahead);
+    const int64_t seen_to = within(distance + range.behind + 1);
     float* const row = scores + j * kWidth;
     for (int64_t lane = 0; lane < seen_from; ++lane) row[lane] = -__builtin_inff();
     for (int64_t lane = seen_to; lane < kWidth; ++lane) row[lane] = -__builtin_inff();
@@ -47,8 +47,8 @@ inline int64_t NearestKey(int64_t place, int64_t keys) {
   return place < 0 ? 0 : (place < keys ? place : keys - 1);
 }
 
-// Subtracts slope * |query - key|, less what it is to the nearest key: floats hold no far distance,
-// and all keys of a row have that part in common.
+// Subtracts slope * (|query - key| - |query - nearest key|). Floats hold no large distance, and the
+// second term is the same for all keys of a row.
 template <typename V, int N>
 void AddSlope(float slope, int64_t first_place, int64_t keys, int64_t key_begin, int64_t count,
               float* scores) {
@@ -90,8 +90,8 @@ struct PositionTable {
 
   static Count Floats(int64_t reach) { return Count(2) * reach + 2 * kMargin; }
 
-  // What Add reads for first lanes at `least` to `most` beyond a key, and no more: a table may be
-  // much longer than a sequence. `table` is [2 * reach + 1].
+  // Fills the entries that Add reads for first lanes at `least` to `most` beyond a key, and no
+  // more: a table may be much longer than a sequence. `table` is [2 * reach + 1].
   static void Fill(const float* table, int64_t reach, double factor, int64_t least, int64_t most,
                    float* out) {
     for (int64_t i = At(reach, least); i < At(reach, most) + kMargin; ++i) {
@@ -114,8 +114,8 @@ struct PositionTable {
   }
 
  private:
-  // Where the biases of lanes begin of which the first is `distance` beyond a key; further away all
-  // are alike.
+  // Index of the first bias for a vector of lanes whose first lane is `distance` beyond a key.
+  // Biases beyond the table's reach are equal.
   static int64_t At(int64_t reach, int64_t distance) {
     if (distance > reach) distance = reach;
     if (distance < -(reach + kMargin)) distance = -(reach + kMargin);

@@ -79,8 +79,8 @@ float FiniteFactor(double factor) {
 // maximum)). Scores are compared unscaled, so a negative scale becomes a sign. With scale zero, all
 // scores become zero.
 //
-// Where biases are added to scores, a magnitude below 1 is part of the factor: biases are divided
-// by what is left of it, and so no number becomes greater than it is.
+// With biases, a magnitude below 1 is part of the factor. Biases are divided by the rest of the
+// scale, which is at least 1, so no bias grows.
 template <typename V>
 struct SoftmaxScale {
   explicit SoftmaxScale(double scale, bool biased = false)
@@ -98,9 +98,9 @@ struct SoftmaxScale {
   }
 
   // The natural logarithm of the sum of the scaled scores' exponentials, given their maximum and
-  // the sum of weights relative to it, which is 1 at least, or 0 if nothing has a weight: then
-  // -Inf, and only then: beyond the floats the nearest. NaN for NaN. Without branches and calls, so
-  // that loops over lanes become vectors.
+  // the sum of weights relative to it, which is at least 1, or 0 if nothing has a weight. It is
+  // -Inf only in that case; otherwise a result beyond the floats becomes the nearest float. NaN for
+  // NaN. It has no branches and calls, so that loops over lanes become vectors.
   float LogSum(float maximum, float sum) const {
     // sum = 2^exponent (1 + f) with 1 + f near 1, and ln(1 + f) = 2 artanh(f / (2 + f)).
     const auto bits = __builtin_bit_cast(int32_t, sum);

@@ -2,10 +2,10 @@
 // parts that compute. kernels/assignment.h decides which tokens belong to which cluster;
 // attention/cast_cpu.cc cuts and orders tasks. attention/cast.md explains the steps.
 //
-// As in flash.h, lanes hold tokens, so scores, maxima, weights and outputs of neighbouring tokens
-// lie in neighbouring lanes. Surrogate tokens, summaries, and a cluster's keys and values are only
-// broadcast. Arithmetic is float32 whatever the elements are. The results of a token and a cluster
-// depend on their sequence alone, whichever tile, lane or thread computes them.
+// Lanes hold tokens, as in flash.h: scores, maxima, weights and outputs of neighbouring tokens lie
+// in neighbouring lanes. Surrogate tokens, summaries, and a cluster's keys and values are only
+// broadcast. Arithmetic is float32 for all elements. The results of a token and a cluster depend on
+// their sequence alone, not on the tile, lane or thread.
 //
 // Functions are re-entrant; a scratch area belongs to one call at a time.
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace castor::kernels {
 
-// What all sequences of a launch have in common.
+// The parameters that all sequences of a launch share.
 struct CastShape {
   Element element = Element::kFloat32;
   int64_t heads = 0;
@@ -82,7 +82,7 @@ struct CastKernel {
   // Floats of scratch that the functions below need. Scratch is 64-byte aligned.
   int64_t (*scratch_floats)(const CastShape& shape);
 
-  // From a layer's [clusters, heads, head_dim] of the elements.
+  // Packs a layer's surrogates, [clusters, heads, head_dim] of the elements.
   void (*pack_surrogates)(const CastShape& shape, const void* surrogates, float* packed);
 
   // Steps 1 and 2: affinities[c * stride + i] of the tokens i in [begin, end), over the heads
@@ -105,10 +105,8 @@ struct CastKernel {
                   float* scratch);
 };
 
-#if defined(__x86_64__)
 extern const CastKernel kCastAvx512;
 extern const CastKernel kCastAvx2;
-#endif
 extern const CastKernel kCastPortable;
 
 }  // namespace castor::kernels

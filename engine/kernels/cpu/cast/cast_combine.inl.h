@@ -82,15 +82,15 @@ class CastCombine {
   static constexpr int64_t kLanes = V::kLanes;
   static constexpr int64_t kClusterBlock = 128;  // whose summaries are added in one sum
 
-  // W is the width of the panel in hand.
+  // W is the width of the current panel.
   struct Scratch : ScratchArea<V> {
     Scratch(const CastShape& shape, float* base) : ScratchArea<V>(base) {
-      panel = this->Take(Count(shape.head_dim) * Panels::kMaxWidth);
-      scores = this->Take(Count(shape.clusters) * Panels::kMaxWidth);
-      total = this->Take(Count(shape.clusters) * Panels::kMaxWidth);
-      outputs = this->Take(Count(shape.value_dim) * Panels::kMaxWidth);
-      rows = this->Take(Count(shape.value_dim) * Panels::kMaxWidth);
-      lanes = this->Take(Panels::kMaxWidth);
+      panel = this->Allocate(Count(shape.head_dim) * Panels::kMaxWidth);
+      scores = this->Allocate(Count(shape.clusters) * Panels::kMaxWidth);
+      total = this->Allocate(Count(shape.clusters) * Panels::kMaxWidth);
+      outputs = this->Allocate(Count(shape.value_dim) * Panels::kMaxWidth);
+      rows = this->Allocate(Count(shape.value_dim) * Panels::kMaxWidth);
+      lanes = this->Allocate(Panels::kMaxWidth);
     }
     float* panel;    // [head_dim, W] queries or keys
     float* scores;   // [clusters, W], then the weights

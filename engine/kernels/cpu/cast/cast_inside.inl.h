@@ -80,20 +80,20 @@ class CastInside {
   // for.
   static constexpr int64_t kPrefetchKeys = 512;
 
-  // W is the width of the panel in hand.
+  // W is the width of the current panel.
   struct Scratch : ScratchArea<V> {
     Scratch(const CastShape& shape, float* base) : ScratchArea<V>(base) {
       constexpr int64_t kQueries = Panels::RoundUp(kCastQueries);
-      queries = this->Take(Count(kQueries) * shape.head_dim);
-      outputs = this->Take(Count(kQueries) * shape.value_dim);
-      maxima = this->Take(kQueries);
-      sums = this->Take(kQueries);
-      keys = this->Take(Count(kKeyBlock) * shape.head_dim);
-      values = this->Take(Count(kKeyBlock) * shape.value_dim);
-      scores = this->Take(kKeyBlock * Panels::kMaxWidth);
-      decay = this->Take(Panels::kMaxWidth);
-      summary_weights = this->Take(kKeyBlock);
-      summary_state = this->Take(2);
+      queries = this->Allocate(Count(kQueries) * shape.head_dim);
+      outputs = this->Allocate(Count(kQueries) * shape.value_dim);
+      maxima = this->Allocate(kQueries);
+      sums = this->Allocate(kQueries);
+      keys = this->Allocate(Count(kKeyBlock) * shape.head_dim);
+      values = this->Allocate(Count(kKeyBlock) * shape.value_dim);
+      scores = this->Allocate(kKeyBlock * Panels::kMaxWidth);
+      decay = this->Allocate(Panels::kMaxWidth);
+      summary_weights = this->Allocate(kKeyBlock);
+      summary_state = this->Allocate(2);
     }
     float* queries;          // panel after panel: [head_dim, W]
     float* outputs;          // panel after panel: [value_dim, W], not yet divided by the sums
@@ -108,7 +108,7 @@ class CastInside {
   };
   enum { kMaximum, kSum };
 
-  // Where a head's keys and values begin in a token's.
+  // The first element of a head's keys and values in a token's row.
   int64_t KeyAt(int64_t head) const { return head / shape_.group * shape_.head_dim; }
   int64_t ValueAt(int64_t head) const { return head / shape_.group * sequence_.value_head_stride; }
 

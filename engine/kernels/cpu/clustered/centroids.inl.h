@@ -1,11 +1,11 @@
 // Attention of centroids for their members: the last stage of clusters.h, written once over the
-// vectors of bits_*.h. Lanes hold centroids, as they hold queries in flash.inl.h, and keys are
+// vectors of simd.h. Lanes hold centroids, as they hold queries in flash.inl.h, and keys are
 // processed in spans with an online softmax.
 //
 // Improved clustered attention keeps each centroid's top keys (top_keys.inl.h) out of its sums.
 // Keys that later turn out not to be top keys are added then (late_keys.inl.h). So the rest of the
-// row is always a sum of its own terms and never a difference, whatever share of the mass the top
-// keys have. Where members weigh the rest by themselves, the same is summed over keys.
+// row is always a sum of its own terms and never a difference, even if the top keys have nearly all
+// of the mass. If members weigh the rest by themselves, the same is summed over keys.
 #pragma once
 
 #include <cstdint>
@@ -44,11 +44,11 @@ class Centroids {
   using Panels = kernels::Panels<V>;
   using Top = TopKeys<V>;
   using Late = LateKeys<V>;
-  using Part = CentroidProgress::Part;
+  using Stage = CentroidProgress::Stage;
   static constexpr int64_t kLanes = V::kLanes;
   static constexpr int64_t kTile = Panels::RoundUp(kMostCentroids);
 
-  // Operations beside the products: of a member's row, and of a score.
+  // Operations without the products: of a member's row, and of a score.
   static constexpr double kMember = 50;
   static constexpr int64_t kScore = 32;
 
@@ -64,25 +64,26 @@ class Centroids {
     return span < kKeyBlock ? kKeyBlock : span / kKeyBlock * kKeyBlock;
   }
 
-  // W is the width of the panel in hand.
+  // W is the width of the current panel.
   struct Scratch : ScratchArea<V> {
     Scratch(float* base, const CentroidShape& shape)
         : ScratchArea<V>(base),
-          queries(this->Take(Count(kTile) * shape.head_dim)),
-          outputs(this->Take(Count(kTile) * shape.value_dim)),
-          rows(this->Take(Count(kTile) * shape.value_dim)),
-          maxima(this->Take(kTile)),
-          sums(this->Take(kTile)),
-          keys(this->Take(Count(Span(shape)) * shape.head_dim)),
-          values(this->Take(Count(Span(shape)) * shape.value_dim)),
-          scores(this->Take(Span(shape) * Panels::kMaxWidth)),
-          decay(this->Take(2 * Panels::kMaxWidth)),
-          means(this->Take(Count(Panels::kMaxWidth + 1) * shape.head_dim)),
-          key_sums(this->Take(Count(shape.own_mass ? kTile : 0) * shape.head_dim)),
-          rest_keys(this->Take(Count(shape.own_mass ? kTile : 0) * shape.head_dim)),
+          queries(this->Allocate(Count(kTile) * shape.head_dim)),
+          outputs(this->Allocate(Count(kTile) * shape.value_dim)),
+          rows(this->Allocate(Count(kTile) * shape.value_dim)),
+          maxima(this->Allocate(kTile)),
+          sums(this->Allocate(kTile)),
+          keys(this->Allocate(Count(Span(shape)) * shape.head_dim)),
+          values(this->Allocate(Count(Span(shape)) * shape.value_dim)),
+          scores(this->Allocate(Span(shape) * Panels::kMaxWidth)),
+          decay(this->Allocate(2 * Panels::kMaxWidth)),
+          means(this->Allocate(Count(Panels::kMaxWidth + 1) * shape.head_dim)),
+          key_sums(this->Allocate(Count(shape.own_mass ? kTile : 0) * shape.head_dim)),
+          rest_keys(this->Allocate(Count(shape.own_mass ? kTile : 0) * shape.head_dim)),
           late(this, shape.topk == 0 ? 0 : kTile, shape),
-          top(this->Take(shape.topk == 0 ? 0 : Top::ScratchFloats(kTile, shape.topk, Span(shape)))),
-          refine(this->Take(shape.topk == 0 ? 0 : Refine<V>::ScratchFloats(shape))) {}
+          top(this->Allocate(shape.topk == 0 ? 0
+                                             : Top::ScratchFloats(kTile, shape.topk, Span(shape)))),
+          refine(this->Allocate(shape.topk == 0 ? 0 : Refine<V>::ScratchFloats(shape))) {}
 
     // [centroids, head_dim] the means, then panel after panel: [head_dim, W]; for members' own
     // masses in the end as before.
@@ -119,10 +120,10 @@ class Centroids {
         top_(wanted_ == 0 ? nullptr : scratch_.top, kTile, wanted_, Span(shape), shape.own_mass),
         late_(shape, tile, softmax_, score_factor_, scratch_.late) {}
 
-  // What lives from one step to the next is in the scratch area.
+  // State that outlives a step is in the scratch area.
   template <typename E>
   bool Run() {
-    if (progress_.part == Part::kMeans) {
+    if (progress_.stage == Stage::kMeans) {
       if (!Means<E>()) return true;
       Panels::For(tile_.clusters,
                   [&](auto vectors, int64_t lane) { LoadPanel<decltype(vectors)::N>(lane); });
@@ -130,19 +131,19 @@ class Centroids {
         top_.Reset(Panels::RoundUp(tile_.clusters));
         late_.Reset(Panels::RoundUp(tile_.clusters));
       }
-      progress_ = {Part::kKeys};
+      progress_ = {Stage::kKeys};
     }
-    if (progress_.part == Part::kKeys) {
+    if (progress_.stage == Stage::kKeys) {
       if (!Keys<E>()) return true;
       Panels::For(tile_.clusters,
                   [&](auto vectors, int64_t lane) { StorePanel<decltype(vectors)::N>(lane); });
-      progress_ = {Part::kRows};
+      progress_ = {Stage::kRows};
     }
     return wanted_ == 0 ? !ShareRows<E>() : !RefineRows<E>();
   }
 
-  // Calls f(c, from, to) for ranges of the clusters' members, all of them in order, as far as this
-  // step goes; returns whether that is to the end. A member takes so many operations.
+  // Calls f(c, from, to) for ranges of the clusters' members in order, until the step's operations
+  // are used up. Returns true at the end. A member takes `operations`.
   template <typename F>
   bool ForMembers(double operations, F f) {
     // Whole blocks, of either part of the work.
@@ -197,9 +198,9 @@ class Centroids {
   bool ShareRows() {
     return ForMembers(
         kMember + static_cast<double>(shape_.value_dim), [&](int64_t c, int64_t from, int64_t to) {
-          members_.template Share<E>(c, from, to, scratch_.rows + c * shape_.value_dim);
+          members_.template WriteRow<E>(c, from, to, scratch_.rows + c * shape_.value_dim);
           if (tile_.log_sum_exp == nullptr) return;
-          members_.ShareLog(c, from, to, softmax_.LogSum(scratch_.maxima[c], scratch_.sums[c]));
+          members_.WriteLog(c, from, to, softmax_.LogSum(scratch_.maxima[c], scratch_.sums[c]));
         });
   }
 
@@ -288,9 +289,9 @@ class Centroids {
     if (used <= 0) return;
     const float* const scores = scratch_.scores + column;
     hidden_[lane / kLanes] = begin == 0 ? ~uint32_t{0} : 0;
-    if (begin == 0) return top_.TakeFirst(scores, count, width, lane, used);
+    if (begin == 0) return top_.AddFirstKeys(scores, count, width, lane, used);
     if (begin == Span(shape_)) top_.MakeHeaps(lane, used);
-    top_.Take(
+    top_.AddKeys(
         scores, begin, count, width, lane, used,
         [&](int64_t of, uint64_t entry) {
           // A key that came in this span is still among the scores.
@@ -383,7 +384,7 @@ class Centroids {
             rest.key = key;
             rest.score = scratch_.maxima[c];
           } else if (tile_.log_sum_exp != nullptr) {
-            members_.ShareLog(c, from, to, scratch_.maxima[c]);
+            members_.WriteLog(c, from, to, scratch_.maxima[c]);
           }
           refine.template Run<E, K>(c, from, to, top_.entries(c), top_.size(c), rest);
         });

@@ -46,7 +46,7 @@ struct CodeClustering {
   int32_t* ones = nullptr;           // [clusters, 64]: members with the bit
   uint16_t* picks = nullptr;         // [clusters, kCodeGroups]: a centroid's table entries
 
-  // Of labels, in binary.
+  // The number of bits of a label.
   int label_bits() const {
     int bits = 0;
     while ((clusters - 1) >> bits != 0) ++bits;
@@ -120,9 +120,9 @@ struct CentroidTile {
 // Most centroids in a tile, cf. kFlashTileQueries.
 inline constexpr int64_t kMostCentroids = 192;
 
-// How far the work on a tile has come.
+// The progress of the work on a tile.
 struct CentroidProgress {
-  enum class Part { kMeans, kKeys, kRows } part = Part::kMeans;
+  enum class Stage { kMeans, kKeys, kRows } stage = Stage::kMeans;
   int64_t cluster = 0;  // of kMeans and kRows
   int64_t at = 0;       // in the cluster's members, or in the keys
 };
@@ -147,14 +147,14 @@ struct ClusterKernel {
   void (*slice_codes)(const CodeClustering& clustering, int64_t begin, int64_t end);
   // Makes the centroids' codes ready for `assign_codes`.
   void (*pick_centroids)(const CodeClustering& clustering);
-  // The nearest centroid of each code of the range, the lowest where several are, into
-  // label_planes; sets `moved`, for all codes in the `first` pass.
+  // Writes the nearest centroid of each code of the range, ties to the lowest, to label_planes.
+  // Sets `moved`, for all codes in the `first` pass.
   void (*assign_codes)(const CodeClustering& clustering, int64_t begin, int64_t end, bool first);
-  // Brings labels, members and counts up to date with `moved` of the range, one range after another
-  // from the first code on; returns how many codes moved.
+  // Updates labels, members and counts by `moved` of the range, one range after another from the
+  // first code on. Returns the number of codes that moved.
   int64_t (*move_codes)(const CodeClustering& clustering, int64_t begin, int64_t end, bool first);
-  // The majority of each bit among the members; a tie gives 0, an empty cluster stays. Returns
-  // whether a centroid changed.
+  // Sets each centroid's bits to the majority among the members. A tie gives 0, an empty cluster
+  // stays. Returns true if a centroid changed.
   bool (*update_centroids)(const CodeClustering& clustering);
 
   // Floats of QueryClustering::metric, and of the scratch areas below.
@@ -165,30 +165,35 @@ struct ClusterKernel {
   void (*measure_keys)(const QueryClustering& clustering, float* scratch);
   // Makes a query the one member, and so the centroid, of a cluster.
   void (*draw_centroid)(const QueryClustering& clustering, int64_t query, int64_t cluster);
-  // From sums to means, images and halves of the clusters [begin, end) that have members; others
-  // stay where they were.
+  // Turns sums into means, images and halves, for the clusters [begin, end) that have members.
+  // Others stay where they were.
   void (*map_centroids)(const QueryClustering& clustering, int64_t begin, int64_t end,
                         float* scratch);
-  // The nearest centroid of each query of [begin, end), the lowest where several are; returns how
-  // many labels changed.
+  // Finds the nearest centroid of each query of [begin, end), ties to the lowest. Returns the
+  // number of labels that changed.
   int64_t (*assign_queries)(const QueryClustering& clustering, int64_t begin, int64_t end,
                             float* scratch);
   // Adds the queries [begin, end) to their clusters' sums and counts, which begin as zeros: one
   // range after another from the first query on.
   void (*add_queries)(const QueryClustering& clustering, int64_t begin, int64_t end);
 
-  // Output rows of all members of the tile's clusters, in steps of about so many operations:
-  // `progress` begins as it is made, and the scratch area stays as a step left it. Returns whether
-  // there is more to do.
+  // Writes the output rows of all members of the tile's clusters, in steps of about `operations`.
+  // `progress` is default-constructed at first, and the scratch area stays as a step left it.
+  // Returns true if there is more to do.
   int64_t (*attend_scratch_floats)(const CentroidShape& shape);
   bool (*attend)(const CentroidShape& shape, const CentroidTile& tile, double operations,
                  CentroidProgress* progress, float* scratch);
 };
 
-#if defined(__x86_64__)
 extern const ClusterKernel kClusterAvx512;
 extern const ClusterKernel kClusterAvx2;
-#endif
 extern const ClusterKernel kClusterPortable;
+
+// The kernels of this build, best first.
+inline constexpr const ClusterKernel* kClusterKernels[] = {
+#if defined(__x86_64__)
+    &kClusterAvx512, &kClusterAvx2,
+#endif
+    &kClusterPortable};
 
 }  // namespace castor::kernels

@@ -1,5 +1,5 @@
 // Lloyd's algorithm in Hamming space on bit-sliced codes: the stages of clusters.h, written once
-// over the vectors of bits_*.h. Integers throughout, so every instruction set gives the same
+// over the vectors of simd.h. It uses integers only, so every instruction set gives the same
 // labels.
 //
 // A block has as many codes as a vector has bits. Its plane t is a vector of all codes' bits t. The

@@ -1,6 +1,6 @@
-// From the members of a cluster to their centroid, the mean query, and back, with the row that they
-// share. A part of centroids.inl.h; a template over the vector type, for the reason given in
-// flash.inl.h.
+// Averages the members of a cluster into their centroid, the mean query, and writes the row that
+// they share to each. Used by centroids.inl.h; a template over the vector type, for the reason
+// given in flash.inl.h.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ class Members {
   // definition.
   static constexpr int64_t kBlock = 64;
 
-  // Lets members [from, to) of cluster c join its mean query: all of them in order, in ranges that
-  // begin at multiples of kBlock. `block` [head_dim] is memory to work in.
+  // Adds members [from, to) of cluster c to its mean query: all of them in order, in ranges that
+  // begin at multiples of kBlock. `block` [head_dim] is scratch memory.
   template <typename E>
   void Mean(int64_t c, int64_t from, int64_t to, float* mean, float* block) const {
     const auto* query = static_cast<const typename E::Bits*>(tile_.query);
@@ -56,7 +56,7 @@ class Members {
   // Writes the row [value_dim] to members [from, to) of cluster c: all of them in order. The row is
   // overwritten.
   template <typename E>
-  void Share(int64_t c, int64_t from, int64_t to, float* row) const {
+  void WriteRow(int64_t c, int64_t from, int64_t to, float* row) const {
     using Element = typename E::Bits;
     auto* const output = static_cast<Element*>(tile_.output);
     const int64_t begin = tile_.begin[c] + from;
@@ -80,7 +80,7 @@ class Members {
   }
 
   // Writes the centroid's log-sum-exp to members [from, to) of cluster c.
-  void ShareLog(int64_t c, int64_t from, int64_t to, float log_sum_exp) const {
+  void WriteLog(int64_t c, int64_t from, int64_t to, float log_sum_exp) const {
     for (int64_t i = tile_.begin[c] + from; i < tile_.begin[c] + to; ++i) {
       tile_.log_sum_exp[tile_.order[i] * tile_.log_sum_exp_stride] = log_sum_exp;
     }

@@ -7,9 +7,9 @@
 
 namespace castor::kernels {
 
-// Values [rows, dim], packed for the tiles that read them: tile after tile of `columns` columns,
-// the last of what is left, each [rows, columns]. So a tile reads one line of memory after the
-// other, where rows would be `dim` apart.
+// Values [rows, dim], packed for the tiles that read them: tile after tile of `columns` columns, or
+// fewer in the last, each [rows, columns]. So a tile reads contiguous memory, not rows that are
+// `dim` apart.
 template <typename V>
 struct PackedValues {
   float* data = nullptr;

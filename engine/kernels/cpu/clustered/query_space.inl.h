@@ -92,10 +92,10 @@ class QuerySpace {
   struct MeasureScratch : ScratchArea<V> {
     MeasureScratch(float* base, int64_t head_dim)
         : ScratchArea<V>(base),
-          keys(this->Take(Count(MetricKeys(head_dim)) * head_dim)),
-          mean(this->Take(head_dim)),
-          columns(this->Take(Count(MetricKeys(head_dim)) * Panels::kMaxWidth)),
-          zeros(this->Take(Panels::kMaxWidth)) {}
+          keys(this->Allocate(Count(MetricKeys(head_dim)) * head_dim)),
+          mean(this->Allocate(head_dim)),
+          columns(this->Allocate(Count(MetricKeys(head_dim)) * Panels::kMaxWidth)),
+          zeros(this->Allocate(Panels::kMaxWidth)) {}
     float* const keys;     // [keys, head_dim]
     float* const mean;     // [head_dim]
     float* const columns;  // [keys, W]: a panel of them
@@ -105,8 +105,8 @@ class QuerySpace {
   struct Scratch : ScratchArea<V> {
     Scratch(float* base, int64_t head_dim)
         : ScratchArea<V>(base),
-          panel(this->Take(Count(head_dim) * Panels::kMaxWidth)),
-          scores(this->Take(kBlock * Panels::kMaxWidth)) {}
+          panel(this->Allocate(Count(head_dim) * Panels::kMaxWidth)),
+          scores(this->Allocate(kBlock * Panels::kMaxWidth)) {}
     float* const panel;   // [head_dim, W]: queries
     float* const scores;  // [centroids of a block, W]
   };
@@ -145,8 +145,8 @@ class QuerySpace {
     });
   }
 
-  // Takes the mean from the keys, whose sum `mean` is, and scales them by the greatest that is
-  // left: a factor of all distances, which keeps those of any finite keys from overflowing.
+  // Subtracts the mean from the keys, whose sum `mean` is, and divides them by the greatest element
+  // left. It is a common factor of all distances, and finite keys cannot make distances overflow.
   static void Centre(int64_t dim, int64_t count, const MeasureScratch& area) {
     const Vec share = V::Broadcast(1.0f / static_cast<float>(count));
     ForColumns<V>(dim, [&](int64_t e, int64_t columns) {
@@ -171,7 +171,7 @@ class QuerySpace {
     }
   }
 
-  // Of the clusters [first, first + count) that have members.
+  // Maps the clusters [first, first + count) that have members.
   static void MapBlock(const QueryClustering& head, int64_t first, int64_t count,
                        const Scratch& area) {
     const int64_t dim = head.head_dim;
@@ -218,7 +218,7 @@ class QuerySpace {
     Vec label[N];
     for (int v = 0; v < N; ++v) best[v] = V::Broadcast(-__builtin_inff());
     for (int v = 0; v < N; ++v) label[v] = V::Zero();
-    // As floats, which hold every label.
+    // Labels are floats here, which hold every one of them.
     Vec index = V::Zero();
     const Vec one = V::Broadcast(1);
     for (int64_t block = 0; block < head.clusters; block += kBlock) {

@@ -30,7 +30,7 @@ class Refine {
     return Scratch(nullptr, shape).floats.value();
   }
 
-  // What a cluster's members share of the keys that are no top keys.
+  // The rest of a cluster, the keys that are no top keys, as far as its members share it.
   struct Rest {
     const float*
         row;     // [value_dim]: what they add to each member's row; with `key` their mean value
@@ -97,14 +97,14 @@ class Refine {
   struct Scratch : ScratchArea<V> {
     Scratch(float* base, const CentroidShape& shape) : ScratchArea<V>(base) {
       const int64_t keys_padded = Panels::RoundUp(shape.topk);
-      keys = this->Take(Count(keys_padded) * shape.head_dim);
-      values = this->Take(Count(keys_padded) * Count(shape.value_dim).RoundedUp(kLanes));
-      members = this->Take(Count(kMembers) * shape.head_dim);
-      scores = this->Take(kMembers * keys_padded);
-      weights = this->Take(kMembers * keys_padded);
-      factors = this->Take(kMembers);
-      rests = this->Take(kMembers);
-      outputs = this->Take(kMembers * Panels::kMaxWidth);
+      keys = this->Allocate(Count(keys_padded) * shape.head_dim);
+      values = this->Allocate(Count(keys_padded) * Count(shape.value_dim).RoundedUp(kLanes));
+      members = this->Allocate(Count(kMembers) * shape.head_dim);
+      scores = this->Allocate(kMembers * keys_padded);
+      weights = this->Allocate(kMembers * keys_padded);
+      factors = this->Allocate(kMembers);
+      rests = this->Allocate(kMembers);
+      outputs = this->Allocate(kMembers * Panels::kMaxWidth);
     }
 
     float* keys;     // panel after panel: [head_dim, W], times the factor
@@ -160,10 +160,10 @@ class Refine {
   }
 
   // Each member's exponentials over the keys, the factors for them, and the log-sum-exp of those
-  // with masses of their own. Calls ask(i) for each member, to prefetch rows while there is other
-  // work.
-  template <typename Ask>
-  void Weights(const int32_t* order, int64_t members, const Rest& rest, Ask ask) {
+  // with masses of their own. Calls prefetch(i) for each member, to prefetch rows while there is
+  // other work.
+  template <typename PrefetchMember>
+  void Weights(const int32_t* order, int64_t members, const Rest& rest, PrefetchMember prefetch) {
     Panels::For(count_, [&](auto vectors, int64_t first) {
       constexpr int64_t kWidth = decltype(vectors)::N * kLanes;
       float* const scores = scratch_.scores + first * members;
@@ -205,7 +205,7 @@ class Refine {
       float maxima[kLanes];
       V::Store(maxima, maximum);
 
-      for (int64_t i = 0; i < rows; ++i) ask(at + i);
+      for (int64_t i = 0; i < rows; ++i) prefetch(at + i);
       for (int64_t i = 0; i < kLanes; ++i) partial[i] = V::Zero();
       Panels::For(count_, [&](auto vectors, int64_t first) {
         constexpr int64_t kWidth = decltype(vectors)::N * kLanes;

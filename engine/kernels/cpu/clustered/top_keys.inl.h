@@ -68,9 +68,9 @@ class TopKeys {
   const Entry* entries(int64_t lane) const { return heaps_ + lane * wanted_; }
   int64_t size(int64_t lane) const { return sizes_[lane]; }
 
-  // The first span: keys [0, count). scores [count, width], of which the vector at `lane`; `used`
-  // of its lanes count.
-  void TakeFirst(const float* scores, int64_t count, int64_t width, int64_t lane, int64_t used) {
+  // Adds the first span, keys [0, count), from the vector at `lane` of scores [count, width]. Only
+  // the first `used` lanes of the vector count.
+  void AddFirstKeys(const float* scores, int64_t count, int64_t width, int64_t lane, int64_t used) {
     const int64_t slots = Slots(count);
     const Vec infinite = V::Broadcast(-__builtin_inff());
     const Vec bound = slots == 0 ? infinite : Threshold(scores, count, width, slots);
@@ -98,7 +98,7 @@ class TopKeys {
       }
     }
 
-    // With all candidates' scores in slots, one sort finds the last wanted one of every lane.
+    // One sort finds the last wanted score of every lane if slots hold all candidates' scores.
     if (slots != 0) Sort(slots);
     for (int64_t i = 0; i < used; ++i) {
       Entry* const candidates = candidates_ + i * stride_;
@@ -120,11 +120,11 @@ class TopKeys {
     }
   }
 
-  // A later span: keys [begin, begin + count). Calls evicted(lane, entry) for each entry that drops
-  // out, and taken(lane) for each lane that holds keys of this span (or did for a while).
+  // Adds a later span, keys [begin, begin + count). Calls evicted(lane, entry) for each entry that
+  // drops out, and taken(lane) for each lane that holds keys of this span or did for a while.
   template <typename Evicted, typename Taken>
-  void Take(const float* scores, int64_t begin, int64_t count, int64_t width, int64_t lane,
-            int64_t used, Evicted evicted, Taken taken) {
+  void AddKeys(const float* scores, int64_t begin, int64_t count, int64_t width, int64_t lane,
+               int64_t used, Evicted evicted, Taken taken) {
     const uint32_t counted = used == kLanes ? ~uint32_t{0} : (uint32_t{1} << used) - 1;
     uint32_t any = 0;
     Vec least = V::Load(thresholds_ + lane);
@@ -158,8 +158,8 @@ class TopKeys {
   // same cache set.
   static int64_t Stride(int64_t span) { return span + 8; }
 
-  // How many groups Threshold divides a span into: about two for each wanted key. None if groups
-  // would be too small, or too many to sort.
+  // The number of groups into which Threshold divides a span: about two for each wanted key. None
+  // if groups would be too small, or too many to sort.
   int64_t Slots(int64_t count) const {
     int64_t slots = 2;
     while (slots < 2 * wanted_) slots *= 2;

@@ -9,12 +9,13 @@
 // [0, 255], or in [0, 127] where the instruction set's products of bytes hold no more.
 //
 // An output depends on its row and its column of the matrix alone: its sum runs over the inputs in
-// order, whichever tile, lane or thread computes it.
+// order, in any tile, lane or thread.
 //
 // Only for vectors of eight floats and more: elsewhere the tensor library's products are faster.
 // This folder knows neither the tensor library nor absl. Functions are re-entrant.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "engine/kernels/cpu/linear/activation.h"
@@ -24,7 +25,7 @@ namespace castor::kernels {
 // The types of W, x and y: all three are the same, but for int8, whose y is float32.
 enum class LinearType { kFloat32, kBFloat16, kInt8 };
 
-// How a row of int8 is meant.
+// The scale and zero of a row of int8.
 struct RowScale {
   float scale;
   int32_t zero;
@@ -55,7 +56,7 @@ struct LinearKernel {
   const char* backend;  // "cpu-avx512"
   LinearType type;
   bool (*runs_here)();  // whether this processor has the instructions
-  bool (*pays)();       // whether it should run them, where there is a next best kernel; null: yes
+  bool (*pays)();       // false: the next best kernel is faster; null: always true
 
   int64_t panel_width;  // outputs in a panel
   int64_t tile_rows;    // rows that a panel is read for at a time: calls should have a multiple
@@ -81,14 +82,13 @@ struct LinearKernel {
   int64_t prepared_size;                     // bytes of an element
   int32_t most_input;                        // int8
 
-  // int8: how many times too large an output's weights [in] are for sums of its products to be
-  // exact; no more than 1 where they may be packed. Null where all may.
+  // int8: the factor by which an output's weights [in] are too large for exact sums of products. At
+  // most 1 if they may be packed. Null: all may.
   double (*excess)(const int8_t* weights, int64_t in);
 
   int64_t panels(int64_t out) const { return (out + panel_width - 1) / panel_width; }
 };
 
-#if defined(__x86_64__)
 extern const LinearKernel kLinearAvx512;
 extern const LinearKernel kLinearBFloat16Avx512Bf16;
 extern const LinearKernel kLinearBFloat16Avx512;
@@ -96,6 +96,15 @@ extern const LinearKernel kLinearAvx2;
 extern const LinearKernel kLinearBFloat16Avx2;
 extern const LinearKernel kLinearInt8Avx512Vnni;
 extern const LinearKernel kLinearInt8Avx2;
+
+// The kernels of this build, of each type the best first.
+#if defined(__x86_64__)
+inline constexpr const LinearKernel* kLinearKernels[] = {
+    &kLinearAvx512,         &kLinearAvx2,         &kLinearBFloat16Avx512Bf16,
+    &kLinearBFloat16Avx512, &kLinearBFloat16Avx2, &kLinearInt8Avx512Vnni,
+    &kLinearInt8Avx2};
+#else
+inline constexpr std::array<const LinearKernel*, 0> kLinearKernels = {};
 #endif
 
 }  // namespace castor::kernels

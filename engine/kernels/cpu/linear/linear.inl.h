@@ -76,8 +76,8 @@ class Linear {
   using Bits = typename Steps::Row::Bits;
   using Output = typename Steps::Output;
 
-  // How far ahead of their use weights are fetched, in words. With few rows a product waits for
-  // weights from memory, of which the processor's own prefetcher brings no more than 60 %.
+  // Words by which weights are fetched before their use. With few rows a product waits for weights
+  // from memory, and the processor's own prefetcher fetches at most 60 % of them.
   static constexpr int64_t kAhead = 2048;
 
   // R rows by a panel, over all inputs: sums [R, kWidth]. The first tile fetches weights, the

@@ -5,8 +5,8 @@
 namespace castor::kernels {
 namespace {
 
-// In assembly, which adds in place: GCC 12 moves sums about, and then has no registers for five of
-// the twelve, which costs a quarter of the speed.
+// Assembly adds in place: GCC 12 moves sums about, and then has no registers for five of the
+// twelve, which costs a quarter of the speed.
 struct WidenedInPlace : WidenedSteps<Avx2> {
   static void MultiplyAdd(__m256 x, __m256 w, __m256& sum) {
     asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(x), "x"(w));

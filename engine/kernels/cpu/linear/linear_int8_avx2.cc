@@ -35,7 +35,7 @@ struct Integers {
   // a product.
   static constexpr int kWords = 2;
   static constexpr double (*kExcess)(const int8_t*, int64_t) = &MostInSixteenBits<kMostInput>;
-  // Beside the weights, the inputs and the ones there are registers for no more.
+  // Weights, inputs and ones leave registers for no more rows.
   static constexpr int kTileRows = 4;
 
   static Vec Broadcast(int32_t x) { return _mm256_set1_epi32(x); }

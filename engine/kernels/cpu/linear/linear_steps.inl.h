@@ -1,5 +1,5 @@
-// How a product goes through its inputs: a step is one word of 32 bits or more of an output's
-// weights, and the inputs that they meet, taken in one part or in several, one after another.
+// The steps of a product through its inputs: a step is one word of 32 bits or more of an output's
+// weights, and the inputs that they meet, in one part or in several, one after another.
 // Everything is a template over the vector type, for the reason given in flash.inl.h.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace castor::kernels {
 
-// What the steps of floats have in common.
+// The base of the steps of floats.
 template <typename V, typename Element>
 struct FloatSteps {
   using Row = Element;
@@ -71,7 +71,7 @@ struct WidenedSteps : BFloat16Steps<V> {
 
   static Vec Weights(const uint32_t* p, int part) {
     const Vec both = WidenedSteps::Load(p);
-    return part == 0 ? V::LowBrains(both) : V::HighBrains(both);
+    return part == 0 ? V::LowBFloat16s(both) : V::HighBFloat16s(both);
   }
   static void MultiplyAdd(Vec x, Vec w, Vec& sum) { sum = V::MultiplyAdd(x, w, sum); }
 

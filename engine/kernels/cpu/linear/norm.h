@@ -3,6 +3,7 @@
 // alone.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "engine/kernels/element.h"
@@ -28,9 +29,14 @@ struct NormKernel {
   void (*run)(const NormShape& shape, const void* x, const void* residual, void* y, int64_t rows);
 };
 
-#if defined(__x86_64__)
 extern const NormKernel kNormAvx512;
 extern const NormKernel kNormAvx2;
+
+// The kernels of this build, best first.
+#if defined(__x86_64__)
+inline constexpr const NormKernel* kNormKernels[] = {&kNormAvx512, &kNormAvx2};
+#else
+inline constexpr std::array<const NormKernel*, 0> kNormKernels = {};
 #endif
 
 }  // namespace castor::kernels

@@ -1,8 +1,9 @@
-// What encoders do to rows between products, in place: rotations of heads, and products element by
-// element. Arithmetic is float32, whatever the elements are. Functions are re-entrant; a row's
+// Operations of encoders on rows between products, in place: rotations of heads, and products
+// element by element. Arithmetic is float32 for all elements. Functions are re-entrant; a row's
 // result depends on that row alone.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "engine/kernels/element.h"
@@ -23,9 +24,14 @@ struct RowPartsKernel {
   void (*multiply)(Element element, void* y, const void* x, int64_t count);
 };
 
-#if defined(__x86_64__)
 extern const RowPartsKernel kRowPartsAvx512;
 extern const RowPartsKernel kRowPartsAvx2;
+
+// The kernels of this build, best first.
+#if defined(__x86_64__)
+inline constexpr const RowPartsKernel* kRowPartsKernels[] = {&kRowPartsAvx512, &kRowPartsAvx2};
+#else
+inline constexpr std::array<const RowPartsKernel*, 0> kRowPartsKernels = {};
 #endif
 
 }  // namespace castor::kernels

@@ -82,26 +82,26 @@ Count LayOut(const CastShape& shape, const Totals& totals, void* base, CastArgs*
       shape.laplace ? 0 : tokens * shape.heads * static_cast<int64_t>(sizeof(float4));
   std::byte* inside = nullptr;
   std::byte* summaries = nullptr;
-  area.Take(inside, std::max(inside_bytes, stats_bytes));
-  area.Take(summaries, sequences * shape.heads * shape.clusters * args->row_pitch * element);
+  area.Allocate(inside, std::max(inside_bytes, stats_bytes));
+  area.Allocate(summaries, sequences * shape.heads * shape.clusters * args->row_pitch * element);
   args->inside = inside;
   args->affinity_stats = reinterpret_cast<float4*>(inside);
   args->summaries = summaries;
-  area.Take(args->weight_stats, shape.laplace ? 0 : tokens * shape.heads);
-  area.Take(args->affinities, tokens * rows);
-  area.Take(args->members, totals.slots * rows);
-  area.Take(args->counts, sequences * rows);
-  area.Take(args->membership, totals.tiles32 * rows);
+  area.Allocate(args->weight_stats, shape.laplace ? 0 : tokens * shape.heads);
+  area.Allocate(args->affinities, tokens * rows);
+  area.Allocate(args->members, totals.slots * rows);
+  area.Allocate(args->counts, sequences * rows);
+  area.Allocate(args->membership, totals.tiles32 * rows);
   if (shape.single_assignment) {
     const Count choices = tokens * Clusterings(shape);
-    area.Take(args->choice, choices);
-    area.Take(args->free_tokens, choices);
-    area.Take(args->places, choices);
-    area.Take(args->arrivals, choices);
-    area.Take(args->arriving, sequences * rows);
-    area.Take(args->starts, sequences * rows);
-    area.Take(args->cutoff, sequences * rows);
-    area.Take(args->counters, 6 * sequences * Clusterings(shape));
+    area.Allocate(args->choice, choices);
+    area.Allocate(args->free_tokens, choices);
+    area.Allocate(args->places, choices);
+    area.Allocate(args->arrivals, choices);
+    area.Allocate(args->arriving, sequences * rows);
+    area.Allocate(args->starts, sequences * rows);
+    area.Allocate(args->cutoff, sequences * rows);
+    area.Allocate(args->counters, 6 * sequences * Clusterings(shape));
   }
   return area.bytes();
 }
@@ -113,7 +113,7 @@ bool GridsFit(const CastShape& shape, const Totals& totals) {
          rows * totals.sequences <= kMaxBlocks && rows * totals.query_tiles <= kMaxBlocks;
 }
 
-// Whether rows of `dim` elements a head can be moved 16 bytes at a time.
+// True if rows of `dim` elements a head can be moved 16 bytes at a time.
 bool CanVector(const void* data, int64_t stride, int64_t dim, int64_t element) {
   return reinterpret_cast<uintptr_t>(data) % kVectorBytes == 0 &&
          stride * element % kVectorBytes == 0 && dim * element % kVectorBytes == 0;
@@ -177,7 +177,7 @@ cudaError_t Run(const CastShape& shape, const CastBatch& batch, cudaStream_t str
   if (totals.tokens == 0) return cudaSuccess;
   if (!GridsFit(shape, totals)) return cudaErrorInvalidValue;
   const CastArgs args = MakeCastArgs(shape, batch);
-  cudaError_t error = RunCastAffinities(args, totals.tiles32, totals.tiles64, stream);
+  cudaError_t error = RunCastAffinities(args, totals.tiles64, stream);
   if (error == cudaSuccess) error = RunCastClusters(args, totals.tiles128, stream);
   if (error == cudaSuccess) error = RunCastInside(args, totals.query_tiles, stream);
   if (error == cudaSuccess) error = RunCastCombine(args, totals.tiles64, totals.tiles128, stream);

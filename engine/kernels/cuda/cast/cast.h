@@ -1,10 +1,9 @@
 // CAST attention (arXiv 2402.04239) on the GPU, over raw pointers. The definition, with its steps,
 // is tests/support/twins/cast.h; engine/attention/cast/cast.md, "On the GPU", explains the stages.
 //
-// A ragged batch is computed in four launches, whatever its sequences: one more with over 256
-// clusters, three more with single assignment.
-// Everything is queued on the stream: no allocation, no wait, no copy, so that a CUDA graph can
-// capture it. All sizes follow from lengths that the host knows.
+// A ragged batch is computed in five launches, whatever its sequences: one fewer with Laplace,
+// three more with single assignment. Everything is queued on the stream: no allocation, no wait, no
+// copy, so that a CUDA graph can capture it. All sizes follow from lengths that the host knows.
 //
 // Threads: pure functions, and Run, which any thread may call that may use the stream.
 #pragma once
@@ -36,7 +35,7 @@ struct CastShape {
 };
 
 // Offsets of a batch's sequences: kCastTables rows of sequences + 1 each, computed on the host and
-// read by the kernels. Upload them beside the batch. `layer_of_sequence` may be empty.
+// read by the kernels. Upload them with the batch. `layer_of_sequence` may be empty.
 inline constexpr int kCastTables = 7;
 std::vector<int32_t> MakeCastTables(const CastShape& shape, std::span<const int32_t> cu_seqlens,
                                     std::span<const int32_t> layer_of_sequence);
@@ -61,9 +60,7 @@ struct CastBatch {
   std::span<const int32_t> cu_seqlens;  // host memory, [sequences + 1]
   const int32_t* tables = nullptr;      // MakeCastTables of the same, [kCastTables, sequences + 1]
   void* workspace = nullptr;            // CastWorkspaceBytes
-  int cluster_blocks = 1;         // of a thread-block cluster, up to 8; more than 1 needs sm_90
-  bool early_launches = false;    // a launch may overlap the end of the one before; needs sm_90
-  int64_t value_head_stride = 0;  // elements from one head's value to the next of its token
+  int64_t value_head_stride = 0;        // elements from one head's value to the next of its token
 };
 
 // cudaErrorInvalidValue if a grid cannot hold the batch.

@@ -31,13 +31,13 @@ class Tiles {
         rows_(rows),
         columns_(columns) {}
 
-  // Columns [e, e + kColumns) of a head; the tokens too if `with_tokens`. All threads.
-  __device__ void Load(int buffer, int head, int e, int first_cluster, bool with_tokens) {
+  // Columns [e, e + kColumns) of a head; the tokens too if `with_tokens`. All threads call it.
+  __device__ void Load(int head, int e, int first_cluster, bool with_tokens) {
     const int dim = a_.shape.head_dim;
     const int width = min(kColumns, dim - e);
     const int64_t at = int64_t{head} * dim + e;
     const int64_t key_at = int64_t{head / a_.shape.group} * dim + e;
-    Pair<T>* const tile = At(buffer);
+    Pair<T>* const tile = DynamicShared<Pair<T>>();
     if (with_tokens) {
       const auto load = [&](Pair<T>* to, const void* data, int64_t stride, int64_t first,
                             bool vector) {
@@ -57,8 +57,8 @@ class Tiles {
 
   // Adds what that piece contributes, for the warp's tokens from `row` and clusters from `column`
   // on, of which `valid` exist.
-  __device__ void Multiply(int buffer, int e, int row, int column, int valid, Products& c) const {
-    const Pair<T>* const tile = At(buffer);
+  __device__ void Multiply(int e, int row, int column, int valid, Products& c) const {
+    const Pair<T>* const tile = DynamicShared<Pair<T>>();
     const int steps = (min(kColumns, a_.shape.head_dim - e) + 15) / 16;
     MultiplyRows<T, kStride, 2, kWarpClusters / 8>(c, tile + row * kStride, rows_ * kStride,
                                                    tile + (2 * rows_ + column) * kStride, steps,
@@ -70,10 +70,6 @@ class Tiles {
   }
 
  private:
-  __device__ Pair<T>* At(int buffer) const {
-    return DynamicShared<Pair<T>>() + buffer * (2 * rows_ + columns_) * kStride;
-  }
-
   const CastArgs& a_;
   const T* const surrogates_;
   const int64_t token_;
@@ -91,18 +87,17 @@ struct RowSums {
   float key_max = -INFINITY;
   float key = 0;
 
-  // `stretch` is the magnitude of the scale, times the query's gate temperature, here and below.
-  __device__ void Rescale(const CastArgs& a, float new_query_max, float new_key_max,
-                          float stretch) {
+  // `factor` is the magnitude of the scale, times the query's gate temperature, here and below.
+  __device__ void Rescale(const CastArgs& a, float new_query_max, float new_key_max, float factor) {
     query = Rescaled(query, query_max, new_query_max, a.scale.magnitude);
-    weight = Rescaled(weight, query_max, new_query_max, stretch);
+    weight = Rescaled(weight, query_max, new_query_max, factor);
     key = Rescaled(key, key_max, new_key_max, a.scale.magnitude);
     query_max = new_query_max;
     key_max = new_key_max;
   }
 
   // Adds the scores of row r of the fragments; those of columns from `valid` on do not exist.
-  __device__ void Add(const CastArgs& a, const Products& c, int r, int valid, float stretch) {
+  __device__ void Add(const CastArgs& a, const Products& c, int r, int valid, float factor) {
     const int t = threadIdx.x % 4;
     float new_query_max = query_max;
     float new_key_max = key_max;
@@ -115,7 +110,7 @@ struct RowSums {
         new_key_max = fmaxf(new_key_max, c[1][n][2 * r + i] * a.scale.sign);
       }
     }
-    Rescale(a, new_query_max, new_key_max, stretch);
+    Rescale(a, new_query_max, new_key_max, factor);
 #pragma unroll
     for (int n = 0; n < kWarpClusters / 8; ++n) {
 #pragma unroll
@@ -123,29 +118,18 @@ struct RowSums {
         if (8 * n + 2 * t + i >= valid) continue;
         const float x = c[0][n][2 * r + i] * a.scale.sign - query_max;
         query += Exp2(a.scale.magnitude * x);
-        weight += Exp2(stretch * x);
+        weight += Exp2(factor * x);
         key += Exp2(a.scale.magnitude * (c[1][n][2 * r + i] * a.scale.sign - key_max));
       }
     }
   }
 
   // Adds up the four lanes that share the row.
-  __device__ void AddQuad(const CastArgs& a, float stretch) {
-    Rescale(a, QuadMax(query_max), QuadMax(key_max), stretch);
+  __device__ void AddQuad(const CastArgs& a, float factor) {
+    Rescale(a, QuadMax(query_max), QuadMax(key_max), factor);
     query = QuadSum(query);
     weight = QuadSum(weight);
     key = QuadSum(key);
-  }
-
-  // Adds another's, in an order that the caller fixes.
-  __device__ void AddOther(const CastArgs& a, RowSums other, float stretch) {
-    const float both_query = fmaxf(query_max, other.query_max);
-    const float both_key = fmaxf(key_max, other.key_max);
-    Rescale(a, both_query, both_key, stretch);
-    other.Rescale(a, both_query, both_key, stretch);
-    query += other.query;
-    weight += other.weight;
-    key += other.key;
   }
 
   __device__ float4 ForAffinities() const {

@@ -28,7 +28,7 @@ struct CastArgs {
   const int32_t* query_tiles = nullptr;  // of ceil(kappa / rows of a block of the inner attention)
   const int32_t* layer = nullptr;        // not a sum: the layer whose surrogates a sequence uses
 
-  // Whether rows can be moved 16 bytes at a time.
+  // True if rows can be moved 16 bytes at a time.
   bool vector_query = false;
   bool vector_key = false;
   bool vector_value = false;
@@ -46,7 +46,7 @@ struct CastArgs {
   void* inside = nullptr;            // [slot, heads of the clustering, row_pitch]: alpha * R_intra
   void* summaries = nullptr;         // [sequences, heads, N_c, row_pitch]: R_inter
   int row_pitch = 0;                 // value_dim, rounded up to 8
-  // Of single assignment alone, see cast_assign.cu:
+  // Single assignment alone uses these, see cast_assign.cu:
   int32_t* choice = nullptr;             // [tokens * clusterings]
   int32_t* free_tokens = nullptr;        // [tokens * clusterings]
   int32_t* places = nullptr;             // [tokens * clusterings]
@@ -57,9 +57,10 @@ struct CastArgs {
   int32_t* counters = nullptr;           // [sequences * clusterings, 6]
 };
 
-// Which of a tile's 32 tokens a cluster holds, x, and how many earlier tokens it holds, y. So the
-// place of token j among the members is y + popc(x below j). This replaces an inverse list: no
-// token has a list of its own, and reading the words in order visits the clusters in order.
+// x: the tokens of a tile of 32 that a cluster holds; y: the number of earlier tokens that it
+// holds. So the place of token j among the members is y + popc(x below j). This replaces an inverse
+// list: no token has a list of its own, and reading the words in order visits the clusters in
+// order.
 using Membership = uint2;
 
 // The greatest s with first[s] * unit <= x; requires first[0] = 0 and x < first[count] * unit.
@@ -120,8 +121,7 @@ __device__ __forceinline__ CastRow RowOf(const CastArgs& a, int64_t index) {
 CastArgs MakeCastArgs(const CastShape& shape, const CastBatch& batch);
 
 // The stages, one or a few launches each. They pass their results through the workspace.
-cudaError_t RunCastAffinities(const CastArgs& args, int64_t tiles32, int64_t tiles64,
-                              cudaStream_t stream);
+cudaError_t RunCastAffinities(const CastArgs& args, int64_t tiles64, cudaStream_t stream);
 cudaError_t RunCastClusters(const CastArgs& args, int64_t tiles128, cudaStream_t stream);
 cudaError_t RunCastAssignment(const CastArgs& args, int64_t tiles128, cudaStream_t stream);
 cudaError_t RunCastInside(const CastArgs& args, int64_t query_tiles, cudaStream_t stream);

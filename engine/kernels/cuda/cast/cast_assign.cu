@@ -1,15 +1,15 @@
 // Step 3 of CAST with single assignment: pairs (token, cluster) are taken in one strict order.
 //
-// That is the one stable matching of tokens and clusters which both rank by that order, so deferred
-// acceptance finds it whatever the schedule: tokens choose the best cluster whose cut-off their
-// pair reaches; a cluster that more than kappa tokens chose raises its cut-off to the kappa-th of
-// them, and the others choose again. Cut-offs only rise and every round but the last rejects
-// someone, so it ends, after 5 to 11 rounds for random affinities and N_c where all prefer the
-// same.
+// The result is the only stable matching of tokens and clusters that both rank by that order, so
+// deferred acceptance finds it with any schedule: tokens choose the best cluster whose cut-off
+// their pair reaches; a cluster that more than kappa tokens chose raises its cut-off to the
+// kappa-th of them, and the others choose again. Cut-offs only rise, and every round but the last
+// rejects a token, so it ends: after 5 to 11 rounds for random affinities, and after N_c if all
+// prefer the same.
 //
-// The first round, where every token chooses, has the whole GPU. The others are few tokens' and go
-// by lists: one thread-block cluster does all rounds of one clustering, with its own barrier
-// between their steps, so neither the host nor the grid waits for anything.
+// The first round, in which every token chooses, has the whole GPU. Few tokens take part in the
+// others, which work on lists: one block does all rounds of one clustering, with its own barrier
+// between their steps, so neither the host nor the grid waits.
 
 #include "engine/kernels/cuda/cast/cast_select.cuh"
 #include "engine/kernels/cuda/launch.cuh"
@@ -97,7 +97,6 @@ struct Assignment {
 
 // grid (tiles of 128 tokens, clusterings), block kChoiceThreads
 __global__ void __launch_bounds__(kChoiceThreads) FirstChoiceKernel(const CastArgs a) {
-  WaitForEarlierKernels();
   const int s = FindSequence(a.tiles128, a.sequences, 1, blockIdx.x);
   const Assignment all(a, s, static_cast<int>(blockIdx.y));
   const int tile = static_cast<int>(blockIdx.x) - a.tiles128[s];
@@ -108,7 +107,6 @@ __global__ void __launch_bounds__(kChoiceThreads) FirstChoiceKernel(const CastAr
 
 // grid (rows), block kThreads
 __global__ void __launch_bounds__(kThreads) FirstRejectionKernel(const CastArgs a) {
-  WaitForEarlierKernels();
   RejectShared& shared = *DynamicShared<RejectShared>();
   const CastRow row = RowOf(a, int64_t{blockIdx.x});
   const Assignment all(a, row.sequence, row.clustering);
@@ -179,7 +177,7 @@ __device__ __forceinline__ int TokenOf(unsigned long long key) {
 }
 
 // A warp keeps the best kappa of at most 32 * kLaneKeys candidates, in registers.
-__device__ void SettleByWarp(const Candidates& from, int round) {
+__device__ void KeepBestByWarp(const Candidates& from, int round) {
   const int lane = threadIdx.x % 32;
   const int size = from.all.first_row.size;
   unsigned long long keys[kLaneKeys];
@@ -215,7 +213,7 @@ __device__ void SettleByWarp(const Candidates& from, int round) {
 }
 
 // The same by a block, for any number of candidates.
-__device__ void SettleByBlock(const Candidates& from, int round, SelectShared& shared) {
+__device__ void KeepBestByBlock(const Candidates& from, int round, SelectShared& shared) {
   const int size = from.all.first_row.size;
   const auto key = [&](int j) { return from.Key(j); };
   const unsigned long long bound =
@@ -240,59 +238,54 @@ __device__ void SettleByBlock(const Candidates& from, int round, SelectShared& s
   if (threadIdx.x == 0) from.Finish(bound);
 }
 
-// grid (sequences * clusterings, each a thread-block cluster), block kThreads
-__global__ void __launch_bounds__(kThreads) SettleKernel(const CastArgs a) {
-  WaitForEarlierKernels();
+// grid (sequences * clusterings), block kThreads
+__global__ void __launch_bounds__(kThreads) LaterRoundsKernel(const CastArgs a) {
   SelectShared& shared = *DynamicShared<SelectShared>();
-  const auto rank = static_cast<int>(ClusterRank());
-  const auto blocks = static_cast<int>(ClusterSize());
-  const auto group = static_cast<int>(blockIdx.x) / blocks;
+  const auto group = static_cast<int>(blockIdx.x);
   const Assignment all(a, group / a.clusterings, group % a.clusterings);
   const int clusters = a.shape.clusters;
-  const int first = rank * kThreads + static_cast<int>(threadIdx.x);
-  const int step = blocks * kThreads;
+  const auto first = static_cast<int>(threadIdx.x);
   // Round r reads the free tokens counted in slot r of three and fills those of slot r + 1, while
   // some thread may still read slot r; so the slot to clear is the one after.
   for (int round = 0;; ++round) {
     const int free = all.free_count[round % 3];
     if (free == 0) return;
-    for (int f = first; f < free; f += step) {
+    for (int f = first; f < free; f += kThreads) {
       const int token = all.free_tokens[f];
       const int best = all.Best(token, false);
       all.choice[token] = best;
       if (best != kFree) all.places[f] = atomicAdd(&all.arriving[best], 1);
     }
     if (first == 0) all.free_count[(round + 2) % 3] = all.arrived[(round + 1) % 3] = 0;
-    SyncCluster();
-    for (int c = first; c < clusters; c += step) {
+    __syncthreads();
+    for (int c = first; c < clusters; c += kThreads) {
       const int count = all.arriving[c];
       if (count > 0) all.starts[c] = atomicAdd(&all.arrived[round % 3], count);
     }
-    SyncCluster();
-    for (int f = first; f < free; f += step) {
+    __syncthreads();
+    for (int f = first; f < free; f += kThreads) {
       const int token = all.free_tokens[f];
       const int c = all.choice[token];
       if (c != kFree) all.arrivals[all.starts[c] + all.places[f]] = token;
     }
-    SyncCluster();
-    // A cluster is one block's: large ones are settled by all its threads, the others by a warp.
-    for (int c = rank; c < clusters; c += blocks) {
+    __syncthreads();
+    // Clusters with many candidates are cut down by all threads, the others by a warp each.
+    for (int c = 0; c < clusters; ++c) {
       if (all.arriving[c] == 0 || all.counts[c] + all.arriving[c] <= 32 * kLaneKeys) continue;
-      SettleByBlock(Candidates(all, c), round + 1, shared);
+      KeepBestByBlock(Candidates(all, c), round + 1, shared);
       __syncthreads();
     }
     __syncthreads();
     const int warp = static_cast<int>(threadIdx.x) / 32;
-    for (int c = rank + warp * blocks; c < clusters; c += blocks * (kThreads / 32)) {
-      if (all.arriving[c] > 0) SettleByWarp(Candidates(all, c), round + 1);
+    for (int c = warp; c < clusters; c += kThreads / 32) {
+      if (all.arriving[c] > 0) KeepBestByWarp(Candidates(all, c), round + 1);
     }
-    SyncCluster();
+    __syncthreads();
   }
 }
 
 // grid (rows), block kThreads
 __global__ void __launch_bounds__(kThreads) AssignedKernel(const CastArgs a) {
-  WaitForEarlierKernels();
   SelectShared& shared = *DynamicShared<SelectShared>();
   const CastRow row = RowOf(a, int64_t{blockIdx.x});
   const Assignment all(a, row.sequence, row.clustering);
@@ -305,22 +298,19 @@ __global__ void __launch_bounds__(kThreads) AssignedKernel(const CastArgs a) {
 cudaError_t RunCastAssignment(const CastArgs& args, int64_t tiles128, cudaStream_t stream) {
   const int64_t groups = int64_t{args.sequences} * args.clusterings;
   const auto rows = static_cast<unsigned>(groups * args.shape.clusters);
-  const auto cluster = static_cast<unsigned>(args.batch.cluster_blocks);
-  const bool early = args.batch.early_launches;
   const LaunchShape by_tile{
       dim3(static_cast<unsigned>(tiles128), static_cast<unsigned>(args.clusterings)),
-      dim3(kChoiceThreads), 0, 1, early};
+      dim3(kChoiceThreads)};
   cudaError_t error = Launch(FirstChoiceKernel, by_tile, stream, args);
   if (error != cudaSuccess) return error;
-  error = Launch(FirstRejectionKernel, {dim3(rows), dim3(kThreads), sizeof(RejectShared), 1, early},
-                 stream, args);
+  error = Launch(FirstRejectionKernel, {dim3(rows), dim3(kThreads), sizeof(RejectShared)}, stream,
+                 args);
   if (error != cudaSuccess) return error;
-  const LaunchShape by_group{dim3(static_cast<unsigned>(groups) * cluster), dim3(kThreads),
-                             sizeof(SelectShared), cluster, early};
-  error = Launch(SettleKernel, by_group, stream, args);
+  const LaunchShape by_group{dim3(static_cast<unsigned>(groups)), dim3(kThreads),
+                             sizeof(SelectShared)};
+  error = Launch(LaterRoundsKernel, by_group, stream, args);
   if (error != cudaSuccess) return error;
-  return Launch(AssignedKernel, {dim3(rows), dim3(kThreads), sizeof(SelectShared), 1, early},
-                stream, args);
+  return Launch(AssignedKernel, {dim3(rows), dim3(kThreads), sizeof(SelectShared)}, stream, args);
 }
 
 }  // namespace castor::kernels::cuda

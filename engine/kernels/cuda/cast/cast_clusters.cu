@@ -14,7 +14,6 @@ constexpr int kThreads = 512;
 
 // grid (rows), block kThreads
 __global__ void __launch_bounds__(kThreads) TopKernel(const CastArgs a) {
-  WaitForEarlierKernels();
   SelectShared& shared = *DynamicShared<SelectShared>();
   const CastRow row = RowOf(a, int64_t{blockIdx.x});
   const float* const affinities = a.affinities + row.affinity;
@@ -31,9 +30,8 @@ cudaError_t RunCastClusters(const CastArgs& args, int64_t tiles128, cudaStream_t
   if (args.shape.single_assignment) return RunCastAssignment(args, tiles128, stream);
   const int64_t rows = int64_t{args.sequences} * args.clusterings * args.shape.clusters;
   return Launch(TopKernel,
-                {dim3(static_cast<unsigned>(rows)), dim3(kThreads), sizeof(SelectShared), 1,
-                 args.batch.early_launches},
-                stream, args);
+                {dim3(static_cast<unsigned>(rows)), dim3(kThreads), sizeof(SelectShared)}, stream,
+                args);
 }
 
 }  // namespace castor::kernels::cuda

@@ -6,8 +6,7 @@
 // of clusters, which the membership words give. So there is no list per token, there are no
 // atomics, and the sum does not depend on the schedule.
 //
-// Where fp16 cannot hold a Laplace summary, which is not normalised, R is fp32 and its product a
-// TF32 one.
+// R is fp32 and its product TF32 if fp16 cannot hold a Laplace summary, which is not normalised.
 //
 // Cost a token-head at d = 64, bf16: 128 B of query, 128 B written, 128 B for every cluster that
 // holds the token, 4 N_c d flop. H=8: 4K x 16 clusters 2.9 us of bytes, 64K x 256 49 us of both.
@@ -83,7 +82,6 @@ __device__ __forceinline__ void AddInside(const CastArgs& a, const P* inside, in
 // grid (tiles of 64 or 128 tokens, heads, pieces of value_dim), block kThreads
 template <typename T, typename R, int kColumns>
 __global__ void __launch_bounds__(kThreads) CombineKernel(const CastArgs a) {
-  WaitForEarlierKernels();
   using Shared = CombineShared<T, R, kColumns>;
   constexpr int kStride = Shared::kStride;
   constexpr int kM = CastRowTiles(sizeof(R) == 4, kColumns);
@@ -122,18 +120,18 @@ __global__ void __launch_bounds__(kThreads) CombineKernel(const CastArgs a) {
       a.membership + (int64_t{a.tiles32[s]} + (first + warp_row) / 32) * a.clusterings * clusters +
       int64_t{clustering} * clusters;
 
-  float stretch[kM][2];
+  float factor[kM][2];
   float2 stats[kM][2];
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int row = warp_row + 16 * m + 8 * r + g;
-      stretch[m][r] = 1;
+      factor[m][r] = 1;
       stats[m][r] = make_float2(0, 0);
       if (row >= left) continue;
       const float phi = a.batch.gate[token + row];
-      stretch[m][r] = a.shape.laplace ? LaplaceStretchOf(a, phi) : StretchOf(a, phi);
+      factor[m][r] = a.shape.laplace ? LaplaceFactorOf(a, phi) : ScaleFactorOf(a, phi);
       if (!a.shape.laplace) stats[m][r] = a.weight_stats[(token + row) * a.shape.heads + head];
     }
   }
@@ -155,7 +153,7 @@ __global__ void __launch_bounds__(kThreads) CombineKernel(const CastArgs a) {
       LoadTile<T, kColumns>(shared.surrogate, kClusters, width, a.vector_surrogates,
                             StridedRows<T>{surrogates, surrogate_stride, c0, clusters, e});
       if (e == 0) {
-        // Rows are padded to 16 bytes; what the padding holds stays in columns that nobody stores.
+        // Rows are padded to 16 bytes. The padding ends in columns that are not stored.
         LoadTile<R, kColumns>(shared.summary, kClusters, min(kColumns, a.row_pitch - first_column),
                               true, StridedRows<R>{summaries, a.row_pitch, c0, clusters});
       }
@@ -189,9 +187,9 @@ __global__ void __launch_bounds__(kThreads) CombineKernel(const CastArgs a) {
             if (own || column >= valid) {
               x = 0;
             } else if (a.shape.laplace) {
-              x = Laplace(x * stretch[m][r]);
+              x = Laplace(x * factor[m][r]);
             } else {
-              x = Exp2(stretch[m][r] * (x * a.scale.sign - stats[m][r].x)) * stats[m][r].y;
+              x = Exp2(factor[m][r] * (x * a.scale.sign - stats[m][r].x)) * stats[m][r].y;
             }
           }
         }
@@ -241,7 +239,7 @@ cudaError_t Launch(const CastArgs& args, int64_t tiles64, int64_t tiles128, cuda
   using Shared = CombineShared<T, R, kColumns>;
   const LaunchShape shape{dim3(Shared::kRows == 128 ? tiles128 : tiles64, args.shape.heads,
                                (args.shape.value_dim + kColumns - 1) / kColumns),
-                          dim3(kThreads), sizeof(Shared), 1, args.batch.early_launches};
+                          dim3(kThreads), sizeof(Shared)};
   return Launch(CombineKernel<T, R, kColumns>, shape, stream, args);
 }
 

@@ -19,7 +19,6 @@ namespace {
 // grid (query tiles of all rows, heads of a clustering, pieces of value_dim), block kInsideThreads
 template <typename T, int kColumns>
 __global__ void __launch_bounds__(kInsideThreads) InsideKernel(const CastArgs a) {
-  WaitForEarlierKernels();
   using Shared = InsideShared<T, kColumns>;
   constexpr int kStride = Shared::kStride;
   constexpr int kM = CastRowTiles(sizeof(T) == 4, kColumns);
@@ -192,13 +191,13 @@ __global__ void __launch_bounds__(kInsideThreads) InsideKernel(const CastArgs a)
         const float phi = a.batch.gate[member];
         float factor;
         if (a.shape.laplace) {
-          factor = Laplace(product * LaplaceStretchOf(a, phi));
+          factor = Laplace(product * LaplaceFactorOf(a, phi));
         } else {
           const float2 stats = a.weight_stats[member * a.shape.heads + head];
           // The greatest score was summed in another order, so rounding can make it less than this
           // one.
           const float below = fminf(product * a.scale.sign - stats.x, 0);
-          factor = Exp2(StretchOf(a, phi) * below) * stats.y / total;
+          factor = Exp2(ScaleFactorOf(a, phi) * below) * stats.y / total;
         }
         const int64_t to = ((row.slot + at) * heads + blockIdx.y) * a.row_pitch + first_column;
 #pragma unroll
@@ -239,8 +238,7 @@ cudaError_t Launch(const CastArgs& args, int64_t query_tiles, cudaStream_t strea
   const int64_t blocks = query_tiles * args.clusterings * args.shape.clusters;
   const LaunchShape shape{dim3(static_cast<unsigned>(blocks), args.shape.heads / args.clusterings,
                                (args.shape.value_dim + kColumns - 1) / kColumns),
-                          dim3(kInsideThreads), sizeof(InsideShared<T, kColumns>), 1,
-                          args.batch.early_launches};
+                          dim3(kInsideThreads), sizeof(InsideShared<T, kColumns>)};
   return Launch(InsideKernel<T, kColumns>, shape, stream, args);
 }
 

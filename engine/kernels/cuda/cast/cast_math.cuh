@@ -27,10 +27,10 @@ __device__ __forceinline__ float GateTemperature(bool gated, float x) {
 
 // The softmax's magnitude of the scale times the gate temperature, and laplace's scale times that,
 // within the finite numbers.
-__device__ __forceinline__ float StretchOf(const CastArgs& a, float phi) {
+__device__ __forceinline__ float ScaleFactorOf(const CastArgs& a, float phi) {
   return FiniteProduct(a.scale.magnitude, GateTemperature(a.shape.gated, phi));
 }
-__device__ __forceinline__ float LaplaceStretchOf(const CastArgs& a, float phi) {
+__device__ __forceinline__ float LaplaceFactorOf(const CastArgs& a, float phi) {
   return FiniteProduct(a.shape.scale, GateTemperature(a.shape.gated, phi));
 }
 

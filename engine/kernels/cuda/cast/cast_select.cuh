@@ -71,14 +71,14 @@ __device__ unsigned long long SelectBound(const Key& key, int count, int k, Sele
     }
     __syncthreads();
     // Each thread has a range of digits, the highest first.
-    const int stretch = kDigits / threads;
+    const int share = kDigits / threads;
     int mine = 0;
-    for (int i = 0; i < stretch; ++i) mine += shared.histogram[kDigits - 1 - thread * stretch - i];
+    for (int i = 0; i < share; ++i) mine += shared.histogram[kDigits - 1 - thread * share - i];
     int total;
     int above = SumBefore(mine, shared.warp_sums[0], &total);
     if (above < k && k <= above + mine) {
-      for (int i = 0; i < stretch; ++i) {
-        const int digit = kDigits - 1 - thread * stretch - i;
+      for (int i = 0; i < share; ++i) {
+        const int digit = kDigits - 1 - thread * share - i;
         const int inside = shared.histogram[digit];
         if (above + inside >= k) {
           shared.digit = digit;

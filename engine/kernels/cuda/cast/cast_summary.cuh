@@ -52,8 +52,8 @@ class Summary {
     float score = a.shape.laplace ? 0 : -INFINITY;
     if (key < left) {
       const float phi = a.batch.gate[token + members[key]];
-      score = a.shape.laplace ? Laplace(product * LaplaceStretchOf(a, -phi))
-                              : FiniteProduct(product * a.scale.sign, StretchOf(a, -phi));
+      score = a.shape.laplace ? Laplace(product * LaplaceFactorOf(a, -phi))
+                              : FiniteProduct(product * a.scale.sign, ScaleFactorOf(a, -phi));
     }
     if (threadIdx.x % 2 == 0) shared.scores[key] = score;
   }

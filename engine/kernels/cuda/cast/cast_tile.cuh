@@ -4,7 +4,7 @@
 // three TF32 products each (hi*hi + hi*lo + lo*hi), which keeps about 21 bits.
 //
 // Shared rows are padded by four pairs: then the eight rows and four pairs that a warp's fragment
-// names lie in different banks, whichever way it is read.
+// names lie in different banks, by rows and by columns.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -14,7 +14,6 @@
 #include <cstdint>
 
 #include "engine/kernels/cuda/ptx.cuh"
-#include "engine/kernels/cuda/quad.cuh"
 #include "engine/kernels/cuda/types.cuh"
 
 namespace castor::kernels::cuda {
@@ -61,6 +60,17 @@ __device__ __forceinline__ float2 Unpair<__half>(uint32_t pair) {
 template <>
 __device__ __forceinline__ float2 Unpair<__nv_bfloat16>(uint32_t pair) {
   return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
+}
+
+// Reductions over a quad: the four neighbouring lanes that share a row of a tensor core's result.
+// All four get the result.
+__device__ __forceinline__ float QuadSum(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+__device__ __forceinline__ float QuadMax(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
 // Two pairs of neighbouring columns, of rows k and k + 1, become the pairs of neighbouring rows of
@@ -124,8 +134,8 @@ struct StridedRows {
   }
 };
 
-// Of rows `stride` elements apart those that `members` names, from its place `begin` on up to
-// `end`; of each the elements from `column` on.
+// The rows that members [begin, end) name, for LoadTile: `stride` elements apart, from each the
+// elements from `column` on.
 template <typename T>
 struct GatheredRows {
   const T* first;
@@ -144,7 +154,7 @@ struct GatheredRows {
 // All threads copy `rows` rows, kColumns elements each, to shared memory: row(r) points to the
 // elements, of which the first `columns` exist, or is nullptr for a row of zeros. Missing elements
 // become zero. With `vector`, rows and `columns` are multiples of 16 bytes, and their copies run
-// until WaitCopies. Either way a barrier must follow before anyone reads.
+// until WaitCopies. In both cases a barrier must follow before the tile is read.
 template <typename T, int kColumns, typename Row>
 __device__ __forceinline__ void LoadTile(Pair<T>* tile, int rows, int columns, bool vector,
                                          Row row) {

@@ -17,14 +17,10 @@ cudaError_t Run(const ClusteredShape& shape, const ClusteredPlan& plan,
   args.query_tokens = plan.total(ClusteredPlan::kQueries);
   args.centroids = plan.total(ClusteredPlan::kCentroids);
   args.partials = plan.total(ClusteredPlan::kPartials);
-  args.early = plan.early_launches;
 
   using Stage = cudaError_t (*)(const ClusteredArgs&, const ClusteredPlan&, cudaStream_t);
-  const bool mma = plan.tensor_cores;
-  const Stage stages[] = {
-      HashQueries,    plan.lloyd_blocks == 0 ? ClusterManyCodes : ClusterCodes,
-      AverageMembers, mma ? AttendMma : AttendGeneric,
-      MergeSplits,    shape.topk == 0 ? WriteRows : mma ? RefineRowsMma : RefineRows};
+  const Stage stages[] = {HashQueries, ClusterCodes, AverageMembers,
+                          Attend,      MergeSplits,  shape.topk == 0 ? WriteRows : RefineRows};
   for (const Stage stage : stages) {
     const cudaError_t error = stage(args, plan, stream);
     if (error != cudaSuccess) return error;

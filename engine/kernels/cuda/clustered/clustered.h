@@ -34,38 +34,23 @@ struct ClusteredShape {
   int32_t group = 1;  // neighbouring heads that have the same keys and values
 };
 
-// Whether the tensor cores' kernels can run it: half types, equal dims out of 32, 64, 80, 96, 128,
-// rows that start at multiples of 16 bytes. The generic ones run everything.
-bool TensorCoresFit(const ClusteredShape& shape);
-
-// Where the sequences and their pieces of work lie: offsets[a * (sequences + 1) + s] is where
-// sequence s begins in the array numbered a below, and its total follows the last sequence.
+// Offsets of the sequences and of their pieces of work: sequence s begins at
+// offsets[a * (sequences + 1) + s] in the array numbered a below. The total follows the last one.
 struct ClusteredPlan {
   enum Array { kQueries, kKeys, kCentroids, kQueryTiles, kAttendTiles, kPartials, kArrays };
 
   int64_t sequences = 0;
   std::vector<int32_t> offsets;  // [kArrays, sequences + 1]
-  int64_t longest_queries = 0;
-  int64_t most_centroids = 0;  // of one sequence
-  bool tensor_cores = false;
-  int lloyd_blocks = 0;         // that cluster one sequence's codes together; 0: many launches
-  bool early_launches = false;  // a stage's launch may overlap the end of the one before it
-  int64_t workspace_bytes = 0;  // Count::kMost (engine/kernels/count.h): cannot be counted
+  int64_t most_centroids = 0;    // of one sequence
+  int64_t workspace_bytes = 0;   // Count::kMost (engine/kernels/count.h): cannot be counted
 
   int64_t total(Array array) const { return offsets[(array + 1) * (sequences + 1) - 1]; }
-};
-
-// What the device can do.
-struct ClusteredDevice {
-  bool tensor_cores = false;         // use them; needs TensorCoresFit
-  bool block_clusters = false;       // and early launches: sm_90 and later
-  int64_t shared_bytes = 99 * 1024;  // that a block may have; 227 KiB on Hopper
 };
 
 // A pure function of its arguments. Offsets as in attention::Problem, beginning at 0. A plan whose
 // counts exceed int32 has no sequences; the caller refuses the problem.
 ClusteredPlan PlanClustered(const ClusteredShape& shape, std::span<const int32_t> cu_seqlens_q,
-                            std::span<const int32_t> cu_seqlens_k, const ClusteredDevice& device);
+                            std::span<const int32_t> cu_seqlens_k);
 
 // Pointers to device memory; strides count elements from one token to the next.
 struct ClusteredProblem {
@@ -106,10 +91,10 @@ struct ClusteredWorkspace {
   int32_t* top_keys = nullptr;          // [heads, centroids, topk], in order of keys
   int32_t* top_counts = nullptr;        // [heads, centroids]
   float* log_sums = nullptr;            // [heads, centroids]: log-sum-exps, if the shape has them
-  uint64_t* centroid_codes = nullptr;   // [heads, centroids]; many clusters only
-  int32_t* bit_counts = nullptr;        // [heads, centroids, 64]; many clusters only
-  int32_t* member_counts = nullptr;     // [heads, centroids]; many clusters only
-  int32_t* changes = nullptr;           // [heads, sequences, 2]; many clusters only
+  uint64_t* centroid_codes = nullptr;   // [heads, centroids]
+  int32_t* bit_counts = nullptr;        // [heads, centroids, 64]: members that have the bit
+  int32_t* member_counts = nullptr;     // [heads, centroids]
+  int32_t* changes = nullptr;           // [heads, sequences, 2]: whether the pass changed a label
 };
 
 ClusteredWorkspace LayOut(const ClusteredShape& shape, const ClusteredPlan& plan, void* workspace);

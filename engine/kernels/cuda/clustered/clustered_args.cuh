@@ -20,7 +20,6 @@ struct ClusteredArgs {
   int64_t query_tokens;
   int64_t centroids;
   int64_t partials;
-  bool early;  // launches may overlap the ends of those before them
 
   __device__ const int32_t* Offsets(ClusteredPlan::Array array) const {
     return problem.offsets + array * (sequences + 1);
@@ -84,31 +83,16 @@ __device__ __forceinline__ const T* ValueRow(const ClusteredArgs& args, int64_t 
                   args.problem.value_head_stride);
 }
 
-// Launches a stage; its kernels call WaitForEarlierKernels first.
-template <typename Kernel, typename... More>
-cudaError_t LaunchStage(Kernel* kernel, LaunchShape shape, cudaStream_t stream,
-                        const ClusteredArgs& args, More... more) {
-  shape.early = args.early;
-  return Launch(kernel, shape, stream, args, more...);
-}
-
-// ---- the stages, in order; each queues its launches
-// ------------------------------------------------
+// ---- the stages, in order; each queues its launches ---------------------------------------------
 
 cudaError_t HashQueries(const ClusteredArgs& args, const ClusteredPlan& plan, cudaStream_t stream);
 cudaError_t ClusterCodes(const ClusteredArgs& args, const ClusteredPlan& plan, cudaStream_t stream);
-cudaError_t ClusterManyCodes(const ClusteredArgs& args, const ClusteredPlan& plan,
-                             cudaStream_t stream);
 cudaError_t AverageMembers(const ClusteredArgs& args, const ClusteredPlan& plan,
                            cudaStream_t stream);
-cudaError_t AttendGeneric(const ClusteredArgs& args, const ClusteredPlan& plan,
-                          cudaStream_t stream);
-cudaError_t AttendMma(const ClusteredArgs& args, const ClusteredPlan& plan, cudaStream_t stream);
+cudaError_t Attend(const ClusteredArgs& args, const ClusteredPlan& plan, cudaStream_t stream);
 cudaError_t MergeSplits(const ClusteredArgs& args, const ClusteredPlan& plan, cudaStream_t stream);
 cudaError_t WriteRows(const ClusteredArgs& args, const ClusteredPlan& plan, cudaStream_t stream);
 cudaError_t RefineRows(const ClusteredArgs& args, const ClusteredPlan& plan, cudaStream_t stream);
-cudaError_t RefineRowsMma(const ClusteredArgs& args, const ClusteredPlan& plan,
-                          cudaStream_t stream);
 cudaError_t ShareLogSums(const ClusteredArgs& args, const ClusteredPlan& plan, cudaStream_t stream);
 
 }  // namespace castor::kernels::cuda

@@ -1,14 +1,12 @@
-// Stage 3 of clustered attention in fp32, for every type and dimension: centroids attend to the
-// keys of their sequence, a part of the keys per block, and list candidates for their top keys.
-// clustered_attend_mma.cu is the same on tensor cores. No score ever reaches device memory.
+// Stage 3 of clustered attention, in fp32: centroids attend to the keys of their sequence, a part
+// of the keys per block, and list candidates for their top keys. No score ever reaches device
+// memory.
 //
-// Per centroid and key 2 * (d + d_v) fp32 operations; at 64K keys, 8 heads, C = 100, d = 64 17
-// Tflop, some 0.5 ms of FMA.
+// Per centroid and key 2 * (d + d_v) fp32 operations; at 64K keys, 8 heads, C = 100, d = 64 13
+// Gflop, some 0.3 ms of FMA.
 
 #include "engine/kernels/cuda/clustered/clustered_args.cuh"
-#include "engine/kernels/cuda/clustered/clustered_scores.cuh"
 #include "engine/kernels/cuda/launch.cuh"
-#include "engine/kernels/cuda/load.cuh"
 #include "engine/kernels/cuda/ptx.cuh"
 #include "engine/kernels/cuda/scale.cuh"
 #include "engine/kernels/cuda/top_keys.cuh"
@@ -19,20 +17,107 @@ namespace {
 
 constexpr unsigned kAll = 0xffffffff;
 constexpr int kThreads = 256;
-constexpr int kRows = kGenericRows;
 constexpr int kDepth = 32;      // dimensions of queries and keys in shared memory at a time
 constexpr int kColumns = 128;   // of the values, per block
 constexpr int kValueKeys = 16;  // keys whose values are in shared memory at a time
-constexpr int kRowThreads = kThreads / kRows;  // that share a row's softmax
+constexpr int kRowThreads = kThreads / kRowTile;  // that share a row's softmax
 
 struct Tiles {
-  float queries[kRows][kDepth + 4];
+  float queries[kRowTile][kDepth + 4];
   float keys[kKeyTile][kDepth + 4];
-  float weights[kRows][kKeyTile + 4];  // scores, then weights
+  float weights[kRowTile][kKeyTile + 4];  // scores, then weights
   float values[kValueKeys][kColumns];
-  float rescale[kRows];
-  int counts[kRows];  // of candidates
+  float rescale[kRowTile];
+  int counts[kRowTile];  // of candidates
 };
+
+// The centroids and keys of a block of the attend stage. Row tiles are consecutive within a split,
+// and splits within a sequence.
+struct KeyRange {
+  int32_t key_begin;       // of the sequence, among all keys
+  int32_t first, end;      // keys of the sequence
+  int32_t centroid_begin;  // of the block's rows, among all centroids
+  int rows;
+  int64_t partial;         // of the first row, among a head's
+  const float* centroids;  // [rows, head_dim]
+
+  __device__ KeyRange(const ClusteredArgs& args, int32_t tile, int head) {
+    const SequenceOf sequence(args, FindSequence(args, ClusteredPlan::kAttendTiles, tile));
+    const KeySplit split = SplitKeys(sequence.keys, sequence.centroids, args.shape.topk);
+    const int32_t within = tile - args.Offsets(ClusteredPlan::kAttendTiles)[sequence.index];
+    const auto row_tiles = static_cast<int32_t>(RowTiles(sequence.centroids));
+    const int32_t part = within / row_tiles;
+    const int32_t row = within % row_tiles * kRowTile;
+    key_begin = sequence.key_begin;
+    first = static_cast<int32_t>(part * split.keys);
+    end = min(first + static_cast<int32_t>(split.keys), sequence.keys);
+    centroid_begin = sequence.centroid_begin + row;
+    rows = min(kRowTile, sequence.centroids - row);
+    partial = args.Offsets(ClusteredPlan::kPartials)[sequence.index] +
+              int64_t{part} * sequence.centroids + row;
+    centroids =
+        args.workspace.centroids + (head * args.centroids + centroid_begin) * args.shape.head_dim;
+  }
+};
+
+// ---- lists of candidates ------------------------------------------------------------------------
+
+// One centroid's list in one split, in device memory, as seen by the threads that share its row.
+// They belong to one warp, and the list's length is in shared memory. Without a list, nothing is
+// added. Threads add in any order: only the set matters.
+class RowCandidates {
+ public:
+  RowCandidates() = default;
+  __device__ RowCandidates(const ClusteredArgs& args, const KeyRange& range, int head, int row,
+                           int* shared_count)
+      : count_(shared_count), topk_(args.shape.topk) {
+    const int64_t at = head * args.partials + range.partial + row;
+    list_ = args.workspace.candidates + at * CandidateCapacity(topk_);
+    final_count_ = args.workspace.candidate_counts + at;
+    threshold_ = args.workspace.thresholds[head * args.centroids + range.centroid_begin + row];
+  }
+
+  __device__ void Offer(float score, int32_t key) {
+    if (list_ == nullptr || !Passes(score, threshold_)) return;
+    list_[atomicAdd(count_, 1)] = MakeCandidate(score, key);
+  }
+
+  // After a tile: makes room for another. kRowThreads neighbouring lanes share a row; all lanes of
+  // the warp call it.
+  __device__ void Trim() {
+    __syncwarp();
+    const int count = list_ == nullptr ? 0 : *count_;
+    const bool full = count + kKeyTile > CandidateCapacity(topk_) && list_ != nullptr;
+    for (unsigned left = __ballot_sync(0xffffffff, full); left != 0;) {
+      const int from = __ffs(left) - 1;
+      auto* const list = reinterpret_cast<uint64_t*>(__shfl_sync(
+          0xffffffff, static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(list_)), from));
+      const int k = __shfl_sync(0xffffffff, topk_, from);
+      const float least = KeepGreatest(list, __shfl_sync(0xffffffff, count, from), k);
+      const int row = static_cast<int>(threadIdx.x) % 32 / kRowThreads;
+      if (row == from / kRowThreads) {
+        threshold_ = least;
+        if (static_cast<int>(threadIdx.x) % 32 == from) *count_ = k;
+      }
+      left &= ~(((1u << kRowThreads) - 1) << (from / kRowThreads * kRowThreads));
+    }
+    __syncwarp();
+  }
+
+  // After the last tile, by one of the row's threads.
+  __device__ void Finish() {
+    if (list_ != nullptr) *final_count_ = *count_;
+  }
+
+ private:
+  uint64_t* list_ = nullptr;
+  int* count_ = nullptr;
+  int32_t* final_count_ = nullptr;
+  int topk_ = 0;
+  float threshold_ = 0;
+};
+
+// ---- the attention ------------------------------------------------------------------------------
 
 // Scores of the block's rows and `count` keys from `first` on, into tiles.weights. Each is one
 // chain of FMA from dimension 0 up, as in ThresholdKernel.
@@ -46,7 +131,7 @@ __device__ void Score(const ClusteredArgs& args, const KeyRange& range, int head
   float products[2][4] = {};
   for (int e0 = 0; e0 < dim; e0 += kDepth) {
     __syncthreads();
-    for (int i = thread; i < kRows * kDepth; i += kThreads) {
+    for (int i = thread; i < kRowTile * kDepth; i += kThreads) {
       const int row = i / kDepth;
       const int e = e0 + i % kDepth;
       tiles.queries[row][i % kDepth] =
@@ -91,10 +176,9 @@ __device__ void Score(const ClusteredArgs& args, const KeyRange& range, int head
 // grid (attend tiles, heads, stripes of columns)
 template <typename T>
 __global__ void __launch_bounds__(kThreads) AttendKernel(const ClusteredArgs args) {
-  WaitForEarlierKernels();
   __shared__ Tiles tiles;
   const int head = blockIdx.y;
-  const KeyRange range(args, static_cast<int32_t>(blockIdx.x), head, kRows);
+  const KeyRange range(args, static_cast<int32_t>(blockIdx.x), head);
   const auto value_dim = static_cast<int>(args.shape.value_dim);
   const int column0 = static_cast<int>(blockIdx.z) * kColumns;
   const int thread = threadIdx.x;
@@ -102,7 +186,7 @@ __global__ void __launch_bounds__(kThreads) AttendKernel(const ClusteredArgs arg
   const int warp = thread / 32;
   const SoftmaxScale scale = SoftmaxScaleOf(args.shape.softmax_scale);
 
-  // Of the row that this thread shares with kRowThreads - 1 others.
+  // kRowThreads threads share a row.
   const int row = thread / kRowThreads;
   const int share = thread % kRowThreads;
   RowCandidates candidates;
@@ -139,7 +223,7 @@ __global__ void __launch_bounds__(kThreads) AttendKernel(const ClusteredArgs arg
       sum += weight;
     }
     if (share == 0) tiles.rescale[row] = rescale;
-    candidates.Trim<kRowThreads>();
+    candidates.Trim();
     __syncwarp();  // the warp's four rows of weights and factors are there
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -193,17 +277,35 @@ __global__ void __launch_bounds__(kThreads) AttendKernel(const ClusteredArgs arg
   }
 }
 
-// ---- a bound for the top keys
-// --------------------------------------------------------------------
+// ---- a bound for the top keys -------------------------------------------------------------------
 
 constexpr int kThresholdRows = 8;
+
+// Disjoint groups of sampled keys; as many as the threads of ThresholdKernel.
+constexpr int kSampleGroups = 256;
+
+// The number of a sequence's keys that are sampled for a bound, a multiple of kSampleGroups. 0 for
+// few keys or a large k, where the lists alone suffice.
+__device__ __forceinline__ int32_t SampleSize(int32_t keys, int topk) {
+  if (keys < 4 * kSampleGroups || topk > kSampleGroups / 4) return 0;
+  const int32_t sample = keys / 16 / kSampleGroups * kSampleGroups;
+  return min(max(sample, 2 * kSampleGroups), 8 * kSampleGroups);
+}
+
+// A number below the k-th greatest score of all keys, from the greatest score of each group; or
+// NaN, which every score passes. Called by a whole warp.
+__device__ __forceinline__ float BoundOf(const float* greatest, int topk) {
+  const uint64_t bound = KthGreatest<32>([&](int i) { return MakeCandidate(greatest[i], 0) >> 32; },
+                                         kSampleGroups, topk);
+  // The next lower number, so that the key itself passes too.
+  return ScoreOf((bound - 1) << 32);
+}
 
 // grid (centroids / 8 rounded up, heads) over all sequences' centroids: a thread keeps the greatest
 // score of its sampled keys, for up to 8 centroids of one sequence. The k-th greatest of 256
 // threads' is no more than the k-th greatest of all keys.
 template <typename T>
 __global__ void __launch_bounds__(kSampleGroups) ThresholdKernel(const ClusteredArgs args) {
-  WaitForEarlierKernels();
   __shared__ float greatest[kThresholdRows][kSampleGroups];
   const int head = blockIdx.y;
   const auto dim = static_cast<int>(args.shape.head_dim);
@@ -255,20 +357,18 @@ __global__ void __launch_bounds__(kSampleGroups) ThresholdKernel(const Clustered
 
 }  // namespace
 
-cudaError_t AttendGeneric(const ClusteredArgs& args, const ClusteredPlan& plan,
-                          cudaStream_t stream) {
+cudaError_t Attend(const ClusteredArgs& args, const ClusteredPlan& plan, cudaStream_t stream) {
   const auto heads = static_cast<unsigned>(args.shape.heads);
   return ForElement(args.shape.element, [&]<typename T>() {
     if (args.shape.topk > 0) {
       const dim3 grid(static_cast<unsigned>((args.centroids + kThresholdRows - 1) / kThresholdRows),
                       heads);
-      const cudaError_t error =
-          LaunchStage(ThresholdKernel<T>, {grid, kSampleGroups}, stream, args);
+      const cudaError_t error = Launch(ThresholdKernel<T>, {grid, kSampleGroups}, stream, args);
       if (error != cudaSuccess) return error;
     }
     const dim3 grid(static_cast<unsigned>(plan.total(ClusteredPlan::kAttendTiles)), heads,
                     static_cast<unsigned>((args.shape.value_dim + kColumns - 1) / kColumns));
-    return LaunchStage(AttendKernel<T>, {grid, kThreads}, stream, args);
+    return Launch(AttendKernel<T>, {grid, kThreads}, stream, args);
   });
 }
 

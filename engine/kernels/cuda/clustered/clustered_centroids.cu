@@ -7,7 +7,6 @@
 
 #include "engine/kernels/cuda/clustered/clustered_args.cuh"
 #include "engine/kernels/cuda/launch.cuh"
-#include "engine/kernels/cuda/load.cuh"
 #include "engine/kernels/cuda/ptx.cuh"
 #include "engine/kernels/cuda/types.cuh"
 
@@ -16,8 +15,7 @@ namespace {
 
 constexpr unsigned kAll = 0xffffffff;
 
-// ---- sorting
-// -------------------------------------------------------------------------------------
+// ---- sorting ------------------------------------------------------------------------------------
 
 constexpr int kSortThreads = 1024;
 constexpr int kSortWarps = kSortThreads / 32;
@@ -50,7 +48,6 @@ __device__ int32_t ExclusiveSum(int32_t value, int lane) {
 // grid (sequences, heads). Every warp has a range of the queries. It counts its members of each
 // cluster, finds their places from the counts of all warps, and puts them there.
 __global__ void __launch_bounds__(kSortThreads) SortKernel(const ClusteredArgs args) {
-  WaitForEarlierKernels();
   __shared__ int32_t totals[kSortWarps];
   const SequenceOf sequence(args, static_cast<int32_t>(blockIdx.x));
   const int head = blockIdx.y;
@@ -127,8 +124,7 @@ __global__ void __launch_bounds__(kSortThreads) SortKernel(const ClusteredArgs a
   if (threadIdx.x == 0) starts[sequence.centroids] = sequence.queries;
 }
 
-// ---- means
-// ---------------------------------------------------------------------------------------
+// ---- means --------------------------------------------------------------------------------------
 
 constexpr int kMeanThreads = 256;
 constexpr int kMeanWarps = kMeanThreads / 32;
@@ -138,7 +134,6 @@ constexpr int kMeanColumns = 64;  // that a block sums at a time: two a lane
 // order.
 template <typename T>
 __global__ void __launch_bounds__(kMeanThreads) MeanKernel(const ClusteredArgs args) {
-  WaitForEarlierKernels();
   __shared__ float sums[kMeanWarps][kMeanColumns];
   const auto row = static_cast<int32_t>(blockIdx.x);
   const int head = blockIdx.y;
@@ -173,7 +168,7 @@ __global__ void __launch_bounds__(kMeanThreads) MeanKernel(const ClusteredArgs a
       float sum = 0;
 #pragma unroll
       for (int w = 0; w < kMeanWarps; ++w) sum += sums[w][column];
-      // Nobody reads an empty cluster's row, but it must be finite.
+      // An empty cluster's row is not read, but must be finite.
       mean[e0 + column] = members == 0 ? 0 : sum / static_cast<float>(members);
     }
     __syncthreads();
@@ -190,11 +185,11 @@ cudaError_t AverageMembers(const ClusteredArgs& args, const ClusteredPlan& plan,
   sort.grid = dim3(static_cast<unsigned>(args.sequences), heads);
   sort.block = kSortThreads;
   sort.shared_bytes = sizeof(int32_t) * kSortWarps * round;
-  const cudaError_t error = LaunchStage(SortKernel, sort, stream, args);
+  const cudaError_t error = Launch(SortKernel, sort, stream, args);
   if (error != cudaSuccess) return error;
   return ForElement(args.shape.element, [&]<typename T>() {
     const dim3 grid(static_cast<unsigned>(args.centroids), heads);
-    return LaunchStage(MeanKernel<T>, {grid, kMeanThreads}, stream, args);
+    return Launch(MeanKernel<T>, {grid, kMeanThreads}, stream, args);
   });
 }
 

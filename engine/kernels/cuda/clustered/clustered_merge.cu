@@ -5,9 +5,7 @@
 // 13 MB, which fit the second-level cache, and some 20 candidates a split.
 
 #include "engine/kernels/cuda/clustered/clustered_args.cuh"
-#include "engine/kernels/cuda/clustered/clustered_scores.cuh"
 #include "engine/kernels/cuda/launch.cuh"
-#include "engine/kernels/cuda/load.cuh"
 #include "engine/kernels/cuda/ptx.cuh"
 #include "engine/kernels/cuda/scale.cuh"
 #include "engine/kernels/cuda/top_keys.cuh"
@@ -28,7 +26,7 @@ struct Splits {
   uint64_t least;
 };
 
-// For improved clustered attention, in addition, in dynamic shared memory.
+// Further memory of improved clustered attention, in dynamic shared memory.
 struct Top {
   uint64_t candidates[kGathered];
   uint64_t chosen[kMostTop];
@@ -83,7 +81,6 @@ __device__ void ChooseTop(const ClusteredArgs& args, int64_t partial, int32_t ce
 // grid (centroids, heads)
 template <typename T>
 __global__ void __launch_bounds__(kThreads) MergeKernel(const ClusteredArgs args) {
-  WaitForEarlierKernels();
   __shared__ Splits splits;
   const auto row = static_cast<int32_t>(blockIdx.x);
   const int head = blockIdx.y;
@@ -157,7 +154,7 @@ __global__ void __launch_bounds__(kThreads) MergeKernel(const ClusteredArgs args
       const T* const value = ValueRow<T>(args, sequence.key_begin + top->keys[i], head);
       total = fmaf(-top->weights[i], ToFloat(value[e]), total);
     }
-    // If every key is a top key, only rounding errors are left.
+    // Only rounding errors are left if every key is a top key.
     out[e] = improved && top_count == sequence.keys ? 0 : total / sum;
   }
 }
@@ -170,7 +167,7 @@ cudaError_t MergeSplits(const ClusteredArgs& args, const ClusteredPlan&, cudaStr
   shape.block = kThreads;
   shape.shared_bytes = args.shape.topk > 0 ? sizeof(Top) : 0;
   return ForElement(args.shape.element,
-                    [&]<typename T>() { return LaunchStage(MergeKernel<T>, shape, stream, args); });
+                    [&]<typename T>() { return Launch(MergeKernel<T>, shape, stream, args); });
 }
 
 }  // namespace castor::kernels::cuda

@@ -18,68 +18,37 @@ Count LayOut(const ClusteredShape& shape, const ClusteredPlan& plan, void* base,
   const Count centroids = heads * plan.total(ClusteredPlan::kCentroids);
   const Count partials = heads * plan.total(ClusteredPlan::kPartials);
   Area area(base, /*alignment=*/256);
-  area.Take(w->codes, tokens);
-  area.Take(w->labels, tokens);
-  area.Take(w->order, tokens);
-  area.Take(w->starts, centroids + heads * plan.sequences);
-  area.Take(w->centroids, centroids * shape.head_dim);
-  area.Take(w->partial_rows, partials * shape.value_dim);
-  area.Take(w->partial_stats, partials * 2);
-  area.Take(w->cluster_rows, centroids * shape.value_dim);
+  area.Allocate(w->codes, tokens);
+  area.Allocate(w->labels, tokens);
+  area.Allocate(w->order, tokens);
+  area.Allocate(w->starts, centroids + heads * plan.sequences);
+  area.Allocate(w->centroids, centroids * shape.head_dim);
+  area.Allocate(w->partial_rows, partials * shape.value_dim);
+  area.Allocate(w->partial_stats, partials * 2);
+  area.Allocate(w->cluster_rows, centroids * shape.value_dim);
   if (shape.topk > 0) {
-    area.Take(w->thresholds, centroids);
-    area.Take(w->candidates, partials * CandidateCapacity(shape.topk));
-    area.Take(w->candidate_counts, partials);
-    area.Take(w->masses, centroids);
-    area.Take(w->top_keys, centroids * shape.topk);
-    area.Take(w->top_counts, centroids);
+    area.Allocate(w->thresholds, centroids);
+    area.Allocate(w->candidates, partials * CandidateCapacity(shape.topk));
+    area.Allocate(w->candidate_counts, partials);
+    area.Allocate(w->masses, centroids);
+    area.Allocate(w->top_keys, centroids * shape.topk);
+    area.Allocate(w->top_counts, centroids);
   }
-  if (shape.log_sum_exp) area.Take(w->log_sums, centroids);
-  if (plan.lloyd_blocks == 0) {
-    area.Take(w->centroid_codes, centroids);
-    area.Take(w->bit_counts, centroids * 64);
-    area.Take(w->member_counts, centroids);
-    area.Take(w->changes, heads * plan.sequences * 2);
-  }
+  if (shape.log_sum_exp) area.Allocate(w->log_sums, centroids);
+  area.Allocate(w->centroid_codes, centroids);
+  area.Allocate(w->bit_counts, centroids * 64);
+  area.Allocate(w->member_counts, centroids);
+  area.Allocate(w->changes, heads * plan.sequences * 2);
   return area.bytes();
-}
-
-// Enough blocks to fill a device of some 130 multiprocessors, each with enough queries to be worth
-// a barrier. Results do not depend on it, since all is integers.
-int LloydBlocks(const ClusteredPlan& plan, int64_t heads, const ClusteredDevice& device) {
-  constexpr int64_t kEnoughBlocks = 128;
-  constexpr int64_t kEnoughQueries = 512;
-  if (plan.most_centroids > kFusedClusters ||
-      LloydSharedBytes(plan.most_centroids) > device.shared_bytes) {
-    return 0;
-  }
-  int blocks = 1;
-  while (device.block_clusters && blocks < kMostLloydBlocks &&
-         (plan.longest_queries > blocks * kMostLloydQueries ||
-          (Count(plan.sequences) * heads * blocks < kEnoughBlocks &&
-           plan.longest_queries > blocks * kEnoughQueries))) {
-    blocks *= 2;
-  }
-  return plan.longest_queries > blocks * kMostLloydQueries ? 0 : blocks;
 }
 
 }  // namespace
 
-bool TensorCoresFit(const ClusteredShape& shape) {
-  if (shape.element == Element::kFloat32 || shape.head_dim != shape.value_dim) return false;
-  for (const int64_t dim : {32, 64, 80, 96, 128}) {
-    if (shape.head_dim == dim) return true;
-  }
-  return false;
-}
-
 ClusteredPlan PlanClustered(const ClusteredShape& shape, std::span<const int32_t> cu_seqlens_q,
-                            std::span<const int32_t> cu_seqlens_k, const ClusteredDevice& device) {
+                            std::span<const int32_t> cu_seqlens_k) {
   const auto sequences = static_cast<int64_t>(cu_seqlens_q.size()) - 1;
   ClusteredPlan plan;
   plan.sequences = sequences;
-  plan.tensor_cores = device.tensor_cores;
-  plan.early_launches = device.block_clusters;
   plan.offsets.resize(ClusteredPlan::kArrays * (sequences + 1));
   int64_t totals[ClusteredPlan::kArrays] = {};
   for (int64_t s = 0; s < sequences; ++s) {
@@ -87,20 +56,18 @@ ClusteredPlan PlanClustered(const ClusteredShape& shape, std::span<const int32_t
     const int64_t keys = cu_seqlens_k[s + 1] - cu_seqlens_k[s];
     const int64_t centroids = std::min<int64_t>(shape.clusters, queries);
     const KeySplit split = SplitKeys(keys, centroids, shape.topk);
-    plan.longest_queries = std::max(plan.longest_queries, queries);
     plan.most_centroids = std::max(plan.most_centroids, centroids);
     totals[ClusteredPlan::kQueries] += queries;
     totals[ClusteredPlan::kKeys] += keys;
     totals[ClusteredPlan::kCentroids] += centroids;
     totals[ClusteredPlan::kQueryTiles] += (queries + kTokenTile - 1) / kTokenTile;
-    totals[ClusteredPlan::kAttendTiles] += RowTiles(centroids, device.tensor_cores) * split.count;
+    totals[ClusteredPlan::kAttendTiles] += RowTiles(centroids) * split.count;
     totals[ClusteredPlan::kPartials] += centroids * split.count;
     for (int a = 0; a < ClusteredPlan::kArrays; ++a) {
       if (totals[a] > std::numeric_limits<int32_t>::max()) return {};
       plan.offsets[a * (sequences + 1) + s + 1] = static_cast<int32_t>(totals[a]);
     }
   }
-  plan.lloyd_blocks = LloydBlocks(plan, shape.heads, device);
   ClusteredWorkspace nothing;
   plan.workspace_bytes = LayOut(shape, plan, nullptr, &nothing).value();
   return plan;

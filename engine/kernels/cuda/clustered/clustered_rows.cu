@@ -1,15 +1,12 @@
 // Last stage of clustered attention: each query's row. Plain: its cluster's. Improved: on the
 // cluster's top keys, the query's own weights, which distribute the centroid's total weight of
-// these keys; elsewhere the centroid's weights. clustered_refine_mma.cu is the latter on tensor
-// cores.
+// these keys; elsewhere the centroid's weights.
 //
 // Floors at d_v = 64, 64K queries of 8 heads, half types: plain 132 B a query, 16 us; improved 260
 // B, 32 us.
 
 #include "engine/kernels/cuda/clustered/clustered_args.cuh"
-#include "engine/kernels/cuda/clustered/clustered_scores.cuh"
 #include "engine/kernels/cuda/launch.cuh"
-#include "engine/kernels/cuda/load.cuh"
 #include "engine/kernels/cuda/ptx.cuh"
 #include "engine/kernels/cuda/scale.cuh"
 #include "engine/kernels/cuda/types.cuh"
@@ -27,17 +24,9 @@ __device__ __forceinline__ T* OutputRow(const ClusteredArgs& args, int64_t token
          head * args.shape.value_dim;
 }
 
-// Four neighbours, written at once if the row's alignment allows it.
+// grid (query tiles, heads)
 template <typename T>
-struct alignas(4 * sizeof(T)) Four {
-  T elements[4];
-};
-
-// grid (query tiles, heads). `vectors`: rows of output and values may be moved four at a time.
-template <typename T, bool vectors>
 __global__ void __launch_bounds__(kThreads) WriteKernel(const ClusteredArgs args) {
-  WaitForEarlierKernels();
-  constexpr int kWidth = vectors ? 4 : 1;
   const auto tile = static_cast<int32_t>(blockIdx.x);
   const int head = blockIdx.y;
   const SequenceOf sequence(args, FindSequence(args, ClusteredPlan::kQueryTiles, tile));
@@ -45,32 +34,21 @@ __global__ void __launch_bounds__(kThreads) WriteKernel(const ClusteredArgs args
       (tile - args.Offsets(ClusteredPlan::kQueryTiles)[sequence.index]) * kTokenTile;
   const int count = min(sequence.queries - first, kTokenTile);
   const int64_t token = sequence.query_begin + first;
-  const int32_t* const __restrict__ labels =
-      args.workspace.labels + head * args.query_tokens + token;
+  const int32_t* const labels = args.workspace.labels + head * args.query_tokens + token;
   const auto value_dim = static_cast<int>(args.shape.value_dim);
-  const int pieces = value_dim / kWidth;
-  const float* const __restrict__ rows =
+  const float* const rows =
       args.workspace.cluster_rows + (head * args.centroids + sequence.centroid_begin) * value_dim;
-#pragma unroll 4
-  for (int i = threadIdx.x; i < count * pieces; i += kThreads) {
-    const int query = i / pieces;
-    const int e = i % pieces * kWidth;
-    const float* const from = rows + int64_t{labels[query]} * value_dim + e;
-    T* const to = OutputRow<T>(args, token + query, head) + e;
-    if constexpr (vectors) {
-      const float4 row = *reinterpret_cast<const float4*>(from);
-      *reinterpret_cast<Four<T>*>(to) = {
-          {FromFloat<T>(row.x), FromFloat<T>(row.y), FromFloat<T>(row.z), FromFloat<T>(row.w)}};
-    } else {
-      *to = FromFloat<T>(*from);
-    }
+  for (int i = threadIdx.x; i < count * value_dim; i += kThreads) {
+    const int query = i / value_dim;
+    const int e = i % value_dim;
+    OutputRow<T>(args, token + query, head)[e] =
+        FromFloat<T>(rows[int64_t{labels[query]} * value_dim + e]);
   }
 }
 
 // grid (query tiles, heads): a warp per query, in the order of clusters, whose keys are then near.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) RefineKernel(const ClusteredArgs args) {
-  WaitForEarlierKernels();
   float* const weights = DynamicShared<float>() +  // [warps, topk]
                          static_cast<int>(threadIdx.x) / 32 * args.shape.topk;
   const auto tile = static_cast<int32_t>(blockIdx.x);
@@ -128,7 +106,6 @@ __global__ void __launch_bounds__(kThreads) RefineKernel(const ClusteredArgs arg
 
 // grid (query tiles, heads): each query's log-sum-exp is its cluster's.
 __global__ void __launch_bounds__(kThreads) ShareKernel(const ClusteredArgs args) {
-  WaitForEarlierKernels();
   const auto tile = static_cast<int32_t>(blockIdx.x);
   const int head = blockIdx.y;
   const SequenceOf sequence(args, FindSequence(args, ClusteredPlan::kQueryTiles, tile));
@@ -150,17 +127,14 @@ cudaError_t ShareLogSums(const ClusteredArgs& args, const ClusteredPlan& plan,
                          cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(plan.total(ClusteredPlan::kQueryTiles)),
                   static_cast<unsigned>(args.shape.heads));
-  return LaunchStage(ShareKernel, {grid, kThreads}, stream, args);
+  return Launch(ShareKernel, {grid, kThreads}, stream, args);
 }
 
 cudaError_t WriteRows(const ClusteredArgs& args, const ClusteredPlan& plan, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(plan.total(ClusteredPlan::kQueryTiles)),
                   static_cast<unsigned>(args.shape.heads));
   return ForElement(args.shape.element, [&]<typename T>() {
-    const bool vectors = args.shape.value_dim % 4 == 0 && args.problem.output_stride % 4 == 0 &&
-                         reinterpret_cast<uintptr_t>(args.problem.output) % sizeof(Four<T>) == 0;
-    return vectors ? LaunchStage(WriteKernel<T, true>, {grid, kThreads}, stream, args)
-                   : LaunchStage(WriteKernel<T, false>, {grid, kThreads}, stream, args);
+    return Launch(WriteKernel<T>, {grid, kThreads}, stream, args);
   });
 }
 
@@ -170,9 +144,8 @@ cudaError_t RefineRows(const ClusteredArgs& args, const ClusteredPlan& plan, cud
                     static_cast<unsigned>(args.shape.heads));
   shape.block = kThreads;
   shape.shared_bytes = sizeof(float) * kWarps * args.shape.topk;
-  return ForElement(args.shape.element, [&]<typename T>() {
-    return LaunchStage(RefineKernel<T>, shape, stream, args);
-  });
+  return ForElement(args.shape.element,
+                    [&]<typename T>() { return Launch(RefineKernel<T>, shape, stream, args); });
 }
 
 }  // namespace castor::kernels::cuda

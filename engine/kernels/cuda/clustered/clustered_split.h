@@ -1,5 +1,5 @@
-// How clustered attention is cut into blocks: constants and pure functions that both the host's
-// plan and the kernels use.
+// The blocks of clustered attention: constants and pure functions that both the host's plan and the
+// kernels use.
 #pragma once
 
 #include <cstdint>
@@ -14,22 +14,10 @@ namespace castor::kernels::cuda {
 
 inline constexpr int kTokenTile = 64;    // queries that a block hashes or writes
 inline constexpr int kKeyTile = 64;      // keys that a block attends to at a time
-inline constexpr int kGenericRows = 32;  // centroids of a generic block
-inline constexpr int kMmaRows = 128;     // centroids of a tensor cores' block: 16 per warp
+inline constexpr int kRowTile = 32;      // centroids of a block
 inline constexpr int kFewestKeys = 256;  // of a split, so that its results are worth their bytes
-inline constexpr int kMostSplits = 64;   // of one sequence's keys, for up to kMmaRows centroids
-
-// Up to this many clusters, Lloyd's algorithm is one launch that counts in shared memory, by 1 to
-// kMostLloydBlocks blocks a sequence and head, 16 bits a count.
-inline constexpr int kFusedClusters = 1024;
-inline constexpr int64_t kMostLloydBlocks = 8;
-inline constexpr int64_t kMostLloydQueries = 65535;  // of a block
-
-// For a code, 32 words of counts, a number of members and where distances start, per cluster in
-// eights; and two flags.
-CASTOR_HOST_DEVICE constexpr int64_t LloydSharedBytes(int64_t centroids) {
-  return (centroids + 7) / 8 * 8 * (8 + 34 * 4) + 2 * 4;
-}
+inline constexpr int kMostSplits = 64;   // of one sequence's keys, for up to kSplitRows centroids
+inline constexpr int kSplitRows = 128;
 
 // Candidates for the top k that a block may list for one centroid. After each tile, a list that the
 // next tile's keys could overflow is cut down to k.
@@ -37,13 +25,12 @@ CASTOR_HOST_DEVICE constexpr int CandidateCapacity(int topk) {
   return topk == 0 ? 0 : topk + 2 * kKeyTile;
 }
 
-CASTOR_HOST_DEVICE constexpr int64_t RowTiles(int64_t centroids, bool tensor_cores) {
-  const int64_t rows = tensor_cores ? kMmaRows : kGenericRows;
-  return (centroids + rows - 1) / rows;
+CASTOR_HOST_DEVICE constexpr int64_t RowTiles(int64_t centroids) {
+  return (centroids + kRowTile - 1) / kRowTile;
 }
 
 // A sequence's keys, among `count` blocks of `keys` each. Depends on the sequence's own lengths
-// alone, and is the same for all implementations of a device.
+// alone.
 struct KeySplit {
   int64_t keys;
   int64_t count;
@@ -51,7 +38,7 @@ struct KeySplit {
 
 CASTOR_HOST_DEVICE constexpr KeySplit SplitKeys(int64_t keys, int64_t centroids, int64_t topk) {
   if (keys == 0 || centroids == 0) return {kFewestKeys, 0};
-  const int64_t tiles = RowTiles(centroids, /*tensor_cores=*/true);
+  const int64_t tiles = (centroids + kSplitRows - 1) / kSplitRows;
   const int64_t most = tiles >= kMostSplits ? 1 : kMostSplits / tiles;
   int64_t each = (keys + most - 1) / most;
   if (each < kFewestKeys) each = kFewestKeys;

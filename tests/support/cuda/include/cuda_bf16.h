@@ -18,20 +18,14 @@ inline float __bfloat162float(__nv_bfloat16 b) {
   return std::bit_cast<float>(static_cast<uint32_t>(b.bits) << 16);
 }
 
-inline __nv_bfloat16 __float2bfloat16(float x) {
+inline __nv_bfloat16 __float2bfloat16_rn(float x) {
   if (std::isnan(x)) return {0x7fff};
   const auto bits = std::bit_cast<uint32_t>(x);
   return {static_cast<uint16_t>((uint64_t{bits} + 0x7fff + (bits >> 16 & 1)) >> 16)};
 }
 
-inline __nv_bfloat16 __float2bfloat16_rn(float x) { return __float2bfloat16(x); }
 inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) {
-  return {__float2bfloat16(x), __float2bfloat16(y)};
+  return {__float2bfloat16_rn(x), __float2bfloat16_rn(y)};
 }
-inline float2 __bfloat1622float2(__nv_bfloat162 b) {
-  return {__bfloat162float(b.x), __bfloat162float(b.y)};
-}
-inline float __low2float(__nv_bfloat162 b) { return __bfloat162float(b.x); }
-inline float __high2float(__nv_bfloat162 b) { return __bfloat162float(b.y); }
 inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short bits) { return {bits}; }
 inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 b) { return b.bits; }

@@ -28,7 +28,7 @@ inline float __half2float(__half h) {
   return std::bit_cast<float>(bits | sign);
 }
 
-inline __half __float2half(float x) {
+inline __half __float2half_rn(float x) {
   const auto sign = static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16 & 0x8000);
   const float magnitude = std::fabs(x);
   uint16_t bits;
@@ -46,10 +46,8 @@ inline __half __float2half(float x) {
   return {static_cast<uint16_t>(sign | bits)};
 }
 
-inline __half __float2half_rn(float x) { return __float2half(x); }
-inline __half2 __floats2half2_rn(float x, float y) { return {__float2half(x), __float2half(y)}; }
-inline float2 __half22float2(__half2 h) { return {__half2float(h.x), __half2float(h.y)}; }
-inline float __low2float(__half2 h) { return __half2float(h.x); }
-inline float __high2float(__half2 h) { return __half2float(h.y); }
+inline __half2 __floats2half2_rn(float x, float y) {
+  return {__float2half_rn(x), __float2half_rn(y)};
+}
 inline __half __ushort_as_half(unsigned short bits) { return {bits}; }
 inline unsigned short __half_as_ushort(__half h) { return h.bits; }

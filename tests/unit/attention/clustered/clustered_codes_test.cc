@@ -186,14 +186,7 @@ TEST_P(ClusteredCodesTest, HashCodesAreTheTwins) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, ClusteredCodesTest, testing::ValuesIn([] {
-                           return std::vector<const ClusterKernel*> {
-#if defined(__x86_64__)
-                             &kernels::kClusterAvx512, &kernels::kClusterAvx2,
-#endif
-                                 &kernels::kClusterPortable
-                           };
-                         }()),
+INSTANTIATE_TEST_SUITE_P(Table, ClusteredCodesTest, testing::ValuesIn(kernels::kClusterKernels),
                          [](const auto& info) {
                            std::string name(info.param->backend);
                            std::erase(name, '-');

@@ -116,7 +116,7 @@ TEST_P(ClusteredCpuTest, RowsAreAsCloseAsQueriesToTheirCentroids) {
   }
 }
 
-// By convexity: a member's top keys never get less than exact attention gives them.
+// A member's top keys never get less than exact attention gives them, by convexity.
 TEST_P(ClusteredCpuTest, OwnMassNeverExceedsTheTrueMass) {
   if (!improved()) GTEST_SKIP() << "has no rest";
   constexpr int32_t kKeys = 90;

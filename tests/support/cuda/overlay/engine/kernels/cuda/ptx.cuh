@@ -20,20 +20,11 @@ template <typename T>
 T* DynamicShared() {
   return reinterpret_cast<T*>(emulator::DynamicShared());
 }
-inline unsigned ClusterRank() { return emulator::ClusterRank(); }
-inline unsigned ClusterSize() { return emulator::ClusterSize(); }
-inline void SyncCluster() { emulator::SyncCluster(); }
-template <typename T>
-T* MapShared(T* local, unsigned rank) {
-  return static_cast<T*>(emulator::MapShared(local, rank));
-}
 
-inline void WaitForEarlierKernels() {}
-
-inline void CopyAsync16(void* shared, const void* global, int bytes = 16) {
+inline void CopyAsync16(void* shared, const void* global) {
   const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
   if (!aligned(shared) || !aligned(global)) emulator::Fail("cp.async of addresses off 16 bytes");
-  emulator::QueueCopy(shared, global, bytes, 16 - bytes);
+  emulator::QueueCopy(shared, global, 16);
 }
 inline void CommitCopies() { emulator::CommitCopies(); }
 template <int groups_left>
@@ -41,9 +32,8 @@ void WaitCopies() {
   emulator::WaitCopies(groups_left);
 }
 
-template <typename D, typename Element>
 struct MmaLane {
-  D* d;               // [4]
+  float* d;           // [4]
   const uint32_t* a;  // [4]
   const uint32_t* b;  // [2]
 };
@@ -52,25 +42,23 @@ struct MmaLane {
 inline float HalfAt(uint32_t bits, int i) {
   return __half2float(__ushort_as_half(static_cast<uint16_t>(bits >> (16 * i))));
 }
-inline float BrainAt(uint32_t bits, int i) {
+inline float BFloat16At(uint32_t bits, int i) {
   return __bfloat162float(__ushort_as_bfloat16(static_cast<uint16_t>(bits >> (16 * i))));
 }
 inline float Tf32At(uint32_t bits, int) { return std::bit_cast<float>(bits & ~0x1fffu); }
-inline int32_t ByteAt(uint32_t bits, int i) { return static_cast<int8_t>(bits >> (8 * i)); }
 
 // D[16, 8] += A[16, k] B[k, 8]; each register holds `per_register` elements adjacent in k.
-template <typename D, int per_register, auto At>
-void Mma(D* d, const uint32_t* a, const uint32_t* b) {
-  using Lane = MmaLane<D, D>;
-  Lane lane{d, a, b};
+template <int per_register, auto At>
+void Mma(float* d, const uint32_t* a, const uint32_t* b) {
+  MmaLane lane{d, a, b};
   emulator::WarpOperation(
       0xffffffff,
       [](uint32_t, void* const* lanes) {
         constexpr int kDepth = 8 * per_register;
-        D left[16][kDepth];
-        D right[kDepth][8];
+        float left[16][kDepth];
+        float right[kDepth][8];
         for (int l = 0; l < 32; ++l) {
-          const Lane& from = *static_cast<Lane*>(lanes[l]);
+          const MmaLane& from = *static_cast<MmaLane*>(lanes[l]);
           const int g = l / 4;
           const int first = l % 4 * per_register;
           for (int i = 0; i < per_register; ++i) {
@@ -85,11 +73,11 @@ void Mma(D* d, const uint32_t* a, const uint32_t* b) {
           }
         }
         for (int l = 0; l < 32; ++l) {
-          const Lane& to = *static_cast<Lane*>(lanes[l]);
+          const MmaLane& to = *static_cast<MmaLane*>(lanes[l]);
           for (int i = 0; i < 4; ++i) {
             const int row = l / 4 + i / 2 * 8;
             const int column = l % 4 * 2 + i % 2;
-            D sum = to.d[i];
+            float sum = to.d[i];
             for (int k = 0; k < kDepth; ++k) sum += left[row][k] * right[k][column];
             to.d[i] = sum;
           }
@@ -102,56 +90,20 @@ template <typename T>
 void MmaM16N8K16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
 template <>
 inline void MmaM16N8K16<__half>(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  Mma<float, 2, HalfAt>(d, a, b);
+  Mma<2, HalfAt>(d, a, b);
 }
 template <>
 inline void MmaM16N8K16<__nv_bfloat16>(float (&d)[4], const uint32_t (&a)[4],
                                        const uint32_t (&b)[2]) {
-  Mma<float, 2, BrainAt>(d, a, b);
+  Mma<2, BFloat16At>(d, a, b);
 }
 inline uint32_t ToTf32(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   return std::isfinite(x) ? (bits + 0x1000) & ~0x1fffu : bits;
 }
 inline void MmaM16N8K8Tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  Mma<float, 1, Tf32At>(d, a, b);
+  Mma<1, Tf32At>(d, a, b);
 }
-// D = A B + C; D may be C.
-inline void MmaM16N8K32S8(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
-                          const int32_t (&c)[4]) {
-  for (int i = 0; i < 4; ++i) d[i] = c[i];
-  Mma<int32_t, 4, ByteAt>(d, a, b);
-}
-
-template <bool transposed>
-void LoadFourMatrices(uint32_t* r, const void* row) {
-  if (reinterpret_cast<uintptr_t>(row) % 16 != 0) emulator::Fail("ldmatrix of a row off 16 bytes");
-  struct Lane {
-    uint32_t* r;
-    const uint16_t* row;
-  } lane{r, static_cast<const uint16_t*>(row)};
-  emulator::WarpOperation(
-      0xffffffff,
-      [](uint32_t, void* const* lanes) {
-        for (int l = 0; l < 32; ++l) {
-          const int g = l / 4;
-          const int t = l % 4 * 2;
-          for (int i = 0; i < 4; ++i) {
-            const auto at = [&](int r, int c) {
-              return uint32_t{static_cast<Lane*>(lanes[8 * i + r])->row[c]};
-            };
-            static_cast<Lane*>(lanes[l])->r[i] =
-                transposed ? at(t, g) | at(t + 1, g) << 16 : at(g, t) | at(g, t + 1) << 16;
-          }
-        }
-      },
-      &lane);
-}
-inline void LoadMatrices(uint32_t (&r)[4], const void* row) { LoadFourMatrices<false>(r, row); }
-inline void LoadMatricesTransposed(uint32_t (&r)[4], const void* row) {
-  LoadFourMatrices<true>(r, row);
-}
-
 inline float Exp2(float x) {
   const float y = std::exp2(x);
   return y < 0x1p-126f ? 0.0f : y;
