@@ -51,10 +51,6 @@ bool IsHopeless(const Job& job, TimePoint now, double pace) {
 // Never inlined into what is noexcept: see admission.cc.
 ABSL_ATTRIBUTE_NOINLINE
 TimePoint Ledger::Insert(std::unique_ptr<Job>&& job) {
-  Tenant& tenant = TenantOf(*job);
-  tenants_.device.Arrive(tenant.device);
-  tenant.ready.emplace(job->rank, job.get());
-  tenant.ready_us.Add(job->predicted.alone_us(), 1);
   Group& group = groups_[job->batch_key];
   group.tokens += job->cost.tokens;
   std::unique_ptr<Job>& place = group.jobs[job->rank];
@@ -64,10 +60,7 @@ TimePoint Ledger::Insert(std::unique_ptr<Job>&& job) {
 }
 
 std::unique_ptr<Job> Ledger::Remove(const Job& job) {
-  Tenant& tenant = TenantOf(job);
-  tenant.ready.erase(job.rank);
-  tenant.ready_us.Add(job.predicted.alone_us(), -1);
-  if (tenant.ready.empty()) tenants_.device.Leave(tenant.device);
+  tenants_.EndReady(TenantOf(job), job);
   const auto group = groups_.find(job.batch_key);
   const auto at = group->second.jobs.find(job.rank);
   std::unique_ptr<Job> taken = std::move(at->second);
@@ -116,10 +109,11 @@ const Job* Ledger::FirstDue(TimePoint now, const Opening& opening, Search* searc
     if (--looks < 0) return nullptr;
     const double most_us = opening.passage.MostUsOf(tenant->name);
     if (most_us <= 0 || !tenant->ready_us.AnyUpTo(most_us)) continue;
-    for (auto next = tenant->ready.upper_bound(search->rank); next != tenant->ready.end(); ++next) {
+    for (auto next = tenant->line.upper_bound(search->rank); next != tenant->line.end(); ++next) {
       if (--looks < 0) return nullptr;
       search->rank = next->first;
-      const Job* const job = next->second;
+      const Job* const job = next->second.ready;
+      if (job == nullptr) continue;
       const double us = job->predicted.alone_us();
       if (us > most_us) continue;
       if (passes && !opening.HasMemoryFor(*job)) continue;

@@ -147,7 +147,7 @@ void Ledger::PushReady(std::unique_ptr<Job>&& job) {
   Tenant& tenant = *reservation.tenant_;
   Adjust(tenant, job->cost - reservation.cost_);
   reservation.cost_ = job->cost;
-  tenants_.AdjustTime(tenant, *reservation.place_, job->predicted);
+  tenants_.SetReady(tenant, *job);
   job->state = Job::State::kReady;
   job->queued = clock_->Now();
   // A sleeper must look again if a batch is due earlier, or may be.

@@ -163,14 +163,23 @@ void Tenants::Enter(Tenant& tenant, const Job& job, TimePoint now) {
   promised_us_[LevelOf(job.priority)].Add(waiting.us, now);
 }
 
-void Tenants::AdjustTime(Tenant& tenant, const Rank& place, const PredictedTime& time) noexcept {
-  Waiting& waiting = tenant.line.find(place)->second;
-  const double us = waiting.pays_for_batch ? time.alone_us() : time.own_us;
+void Tenants::SetReady(Tenant& tenant, const Job& job) noexcept {
+  Waiting& waiting = tenant.line.find(job.rank)->second;
+  waiting.ready = &job;
+  tenant.ready_us.Add(job.predicted.alone_us(), 1);
+  device.Arrive(tenant.device);
+  const double us = waiting.pays_for_batch ? job.predicted.alone_us() : job.predicted.own_us;
   for (TimesBySize* const times : {&tenant.waiting_us, &waiting_us_}) {
     times->Remove(waiting.us);
     times->Add(us);
   }
   waiting.us = us;
+}
+
+void Tenants::EndReady(Tenant& tenant, const Job& job) noexcept {
+  tenant.line.find(job.rank)->second.ready = nullptr;
+  tenant.ready_us.Add(job.predicted.alone_us(), -1);
+  if (!tenant.ready_us.any()) device.Leave(tenant.device);
 }
 
 void Tenants::Leave(Tenant& tenant, const Rank& place) noexcept {

@@ -63,7 +63,11 @@ class TimesBySize {
 // How many requests there are of each class of time.
 class CountsBySize {
  public:
-  void Add(double us, int count) { counts_[TimeClassOf(us)] += count; }
+  void Add(double us, int count) {
+    counts_[TimeClassOf(us)] += count;
+    total_ += count;
+  }
+  bool any() const { return total_ > 0; }
   // Whether there may be one of at most `us`.
   bool AnyUpTo(double us) const {
     return std::any_of(counts_.begin(), counts_.begin() + TimeClassOf(us) + 1,
@@ -72,6 +76,7 @@ class CountsBySize {
 
  private:
   std::array<int, kTimeClasses> counts_{};
+  int total_ = 0;
 };
 
 // A request that waits, from its admission until it runs, as forecasts see it.
@@ -81,6 +86,7 @@ struct Waiting {
   TimePoint deadline;
   Priority priority = Priority::kNormal;
   std::map<std::string, int64_t>::iterator company;  // in the tenant's `keys`
+  const Job* ready = nullptr;                        // the job, while it waits for a batch
 };
 
 struct Tenant {
@@ -101,8 +107,7 @@ struct Tenant {
 
   FairShare::Account tokenizing, device, answering;
   absl::btree_map<Rank, std::unique_ptr<Job>> to_tokenize;
-  absl::btree_map<Rank, Job*> ready;
-  CountsBySize ready_us;
+  CountsBySize ready_us;  // of those in the line that wait for a batch
   std::deque<Answer> to_answer;
 
   // Whether nothing of it is here.
@@ -150,8 +155,11 @@ class Tenants {
   // ---- The line.
 
   void Enter(Tenant& tenant, const Job& job, TimePoint now);
-  // Replaces a predicted time. Whether it pays for a batch stays as it was.
-  void AdjustTime(Tenant& tenant, const Rank& place, const PredictedTime& time) noexcept;
+  // The job is ready to run, with its predicted time as it is now. Whether it pays for a batch
+  // stays as it was.
+  void SetReady(Tenant& tenant, const Job& job) noexcept;
+  // The job is taken out for a batch, or to be answered; it stays in the line until it leaves.
+  void EndReady(Tenant& tenant, const Job& job) noexcept;
   void Leave(Tenant& tenant, const Rank& place) noexcept;
 
   // What is expected of a job that wants to be admitted, if everything ahead of it began in
