@@ -6,9 +6,28 @@
 namespace castor::simulation {
 namespace {
 
+// What a CPU of two cores takes for exact attention over one sequence, roughly: linear up to a few
+// hundred tokens, then quadratic; 64K tokens take some 25 s.
+Duration AttentionTime(int64_t tokens) {
+  const auto n = static_cast<double>(tokens);
+  return Duration(static_cast<int64_t>(1000 * n + 6 * n * n));
+}
+
 double InUs(Duration time) { return std::chrono::duration<double, std::micro>(time).count(); }
 
 }  // namespace
+
+std::function<Request(std::mt19937&)> Attention(int64_t low, int64_t high, int keys,
+                                                std::optional<Duration> deadline) {
+  return [=](std::mt19937& random) {
+    Request request;
+    request.tokens = std::uniform_int_distribution<int64_t>(low, high)(random);
+    request.work = AttentionTime(request.tokens);
+    request.batch_key = std::to_string(random() % static_cast<uint32_t>(keys));
+    request.deadline = deadline;
+    return request;
+  };
+}
 
 Simulation::Simulation(const Workload& workload, const Settings& settings, uint32_t seed)
     : workload_(workload),
@@ -146,7 +165,6 @@ void Simulation::TryLaunch(bool passes) {
     on_batch({now, jobs, left, passes, held_bytes()});
   }
   if (passes) {
-    ++preemptions_;
     DeviceRun& below = runs_.back();
     below.left -= now - below.since;
     below.number = 0;
@@ -197,11 +215,7 @@ void Simulation::End(Ticket ticket, Fate fate) {
   outcomes_.push_back(std::move(outcome));
   if (workload_.sources[source].in_flight == 0) return;
   // The next of a closed source; a refused caller waits a little longer first.
-  Duration pause = fate == Fate::kRefused ? std::chrono::milliseconds(100) : Duration(0);
-  if (const Duration mean = workload_.sources[source].think; mean > Duration(0)) {
-    std::exponential_distribution<double> think(1.0 / static_cast<double>(mean.count()));
-    pause += Duration(static_cast<int64_t>(think(random_)));
-  }
+  const Duration pause = fate == Fate::kRefused ? std::chrono::milliseconds(100) : Duration(0);
   const TimePoint next = clock_->Now() + pause;
   if (next < last_arrival_) At(next, [this, source] { Arrive(source); });
 }

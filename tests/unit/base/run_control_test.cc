@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <thread>
 
 #include "tests/support/checkpoints.h"
 
@@ -61,6 +62,33 @@ TEST(RunControlTest, BeatsAtEveryPlaceForACheckpoint) {
   EXPECT_TRUE(RunToEnd().Checkpoint().ok());
   EXPECT_EQ(heartbeat.Read().beats, 2U);
   EXPECT_FALSE(RunToEnd().Due());
+}
+
+TEST(HeartbeatTest, RisesWithEachBeatAndChange) {
+  Heartbeat heartbeat;
+  EXPECT_FALSE(heartbeat.Read().busy);
+  EXPECT_EQ(heartbeat.Read().beats, 0U);
+  heartbeat.SetBusy(true);
+  EXPECT_TRUE(heartbeat.Read().busy);
+  EXPECT_EQ(heartbeat.Read().beats, 1U);
+  heartbeat.Beat();
+  EXPECT_TRUE(heartbeat.Read().busy);
+  EXPECT_EQ(heartbeat.Read().beats, 2U);
+  heartbeat.SetBusy(false);
+  EXPECT_FALSE(heartbeat.Read().busy);
+  EXPECT_EQ(heartbeat.Read().beats, 3U);
+}
+
+TEST(HeartbeatTest, BelongsToTheThreadThatBoundIt) {
+  BeatHere();  // no heartbeat is bound
+  Heartbeat heartbeat;
+  {
+    const BoundHeartbeat bound(heartbeat);
+    BeatHere();
+    std::thread(BeatHere).join();
+  }
+  BeatHere();
+  EXPECT_EQ(heartbeat.Read().beats, 1U);
 }
 
 }  // namespace
