@@ -47,16 +47,6 @@ TEST(DrawFidelityRowsTest, AreThoseOfTheDefinition) {
   }
 }
 
-TEST(SeedOfTest, IsTheRequests) {
-  Clustered clustered;
-  clustered.seed = 5;
-  ImprovedClustered improved;
-  improved.seed = uint64_t{1} << 63;
-  EXPECT_EQ(SeedOf(clustered), 5u);
-  EXPECT_EQ(SeedOf(improved), uint64_t{1} << 63);
-  EXPECT_EQ(SeedOf(Vanilla{}), 0u);
-}
-
 class RelativeErrorTest : public testing::TestWithParam<DType> {};
 
 // The engine's probe, on a result with a known perturbation, against double precision over the same

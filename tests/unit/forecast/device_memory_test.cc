@@ -15,18 +15,6 @@ namespace {
 
 using attention::Count;
 
-TEST(DeviceMemoryTest, InABatchWhatIsOwnAddsUpAndWhatIsSharedIsThereOnce) {
-  const MemoryNeed both = MemoryNeed{.own = 10, .shared = 7, .activations = 4} +
-                          MemoryNeed{.own = 5, .shared = 9, .activations = 3};
-  EXPECT_EQ(both.own, 15);
-  EXPECT_EQ(both.shared, 9);
-  EXPECT_EQ(both.activations, 7);
-  EXPECT_EQ(both.bytes(), 24) << "activations are part of what is own";
-  const MemoryNeed most{.own = Count::kMost, .shared = 1};
-  EXPECT_EQ(most.bytes(), Count::kMost);
-  EXPECT_EQ((most + both).own, Count::kMost);
-}
-
 class SizedDevice : public FakeDevice {
  public:
   SizedDevice(int64_t bytes, bool copies)

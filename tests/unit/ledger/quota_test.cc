@@ -126,14 +126,6 @@ TEST_F(QuotaTest, NoRoomIsKeptForATenantThatHasUsedUpItsQuota) {
   EXPECT_EQ(ReasonOf(Refusal(Of("other"))), Reason::kQueueFull);
 }
 
-TEST_F(QuotaTest, WhoWasRefusedByItsQuotaHasNoRoomKept) {
-  Quotas({{"small", {.weight = 1000, .max_queued_requests = 1}}});
-  Admit(Of("small"));
-  ExpectFull(Of("small"), "1 requests");
-  admitted_.clear();
-  for (int i = 0; i < 64; ++i) Admit(Of("other"));
-}
-
 TEST_F(QuotaTest, RoomIsKeptForWhoHasQuotaLeft) {
   Quotas({{"small", {.max_queued_requests = 8}}});
   Admit(Of("small"));

@@ -76,16 +76,6 @@ TEST_F(EngineCheckpointTest, ABatchThatIsCancelledEndsAndTheNextBegins) {
   EXPECT_EQ(stats.load.inflight_requests, 0);
 }
 
-TEST_F(EngineCheckpointTest, ABatchWhoseDeadlinesHavePassedEnds) {
-  Start();
-  SubmitTogether({Expiring(Request(kLong), std::chrono::seconds(2)),
-                  Expiring(Request(2), std::chrono::seconds(3))});
-  clock_->Advance(std::chrono::seconds(4));
-  EXPECT_EQ(ReasonOfAnswer(kLong), Reason::kDeadlineExceeded);
-  EXPECT_EQ(ReasonOfAnswer(2), Reason::kDeadlineExceeded);
-  EXPECT_EQ(engine_->stats().cancelled_running, 2u);
-}
-
 TEST_F(EngineCheckpointTest, EachOfAnEndedBatchIsToldItsOwnReason) {
   Start();
   const std::vector<Ticket> tickets =
@@ -166,18 +156,6 @@ TEST_F(EngineCheckpointTest, ABatchThatIsDoneIsAnsweredWhileTheNextIsBeingLaunch
   EXPECT_EQ(answers_.count(kLong), 0u);
   release_ = true;
   EXPECT_TRUE(answers_.Get(kLong).ok());
-}
-
-TEST_F(EngineCheckpointTest, ABatchThatIsNotMuchShorterWaits) {
-  PredictLong(3e5);
-  Start();
-  SubmitTogether({Request(kLong)});
-  Submit(Request(2, 2, 2), 2);
-  const uint64_t before = engine_->progress().beats;
-  while (engine_->progress().beats < before + 1000) std::this_thread::yield();
-  EXPECT_EQ(script_->batches().size(), 2u);
-  release_ = true;
-  EXPECT_TRUE(answers_.Get(2).ok());
 }
 
 // Each is much shorter than the one below it.

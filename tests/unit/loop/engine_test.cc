@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "tests/support/shared_object.h"
 #include "tests/unit/loop/engine_fixture.h"
@@ -323,13 +324,17 @@ TEST_F(EngineTest, ReportsAModelThatDoesNotLoad) {
 }
 
 TEST_F(EngineTest, ChecksItsOptions) {
-  const auto field = [&](auto EngineOptions::*option, int value) {
+  const auto field = [&](auto EngineOptions::*option, auto value) {
     EngineOptions options;
     options.*option = value;
     return FieldOf(TryStart(options).status()).value_or("");
   };
   EXPECT_EQ(field(&EngineOptions::max_queued_requests, 0), "max_queued_requests");
   EXPECT_EQ(field(&EngineOptions::max_batch_tokens, -1), "max_batch_tokens");
+  EXPECT_EQ(field(&EngineOptions::cost_model_budget, milliseconds(-1)), "cost_model_budget");
+  for (const double share : {-0.1, 1.1, std::nan("")}) {
+    EXPECT_EQ(field(&EngineOptions::fidelity_share, share), "fidelity_share") << share;
+  }
   options_.models = {{"a", "x"}, {"a", "y"}};
   EXPECT_EQ(FieldOf(TryStart(options_).status()), "models");
 }
