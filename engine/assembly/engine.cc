@@ -1,14 +1,22 @@
 #include "engine/engine.h"
 
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
 #include <tuple>
 #include <utility>
 
-#include "engine/assembly/engine_impl.h"
-#include "engine/assembly/engine_info.h"
+#include "engine/assembly/internal.h"
 #include "engine/attention/resolve.h"
+#include "engine/automatic/plan.h"
 #include "engine/base/error.h"
 #include "engine/base/guarded.h"
-#include "engine/requests/batch_key.h"
+#include "engine/ledger/counters.h"
+#include "engine/ledger/ledger.h"
+#include "engine/loop/engine_loop.h"
+#include "engine/loop/pools.h"
 #include "engine/requests/resolve_encode.h"
 #include "engine/requests/staging.h"
 
@@ -38,6 +46,57 @@ void SetCall(const CallContext& call, TimePoint now, Job* job) {
 
 }  // namespace
 
+// The engine behind engine/engine.h: connects the parts of the other folders. engine/DESIGN.md
+// walks a request through them.
+class EngineImpl final : public Engine {
+ public:
+  EngineImpl(EngineOptions options, EngineParts parts);
+  ~EngineImpl() override;
+
+  // Opens the device and loads the models. Called once, before anything else.
+  absl::Status Start();
+
+  absl::StatusOr<Ticket> Submit(AttentionRequest request, AttentionCompletion done) override;
+  absl::StatusOr<Ticket> Submit(EncodeRequest request, EncodeCompletion done) override;
+  absl::StatusOr<std::shared_ptr<void>> Reserve(const std::string& tenant, int64_t bytes) override {
+    return Guarded([&] { return ledger_->Reserve(tenant, bytes); });
+  }
+  void Cancel(Ticket ticket) override { ledger_->Cancel(ticket); }
+  void SetTenants(std::map<std::string, TenantTerms> tenants) override {
+    ledger_->SetTenants(std::move(tenants));
+  }
+  EngineInfo info() const override { return info_; }
+  const EngineOptions& options() const override { return options_; }
+  EngineStats stats() const override;
+  Progress progress() const override { return loop_.progress(); }
+  bool healthy() const override { return loop_.healthy(); }
+  bool Drain(TimePoint deadline) override;
+
+ private:
+  absl::StatusOr<Ticket> DoSubmit(AttentionRequest& request, AttentionCompletion& done);
+  absl::StatusOr<Ticket> DoSubmit(EncodeRequest& request, EncodeCompletion& done);
+  void SetEstimate(const Estimate& estimate, Job* job) const;
+  absl::Status CheckCall(const CallContext& call, TimePoint now) const;
+
+  const EngineOptions options_;
+  EngineParts parts_;  // constant
+
+  // In order of dependency: each may use those before it. Destroyed in reverse.
+  Counters counters_;
+  const std::shared_ptr<Ledger> ledger_;
+  Completions completions_;
+  EngineLoop loop_;
+  FidelitySampling sampling_;
+  std::thread deadlines_;
+
+  // Constant after Start.
+  bool started_ = false;
+  EngineInfo info_;
+  attention::PriceOf price_of_;
+  std::shared_ptr<HostPool> host_pool_;
+  std::optional<Tokenizers> tokenizers_;
+};
+
 EngineImpl::EngineImpl(EngineOptions options, EngineParts parts)
     : options_(std::move(options)),
       parts_(std::move(parts)),
@@ -59,7 +118,7 @@ absl::Status EngineImpl::Start() {
   auto status = loop_.Start(parts_.open_device, options_, parts_.warm_up);
   if (!status.ok()) return status;
   host_pool_ = loop_.device().host_pool();
-  info_ = DescribeEngine(loop_.device());
+  info_ = DescribeEngine(loop_.device(), loop_.models());
   info_.max_device_bytes = ledger_->device_memory().most();
   info_.cost_model = loop_.costs().info;
   info_.warm_up_seconds = loop_.warm_up_seconds();
@@ -67,7 +126,6 @@ absl::Status EngineImpl::Start() {
   if (!price_of_) {
     price_of_ = [this](const auto&... problem) { return loop_.costs().model.Predict(problem...); };
   }
-  info_.models = DescribeModels(loop_.models());
   counters_.ListWork(loop_.device().variants(), info_.models);
   tokenizers_.emplace(TokenizerThreads(options_.cpu_threads), *host_pool_, *ledger_,
                       loop_.forecast(), *parts_.clock, counters_);

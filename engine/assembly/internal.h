@@ -1,16 +1,20 @@
-// CreateEngine with replaceable dependencies: for tests that bring their own device or clock.
+// What the files of this folder share: CreateEngine with replaceable dependencies, which tests use
+// too, and the engine's description of itself.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/automatic/candidates.h"
 #include "engine/base/clock.h"
+#include "engine/device/device.h"
 #include "engine/engine.h"
 #include "engine/ledger/device_memory.h"
 #include "engine/loop/engine_loop.h"
+#include "engine/models/models.h"
 
 namespace castor {
 
@@ -26,5 +30,13 @@ struct EngineParts {
 
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithParts(EngineOptions options,
                                                               EngineParts parts);
+
+// The device, its kernels with the dtypes that they support at common dimensions, and the models,
+// sorted by name.
+EngineInfo DescribeEngine(const Device& device, const ModelSet& models);
+
+// INVALID_FIELD with the option's name when one is out of range, or when a model's name is empty or
+// not unique.
+absl::Status CheckOptions(const EngineOptions& options);
 
 }  // namespace castor

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "engine/engine.h"
 #include "engine/requests/staging.h"
-#include "engine/tenant_terms.h"
 
 namespace castor {
 

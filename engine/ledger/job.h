@@ -45,7 +45,7 @@ struct Job {
   // changes the kernel, the key and the time between two runs of an automatic choice.
   Operation operation = Operation::kAttend;
   KernelName kernel = KernelName::kVanilla;
-  std::string batch_key;  // jobs of equal keys may share a batch: requests/batch_key.h
+  std::string batch_key;  // jobs of equal keys may share a batch: requests/work.h
   std::string tenant;
   Priority priority = Priority::kNormal;
   std::optional<TimePoint> deadline;

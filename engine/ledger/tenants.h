@@ -27,13 +27,13 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "engine/base/clock.h"
+#include "engine/engine.h"
 #include "engine/ledger/budgets.h"
 #include "engine/ledger/decaying_sum.h"
 #include "engine/ledger/fair_share.h"
 #include "engine/ledger/job.h"
 #include "engine/ledger/rank.h"
 #include "engine/ledger/runs.h"
-#include "engine/tenant_terms.h"
 
 namespace castor {
 

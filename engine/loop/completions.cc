@@ -1,4 +1,4 @@
-#include "engine/loop/completions.h"
+#include "engine/loop/pools.h"
 
 #include <algorithm>
 #include <cmath>

@@ -14,7 +14,7 @@
 #include "engine/base/run_control.h"
 #include "engine/encoder/directory/cast_file.h"
 #include "engine/loop/running_batch.h"
-#include "engine/requests/batch_key.h"
+#include "engine/requests/work.h"
 
 namespace castor {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/loop/tokenizers.h"
+#include "engine/loop/pools.h"
 
 #include <algorithm>
 #include <utility>

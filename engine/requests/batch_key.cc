@@ -1,8 +1,7 @@
-#include "engine/requests/batch_key.h"
-
 #include <type_traits>
 
 #include "engine/kernel_parameters.h"
+#include "engine/requests/work.h"
 
 namespace castor {
 namespace {

@@ -1,5 +1,5 @@
 // A checked request in the form in which it is staged and run: the problem, its tensors in the
-// engine's own memory, and what of the answer is known before it runs.
+// engine's own memory, the parts of the answer that are known before it runs, and its batch key.
 #pragma once
 
 #include <cstdint>
@@ -72,5 +72,12 @@ struct EncodeWork {
     return static_cast<int64_t>(bytes) + tokenized.size_bytes();
   }
 };
+
+// Requests with equal keys may share a batch. A key is the bytes of everything that one launch has
+// in common: the operation; for attention all of its Spec, with biases by their address, so that a
+// request with biases of its own runs alone; for an encoder the model's number and the kernel's
+// parameters. Lengths are not part of the key: batches are ragged.
+std::string BatchKey(const attention::Spec& spec);
+std::string BatchKey(uint64_t model, const Kernel& kernel);
 
 }  // namespace castor

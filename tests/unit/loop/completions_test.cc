@@ -1,6 +1,4 @@
 // In which order answers are delivered, and by how many threads.
-#include "engine/loop/completions.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,6 +14,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/host_memory.h"
+#include "engine/loop/pools.h"
 
 namespace castor {
 namespace {

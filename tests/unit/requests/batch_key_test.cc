@@ -1,5 +1,5 @@
 // What may share a batch.
-#include "engine/requests/batch_key.h"
+#include "engine/requests/work.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,90 @@
+// The threads beside the engine thread: tokenizers, which tokenize text requests before they are
+// ready for the device, and completion threads, which call completions, so that a slow caller does
+// not hold up the device. The ledger decides what each takes next (ledger/pools.cc).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/base/clock.h"
+#include "engine/base/host_memory.h"
+#include "engine/forecast/forecast.h"
+#include "engine/ledger/counters.h"
+#include "engine/ledger/ledger.h"
+
+namespace castor {
+
+// Threads that all run the same function until they are told to stop.
+class ThreadGroup {
+ public:
+  // Each thread calls `run`, which returns soon after `stop` has been called.
+  ThreadGroup(int count, const std::function<void()>& run, std::function<void()> stop)
+      : stop_(std::move(stop)) {
+    try {
+      for (int i = 0; i < count; ++i) threads_.emplace_back(run);
+    } catch (...) {
+      Stop();
+      throw;
+    }
+  }
+  ~ThreadGroup() { Stop(); }
+  ThreadGroup(const ThreadGroup&) = delete;
+  ThreadGroup& operator=(const ThreadGroup&) = delete;
+
+ private:
+  void Stop() {
+    stop_();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  const std::function<void()> stop_;
+  std::vector<std::thread> threads_;
+};
+
+// How many there are: as many as EngineOptions::cpu_threads, but not too many.
+int TokenizerThreads(int cpu_threads);
+
+class Tokenizers {
+ public:
+  // All references must outlive the object. Its destructor finishes or stops what is at hand; what
+  // else waits must have been answered.
+  Tokenizers(int threads, HostPool& host_pool, Ledger& ledger, Forecast& forecast,
+             const Clock& clock, Counters& counters);
+
+  // Hands over a job that the ledger has admitted and whose texts must be tokenized; copies them.
+  // Errors as Ledger::Tokenize.
+  absl::StatusOr<Ticket> Push(std::unique_ptr<Job> job);
+
+ private:
+  void Run() noexcept;
+  // Tokenizes one slice of the job.
+  void Tokenize(std::unique_ptr<Job> job);
+  // Stages a job that is tokenized, and predicts its time and memory again.
+  absl::Status Finish(Job* job);
+
+  HostPool& host_pool_;
+  Ledger& ledger_;
+  Forecast& forecast_;
+  const Clock& clock_;
+  Counters& counters_;
+  ThreadGroup threads_;  // last: they use everything above
+};
+
+class Completions {
+ public:
+  // Both references must outlive the object.
+  Completions(int threads, Ledger& ledger, Counters& counters);
+
+ private:
+  void Run() noexcept;
+
+  Ledger& ledger_;
+  Counters& counters_;
+  ThreadGroup threads_;  // last: they use everything above
+};
+
+}  // namespace castor
