@@ -209,10 +209,10 @@ Completions::Completions(int threads, Ledger& ledger, Counters& counters)
           threads, [this] { Run(); }, [this] { ledger_.Stop(); }) {}
 
 void Completions::Run() noexcept {
-  Ledger::AtHand at_hand = Ledger::AtHand::kNothing;
+  Ledger::WorkSize size = Ledger::WorkSize::kNothing;
   while (true) {
     Answer answer;
-    if (!ledger_.NextAnswer(/*wait=*/true, &at_hand, &answer)) return;
+    if (!ledger_.NextAnswer(/*wait=*/true, &size, &answer)) return;
     // Counted before delivery, so that a caller that has its answer also sees it counted.
     if (!answer.status.ok()) counters_.Refused(answer.status);
     Deliver(std::move(answer));

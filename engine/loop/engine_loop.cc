@@ -91,10 +91,10 @@ class EngineLoop::Checkpoints final : public RunControl {
   static constexpr std::chrono::milliseconds kInterval{2};
 
   bool WantsCheckpoint() noexcept override {
-    ended_ = loop_.ledger_.AllDead(jobs_);
+    ended_ = loop_.ledger_.AllAbandoned(jobs_);
     answers_older_ = !ended_ && !loop_.running_.empty() && loop_.running_.front()->Done();
-    makes_way_ = !ended_ && loop_.ledger_.HasPasser();
-    return ended_ || answers_older_ || makes_way_;
+    preempts_ = !ended_ && loop_.ledger_.HasPreemptor();
+    return ended_ || answers_older_ || preempts_;
   }
 
   // noexcept, because the guard around the device would swallow an exception from here.
@@ -103,7 +103,7 @@ class EngineLoop::Checkpoints final : public RunControl {
       return MakeError(Reason::kCancelled, "every request of this run was cancelled or expired");
     }
     if (answers_older_) loop_.FinishOldest();
-    if (makes_way_) loop_.RunDueBatch();
+    if (preempts_) loop_.RunPreemptor();
     return absl::OkStatus();
   }
 
@@ -111,7 +111,7 @@ class EngineLoop::Checkpoints final : public RunControl {
   const JobList& jobs_;
   bool ended_ = false;
   bool answers_older_ = false;
-  bool makes_way_ = false;
+  bool preempts_ = false;
 };
 
 EngineLoop::EngineLoop(Ledger& ledger, Counters& counters, Clock& clock)
@@ -187,7 +187,7 @@ void EngineLoop::Run() noexcept {
     JobList jobs;
     if (running_.size() < depth) jobs = NextBatch();
     if (!jobs.empty()) {
-      auto batch = TryStart(std::move(jobs), /*passes=*/false);
+      auto batch = TryStart(std::move(jobs), /*preempts=*/false);
       if (batch != nullptr) running_.push_back(std::move(batch));
     } else if (!running_.empty()) {
       FinishOldest();
@@ -206,7 +206,7 @@ JobList EngineLoop::NextBatch() {
     }
     JobList jobs = std::move(retries_.front());
     retries_.pop_front();
-    ledger_.DropDead(&jobs);
+    ledger_.AnswerAbandoned(&jobs);
     if (!jobs.empty()) return jobs;
   }
   const bool wait = running_.empty();
@@ -222,7 +222,7 @@ JobList EngineLoop::NextBatch() {
 }
 
 // Null when the batch could not be started; its jobs have then been handled.
-std::unique_ptr<RunningBatch> EngineLoop::TryStart(JobList jobs, bool passes) {
+std::unique_ptr<RunningBatch> EngineLoop::TryStart(JobList jobs, bool preempts) {
   if (NoticeLostDevice()) {
     RefuseAll(std::move(jobs), DeviceLost(""));
     return nullptr;
@@ -232,15 +232,15 @@ std::unique_ptr<RunningBatch> EngineLoop::TryStart(JobList jobs, bool passes) {
     if (job->last_run == nullptr) job->launched = now;
   }
   auto batch = std::make_unique<RunningBatch>(std::move(jobs));
-  batch->id = ledger_.BeginRun(batch->jobs(), passes);
+  batch->id = ledger_.BeginRun(batch->jobs(), preempts);
   batch->begun = now;
   Checkpoints control(*this, batch->jobs());
   const absl::Status status = batch->Start(*device_, control);
   if (status.ok()) return batch;
   const double us = EndRun(batch->id, /*wasted=*/true);
   if (control.ended()) {
-    ledger_.Settle(batch->jobs(), us, RunsAgain(batch->jobs()));
-    DropEnded(std::move(batch->jobs()));
+    ledger_.ChargeActual(batch->jobs(), us, RunsAgain(batch->jobs()));
+    HandleEnded(std::move(batch->jobs()));
   } else {
     Continue(std::move(batch->jobs()), {{.status = status}});
   }
@@ -248,11 +248,11 @@ std::unique_ptr<RunningBatch> EngineLoop::TryStart(JobList jobs, bool passes) {
 }
 
 // Called at a checkpoint of another batch, which is running or being probed.
-void EngineLoop::RunDueBatch() {
-  JobList jobs = ledger_.TakePasser();
+void EngineLoop::RunPreemptor() {
+  JobList jobs = ledger_.TakePreemptor();
   if (jobs.empty()) return;
   counters_.Preempted();
-  if (auto batch = TryStart(std::move(jobs), /*passes=*/true)) Finish(std::move(batch));
+  if (auto batch = TryStart(std::move(jobs), /*preempts=*/true)) Finish(std::move(batch));
 }
 
 double EngineLoop::EndRun(Runs::Id run, bool wasted) {
@@ -272,14 +272,14 @@ void EngineLoop::Finish(std::unique_ptr<RunningBatch> batch) {
   const absl::StatusOr<ExecutionTimes> times = batch->Wait();
   EndRun(batch->id, /*wasted=*/!times.ok());
   if (!times.ok()) return Continue(std::move(batch->jobs()), {{.status = times.status()}});
-  ledger_.Settle(batch->jobs(), times->compute_us, RunsAgain(batch->jobs()));
-  NoteRun(*batch, *times);
+  ledger_.ChargeActual(batch->jobs(), times->compute_us, RunsAgain(batch->jobs()));
+  RecordRun(*batch, *times);
   const Forecast::Lesson lesson = forecast_->LessonOf(batch->jobs(), times->compute_us);
   Continue(std::move(batch->jobs()), {{.compute_us = times->compute_us}});
   forecast_->Learn(lesson);  // nobody waits for it
 }
 
-void EngineLoop::NoteRun(RunningBatch& batch, const ExecutionTimes& times) {
+void EngineLoop::RecordRun(RunningBatch& batch, const ExecutionTimes& times) {
   const JobList& jobs = batch.jobs();
   auto run = std::make_shared<BatchOutcome>();
   run->id = batch.id;
@@ -331,16 +331,16 @@ void EngineLoop::Continue(JobList jobs, const std::vector<StepOutcome>& outcomes
 void EngineLoop::Probe(JobList jobs) {
   heartbeat_.Beat();
   Checkpoints control(*this, jobs);
-  const Runs::Id run = ledger_.BeginRun(jobs, /*passes=*/false, /*is_probe=*/true);
+  const Runs::Id run = ledger_.BeginRun(jobs, /*preempts=*/false, /*is_probe=*/true);
   const auto outcomes = ProbeFidelity(*device_, clock_, counters_, jobs, control);
   EndRun(run, /*wasted=*/control.ended());
-  if (control.ended()) return DropEnded(std::move(jobs));
+  if (control.ended()) return HandleEnded(std::move(jobs));
   Continue(std::move(jobs), outcomes);
 }
 
 // Answers the jobs of a run that was ended because all of them were cancelled or had expired.
-void EngineLoop::DropEnded(JobList jobs) {
-  ledger_.DropDead(&jobs);
+void EngineLoop::HandleEnded(JobList jobs) {
+  ledger_.AnswerAbandoned(&jobs);
   if (!jobs.empty()) retries_.push_front(std::move(jobs));
 }
 

@@ -69,11 +69,11 @@ class EngineLoop {
   void Run() noexcept;
   JobList NextBatch();
   void FinishOldest();
-  void RunDueBatch();
-  std::unique_ptr<RunningBatch> TryStart(JobList jobs, bool passes);
+  void RunPreemptor();
+  std::unique_ptr<RunningBatch> TryStart(JobList jobs, bool preempts);
   void Finish(std::unique_ptr<RunningBatch> batch);
-  void DropEnded(JobList jobs);
-  void NoteRun(RunningBatch& batch, const ExecutionTimes& times);
+  void HandleEnded(JobList jobs);
+  void RecordRun(RunningBatch& batch, const ExecutionTimes& times);
   double EndRun(Runs::Id run, bool wasted);  // microseconds of its own
   void Continue(JobList jobs, const std::vector<StepOutcome>& outcomes);
   void Probe(JobList jobs);

@@ -56,8 +56,8 @@ absl::StatusOr<Ticket> Tokenizers::Push(std::unique_ptr<Job> job) {
 }
 
 void Tokenizers::Run() noexcept {
-  Ledger::AtHand at_hand = Ledger::AtHand::kNothing;
-  while (auto job = ledger_.NextToTokenize(&at_hand)) Tokenize(std::move(job));
+  Ledger::WorkSize size = Ledger::WorkSize::kNothing;
+  while (auto job = ledger_.NextToTokenize(&size)) Tokenize(std::move(job));
 }
 
 absl::Status Tokenizers::Finish(Job* job) {

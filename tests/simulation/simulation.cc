@@ -123,10 +123,10 @@ void Simulation::Arrive(size_t source) {
 
 // Ends those whose answers the ledger has.
 void Simulation::EndAnswered() {
-  Ledger::AtHand at_hand = Ledger::AtHand::kNothing;
+  Ledger::WorkSize size = Ledger::WorkSize::kNothing;
   while (true) {
     Answer answer;
-    if (!ledger_->NextAnswer(/*wait=*/false, &at_hand, &answer)) return;
+    if (!ledger_->NextAnswer(/*wait=*/false, &size, &answer)) return;
     const Ticket ticket = answer.job->ticket;
     waiting_.erase(ticket);
     answer.job.reset();
@@ -137,10 +137,10 @@ void Simulation::EndAnswered() {
 // Hands the device the next batch: an idle one, or one that is at a checkpoint.
 void Simulation::Launch() {
   if (runs_.empty()) {
-    TryLaunch(/*passes=*/false);
+    TryLaunch(/*preempts=*/false);
     return;
   }
-  if (!settings_.passes || checkpoint_ != TimePoint::max() || !waiting()) return;
+  if (!settings_.preempts || checkpoint_ != TimePoint::max() || !waiting()) return;
   // The next multiple of the interval after the run began, or went on.
   const TimePoint now = clock_->Now();
   const auto passed = (now - runs_.back().since) / settings_.checkpoint;
@@ -148,23 +148,23 @@ void Simulation::Launch() {
   At(checkpoint_, [this, number = runs_.back().number] {
     if (runs_.empty() || runs_.back().number != number) return;
     checkpoint_ = TimePoint::max();
-    TryLaunch(/*passes=*/true);
+    TryLaunch(/*preempts=*/true);
   });
 }
 
-void Simulation::TryLaunch(bool passes) {
+void Simulation::TryLaunch(bool preempts) {
   const TimePoint now = clock_->Now();
-  if (passes && !ledger_->HasPasser()) return;
-  JobList jobs = passes ? ledger_->TakePasser() : ledger_->NextBatch(/*wait=*/false);
+  if (preempts && !ledger_->HasPreemptor()) return;
+  JobList jobs = preempts ? ledger_->TakePreemptor() : ledger_->NextBatch(/*wait=*/false);
   EndAnswered();  // those that were too late for it
   if (jobs.empty()) return;
   for (const auto& job : jobs) waiting_.erase(job->ticket);
   if (on_batch) {
     std::vector<const Job*> left;
     for (const auto& [ticket, job] : waiting_) left.push_back(job);
-    on_batch({now, jobs, left, passes, held_bytes()});
+    on_batch({now, jobs, left, preempts, held_bytes()});
   }
-  if (passes) {
+  if (preempts) {
     DeviceRun& below = runs_.back();
     below.left -= now - below.since;
     below.number = 0;
@@ -177,7 +177,7 @@ void Simulation::TryLaunch(bool passes) {
     outcome.started = now;
     run.left += outcome.takes;
   }
-  run.id = ledger_->BeginRun(jobs, passes);
+  run.id = ledger_->BeginRun(jobs, preempts);
   run.jobs = std::move(jobs);
   runs_.push_back(std::move(run));
   GoOn();
@@ -199,7 +199,7 @@ void Simulation::FinishRun() {
   runs_.pop_back();
   busy_ += run.left;
   const double us = ledger_->EndRun(run.id, /*completed=*/true);
-  ledger_->Settle(run.jobs, us, /*runs_again=*/false);
+  ledger_->ChargeActual(run.jobs, us, /*runs_again=*/false);
   for (auto& job : run.jobs) job->last_run = outcome_;
   ledger_->AnswerAll(std::move(run.jobs));
   EndAnswered();

@@ -82,7 +82,7 @@ struct Settings {
 
   // Without predictions no batch preempts another either.
   bool predicts = true;
-  bool passes = true;
+  bool preempts = true;
   // How far predictions are off: the standard deviation of the logarithm of their error.
   double error = 0;
 };
@@ -111,7 +111,7 @@ struct Formed {
   TimePoint at;
   const JobList& jobs;
   std::vector<const Job*> left;  // ready, and not in it
-  bool passes;                   // it holds up another
+  bool preempts;                   // it holds up another
   int64_t held_bytes;            // of the device's memory, by others
 };
 
@@ -165,7 +165,7 @@ class Simulation {
   void Arrive(size_t source);
   void EndAnswered();
   void Launch();
-  void TryLaunch(bool passes);
+  void TryLaunch(bool preempts);
   void GoOn();
   void FinishRun();
   void End(Ticket ticket, Fate fate);

@@ -87,7 +87,7 @@ class SimulationTest : public testing::Test, protected Seeded {
     if (Uniform(0, 2) == 0) settings.limits.delay = milliseconds(UpTo(5));
     if (Uniform(0, 2) == 0) settings.launch = milliseconds(UpTo(8));
     settings.predicts = Uniform(0, 3) != 0;
-    settings.passes = Uniform(0, 3) != 0;
+    settings.preempts = Uniform(0, 3) != 0;
     if (Uniform(0, 1) == 0) settings.error = 0.01 * UpTo(100);
     if (Uniform(0, 1) == 0) settings.tenants = Weights({{"a", 0.1 * UpTo(50)}});
     return settings;
@@ -158,7 +158,7 @@ TEST_F(SimulationTest, BatchesBeginWithTheFirstByRankAndKeepTheirLimits) {
       }
       EXPECT_TRUE(formed.jobs.size() == 1 || tokens <= settings.limits.max_tokens);
       EXPECT_LE(static_cast<int64_t>(formed.jobs.size()), settings.limits.max_requests);
-      if (formed.passes) return;
+      if (formed.preempts) return;
       for (const Job* left : formed.left) {
         EXPECT_LT(formed.jobs.front()->rank, left->rank) << "it was overtaken";
       }
@@ -254,7 +254,7 @@ TEST_F(SimulationTest, ShortRequestsPassLongOnesWhichKeepTheirShare) {
       EXPECT_EQ(with.admitted, with.all);
       EXPECT_GE(share, 0.6);
     }
-    EXPECT_GE(share, 0.45) << "what passes takes no more than it leaves";
+    EXPECT_GE(share, 0.45) << "what preempts takes no more than it leaves";
   }
 }
 

@@ -135,7 +135,7 @@ TEST_F(AdmissionTest, ARunThatIsEndedEarlySaysNothingAboutThePace) {
   for (int i = 0; i < 20; ++i) {
     Push({.ms = 100});
     JobList jobs = Next();
-    const Runs::Id run = ledger_->BeginRun(jobs, /*passes=*/false);
+    const Runs::Id run = ledger_->BeginRun(jobs, /*preempts=*/false);
     clock_->Advance(milliseconds(1));
     ledger_->EndRun(run, /*completed=*/false);
     AnswerAll(std::move(jobs));
@@ -179,7 +179,7 @@ TEST_F(AdmissionTest, BoundsPredictedTimes) {
   Admit({.ms = 118'000, .correction = 2});
   admitted_.clear();
   Admit({.ms = 59'000});  // alone, it waits for nobody
-  Admit({.ms = 1});       // passes it
+  Admit({.ms = 1});       // preempts it
   const absl::Status waits = Refusal({.ms = 20'000});
   EXPECT_EQ(ReasonOf(waits), Reason::kQueueFull);
   EXPECT_EQ(*RetryAfterOf(waits), milliseconds(10'000)) << "57 s, bounded";
@@ -189,7 +189,7 @@ TEST_F(AdmissionTest, BoundsPredictedTimes) {
 TEST_F(AdmissionTest, ARunningRequestIsWaitedForUnlessItCanBePassed) {
   Push({.ms = 1000});
   JobList jobs = Next();
-  const Runs::Id run = ledger_->BeginRun(jobs, /*passes=*/false);
+  const Runs::Id run = ledger_->BeginRun(jobs, /*preempts=*/false);
   Admit({.ms = 100, .until_ms = 300});  // shorter than a quarter of it
   EXPECT_EQ(ReasonFor({.ms = 300, .until_ms = 1500}), Reason::kDeadlineExceeded);
   clock_->Advance(milliseconds(900));
@@ -238,8 +238,8 @@ TEST_F(AdmissionTest, WhatCouldNeverHaveItsDeviceMemoryIsTooLarge) {
   const absl::Status refused = Refusal(large);
   EXPECT_EQ(ReasonOf(refused), Reason::kTooLarge);
   EXPECT_EQ(refused.message(),
-            "the request would take about 700 bytes of the device's memory while it runs, this "
-            "engine has 699 beside its models (--max-device-bytes)");
+            "the request would take about 700 bytes of the device's memory while it runs; this "
+            "engine has 699 besides its models' weights (--max-device-bytes)");
   large.memory.own = std::numeric_limits<int64_t>::max();
   EXPECT_EQ(ReasonFor(large), Reason::kTooLarge);
 }
@@ -248,7 +248,7 @@ TEST_F(AdmissionTest, WhatDoesNotFitBesideARunIsExpectedToWaitForIt) {
   ledger_->device_memory().SetMost(100);
   Push({.ms = 1000, .memory = {.own = 60}});
   JobList jobs = Next();
-  ledger_->BeginRun(jobs, /*passes=*/false);
+  ledger_->BeginRun(jobs, /*preempts=*/false);
   Spec shorter{.ms = 100, .until_ms = 300, .memory = {.own = 41}};  // short enough to pass
   EXPECT_EQ(ReasonFor(shorter), Reason::kDeadlineExceeded);
   shorter.memory.own = 40;

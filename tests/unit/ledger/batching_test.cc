@@ -117,16 +117,16 @@ TEST_F(TimedBatchingTest, AtACheckpointTheFirstOfThoseThatFitAndAreShortPasses) 
   ledger_->device_memory().SetMost(100);
   Push({.ms = 1000, .memory = {.own = 30}});
   JobList running = Next();
-  ledger_->BeginRun(running, /*passes=*/false);
-  EXPECT_FALSE(ledger_->HasPasser());
+  ledger_->BeginRun(running, /*preempts=*/false);
+  EXPECT_FALSE(ledger_->HasPreemptor());
   clock_->Advance(milliseconds(100));
   Push({.ms = 1, .key = "b", .memory = {.own = 80}});
   Push({.ms = 500, .key = "c", .memory = {.own = 10}});
-  EXPECT_FALSE(ledger_->HasPasser()) << "too large; too long";
+  EXPECT_FALSE(ledger_->HasPreemptor()) << "too large; too long";
   Push({.ms = 10, .key = "d", .memory = {.own = 10}});
-  EXPECT_TRUE(ledger_->HasPasser());
-  EXPECT_EQ(Tickets(ledger_->TakePasser()), List{4});
-  EXPECT_FALSE(ledger_->HasPasser());
+  EXPECT_TRUE(ledger_->HasPreemptor());
+  EXPECT_EQ(Tickets(ledger_->TakePreemptor()), List{4});
+  EXPECT_FALSE(ledger_->HasPreemptor());
 }
 
 }  // namespace

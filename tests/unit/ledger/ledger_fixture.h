@@ -79,10 +79,10 @@ class LedgerFixture : public testing::Test {
 
   // Runs a batch for so long.
   void Run(JobList jobs, double ms) {
-    const Runs::Id run = ledger_->BeginRun(jobs, /*passes=*/false);
+    const Runs::Id run = ledger_->BeginRun(jobs, /*preempts=*/false);
     clock_->Advance(std::chrono::microseconds(static_cast<int64_t>(ms * 1e3)));
     const double us = ledger_->EndRun(run, /*completed=*/true);
-    ledger_->Settle(jobs, us, /*runs_again=*/false);
+    ledger_->ChargeActual(jobs, us, /*runs_again=*/false);
     AnswerAll(std::move(jobs));
   }
 
@@ -97,9 +97,9 @@ class LedgerFixture : public testing::Test {
   // The tickets and the reasons of what was answered.
   std::vector<std::pair<Ticket, absl::Status>> TakeAnswers() {
     std::vector<std::pair<Ticket, absl::Status>> taken;
-    Ledger::AtHand at_hand = Ledger::AtHand::kNothing;
+    Ledger::WorkSize size = Ledger::WorkSize::kNothing;
     Answer answer;
-    while (ledger_->NextAnswer(/*wait=*/false, &at_hand, &answer)) {
+    while (ledger_->NextAnswer(/*wait=*/false, &size, &answer)) {
       taken.emplace_back(answer.job->ticket, answer.status);
       answer = {};
     }

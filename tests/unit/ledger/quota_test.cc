@@ -27,7 +27,7 @@ class QuotaTest : public LedgerFixture {
     const absl::Status status = Refusal(spec);
     EXPECT_EQ(ReasonOf(status), Reason::kQueueFull);
     EXPECT_EQ(status.message(),
-              "the queue is full for this tenant: no room in its own quota of " + quota);
+              "queue full for this tenant: no room in its quota of " + quota);
     EXPECT_TRUE(RetryAfterOf(status));
   }
   void ExpectTooLarge(const Spec& spec, const std::string& problem) {
@@ -61,10 +61,10 @@ TEST_F(QuotaTest, BoundsWhatATenantHasAdmitted) {
 TEST_F(QuotaTest, WhatExceedsItAloneIsTooLarge) {
   Quotas({{"a", {.max_queued_requests = 1, .max_queued_tokens = 100, .max_queued_bytes = 1000}},
           {"wide", {.max_queued_tokens = 1 << 20}}});
-  ExpectTooLarge(Of("a", {2, 1, 1}), "2 requests, its tenant's quota is 1");
-  ExpectTooLarge(Of("a", {1, 101, 1}), "101 tokens, its tenant's quota is 100");
-  ExpectTooLarge(Of("a", {1, 1, 1001}), "1001 bytes, its tenant's quota is 1000");
-  ExpectTooLarge(Of("wide", {1, 6401, 1}), "6401 tokens, this engine admits 6400");
+  ExpectTooLarge(Of("a", {2, 1, 1}), "2 requests; its tenant's quota is 1");
+  ExpectTooLarge(Of("a", {1, 101, 1}), "101 tokens; its tenant's quota is 100");
+  ExpectTooLarge(Of("a", {1, 1, 1001}), "1001 bytes; its tenant's quota is 1000");
+  ExpectTooLarge(Of("wide", {1, 6401, 1}), "6401 tokens; this engine admits 6400");
   EXPECT_TRUE(ledger_->CheckAlone({1, 100, 1000}, "a").ok());
   Admit(Of("a", {1, 100, 1000}));
 }

@@ -76,15 +76,15 @@ TEST_F(TurnsTest, LongTextsMakeWayForShortOnes) {
     job->slice_bytes = bytes;
     return *ledger_->Tokenize(std::move(job));
   };
-  Ledger::AtHand at_hand = Ledger::AtHand::kNothing;
+  Ledger::WorkSize size = Ledger::WorkSize::kNothing;
   const Ticket long_one = tokenize("a", 4096);
   for (int i = 0; i < 3; ++i) {
-    auto job = ledger_->NextToTokenize(&at_hand);
+    auto job = ledger_->NextToTokenize(&size);
     EXPECT_EQ(job->ticket, long_one);
     ledger_->TokenizeMore(std::move(job));
   }
   const Ticket short_one = tokenize("a", 10);
-  auto job = ledger_->NextToTokenize(&at_hand);
+  auto job = ledger_->NextToTokenize(&size);
   EXPECT_EQ(job->ticket, short_one);
   ledger_->Tokenized(std::move(job));
   EXPECT_EQ(Tickets(Next()), std::vector<Ticket>{short_one});
@@ -104,12 +104,12 @@ TEST_F(TurnsTest, TokenizingIsFairBetweenTenants) {
     EXPECT_TRUE(ledger_->Tokenize(std::move(job)).ok());
   };
   for (int i = 0; i < 100; ++i) tokenize("greedy");
-  Ledger::AtHand at_hand = Ledger::AtHand::kNothing;
-  for (int i = 0; i < 10; ++i) ledger_->Tokenized(ledger_->NextToTokenize(&at_hand));
+  Ledger::WorkSize size = Ledger::WorkSize::kNothing;
+  for (int i = 0; i < 10; ++i) ledger_->Tokenized(ledger_->NextToTokenize(&size));
   tokenize("modest");
   std::string first, second;
   for (std::string* tenant : {&first, &second}) {
-    auto job = ledger_->NextToTokenize(&at_hand);
+    auto job = ledger_->NextToTokenize(&size);
     *tenant = job->tenant;
     ledger_->Tokenized(std::move(job));
   }
