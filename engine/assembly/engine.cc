@@ -36,7 +36,7 @@ LedgerOptions LedgerOptionsOf(const EngineOptions& options) {
           .completion_threads = kCompletionThreads};
 }
 
-// What the ledger needs in addition to the request's cost, time and memory.
+// Sets what the ledger needs in addition to the request's cost, time and memory.
 void SetCall(const CallContext& call, TimePoint now, Job* job) {
   job->tenant = call.tenant;
   job->priority = call.priority;
@@ -81,7 +81,7 @@ class EngineImpl final : public Engine {
   const EngineOptions options_;
   EngineParts parts_;  // constant
 
-  // In order of dependency: each may use those before it. Destroyed in reverse.
+  // In order of dependency: each may use those before it.
   Counters counters_;
   const std::shared_ptr<Ledger> ledger_;
   Completions completions_;
@@ -107,8 +107,8 @@ EngineImpl::EngineImpl(EngineOptions options, EngineParts parts)
 
 EngineImpl::~EngineImpl() {
   if (started_) Drain(TimePoint::max());
-  // Before the engine thread stops, so that it frees the models: a request that was withdrawn while
-  // it was being tokenized is answered, and so drained, but its tokenizer still holds the model.
+  // Ends before the engine thread, which frees the models: the tokenizer of a request that was
+  // withdrawn meanwhile may still hold one, although the request is answered and so drained.
   tokenizers_.reset();
   ledger_->Stop();
   if (deadlines_.joinable()) deadlines_.join();
@@ -153,7 +153,7 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, Attention
                                      loop_.models().cast_layers(), options_.max_sequences);
   if (!resolved.ok()) return resolved.status();
 
-  // Before anything is computed from the request's sizes.
+  // Check the cost before computing anything else from the request's sizes.
   auto status = ledger_->CheckAlone(TensorCost(*resolved), request.call.tenant);
   if (!status.ok()) return status;
   auto job = std::make_unique<Job>();
@@ -169,7 +169,7 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, Attention
   work.resolved = *std::move(resolved);
   if (status = ledger_->Admit(*job); !status.ok()) return status;
   if (status = StageAttention(request, *host_pool_, &work); !status.ok()) return status;
-  // Biases of the request's own are nobody else's: it runs alone.
+  // A request with its own biases shares its batch with no other.
   if (work.resolved.spec.bias.any()) job->batch_key = BatchKey(work.resolved.spec);
   job->done = std::move(done);
   return ledger_->Enqueue(std::move(job));
@@ -212,7 +212,7 @@ void EngineImpl::SetEstimate(const Estimate& estimate, Job* job) const {
   job->predicted = parts_.predict ? parts_.predict(job->cost.tokens) : estimate.time;
 }
 
-// The checks that do not depend on the request's contents.
+// Checks that do not depend on the request's contents.
 absl::Status EngineImpl::CheckCall(const CallContext& call, TimePoint now) const {
   if (!healthy()) return MakeError(Reason::kInternal, "the device has failed");
   if (call.deadline && *call.deadline <= now) {

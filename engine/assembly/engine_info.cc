@@ -12,7 +12,7 @@
 namespace castor {
 namespace {
 
-// A problem that every implementation of a kernel should support if it supports the dtype.
+// A problem that an implementation of a kernel should support if it supports the dtype.
 attention::Spec CommonSpec(KernelName name, DType dtype) {
   attention::Spec spec;
   spec.dtype = dtype;

@@ -22,8 +22,8 @@ namespace castor {
 struct EngineParts {
   DeviceFactory open_device;
   std::shared_ptr<Clock> clock = std::make_shared<SystemClock>();
-  attention::PriceOf price_of;  // the automatic kernel's; unset: as EngineOptions says
-  // Unset: as predicted from measured prices. By the tokens that count against a batch's limit.
+  attention::PriceOf price_of;  // for the automatic kernel; unset: as EngineOptions says
+  // Predicted time by the tokens that count against a batch's limit; unset: by measured prices.
   std::function<PredictedTime(int64_t tokens)> predict;
   bool warm_up = false;  // run models and kernels before the first request, as CreateEngine does
 };
@@ -35,8 +35,8 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithParts(EngineOptions opti
 // sorted by name.
 EngineInfo DescribeEngine(const Device& device, const ModelSet& models);
 
-// INVALID_FIELD with the option's name when one is out of range, or when a model's name is empty or
-// not unique.
+// INVALID_FIELD with the option's name if one is out of range, or if a model's name is empty or not
+// unique.
 absl::Status CheckOptions(const EngineOptions& options);
 
 }  // namespace castor

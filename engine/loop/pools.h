@@ -1,6 +1,6 @@
-// The threads beside the engine thread: tokenizers, which tokenize text requests before they are
-// ready for the device, and completion threads, which call completions, so that a slow caller does
-// not hold up the device. The ledger decides what each takes next (ledger/pools.cc).
+// The thread pools next to the engine thread. Tokenizers prepare text requests for the device;
+// completion threads call completions, so that a slow caller does not delay the device. The ledger
+// decides what each thread takes next (ledger/pools.cc).
 #pragma once
 
 #include <functional>
@@ -45,25 +45,27 @@ class ThreadGroup {
   std::vector<std::thread> threads_;
 };
 
-// How many there are: as many as EngineOptions::cpu_threads, but not too many.
+// The number of tokenizer threads: EngineOptions::cpu_threads, up to a maximum.
 int TokenizerThreads(int cpu_threads);
 
+// Tokenizes requests a slice at a time. Work on a request that has been answered in the meantime
+// stops between two texts, or between two parts of a long one.
 class Tokenizers {
  public:
-  // All references must outlive the object. Its destructor finishes or stops what is at hand; what
-  // else waits must have been answered.
+  // All references must outlive the object. The destructor waits for the slices being tokenized;
+  // all waiting jobs must have been answered.
   Tokenizers(int threads, HostPool& host_pool, Ledger& ledger, Forecast& forecast,
              const Clock& clock, Counters& counters);
 
-  // Hands over a job that the ledger has admitted and whose texts must be tokenized; copies them.
-  // Errors as Ledger::Tokenize.
+  // Takes an admitted job whose texts must be tokenized, and copies the texts. Errors as
+  // Ledger::Tokenize.
   absl::StatusOr<Ticket> Push(std::unique_ptr<Job> job);
 
  private:
   void Run() noexcept;
   // Tokenizes one slice of the job.
   void Tokenize(std::unique_ptr<Job> job);
-  // Stages a job that is tokenized, and predicts its time and memory again.
+  // Stages a tokenized job, and predicts its time and memory again.
   absl::Status Finish(Job* job);
 
   HostPool& host_pool_;
@@ -71,9 +73,10 @@ class Tokenizers {
   Forecast& forecast_;
   const Clock& clock_;
   Counters& counters_;
-  ThreadGroup threads_;  // last: they use everything above
+  ThreadGroup threads_;  // last: its threads use the members above
 };
 
+// Builds the answers of requests that have run, and calls their completions.
 class Completions {
  public:
   // Both references must outlive the object.
@@ -84,7 +87,7 @@ class Completions {
 
   Ledger& ledger_;
   Counters& counters_;
-  ThreadGroup threads_;  // last: they use everything above
+  ThreadGroup threads_;  // last: its threads use the members above
 };
 
 }  // namespace castor

@@ -10,7 +10,7 @@
 namespace castor {
 namespace {
 
-// Bytes of text per slice: about a millisecond of work, unless it ends in a long text.
+// Bytes of text per slice: about a millisecond of work, unless a slice ends with a long text.
 constexpr int64_t kSliceBytes = 4096;
 
 // The bytes of text, or of ids, in the job's next slice.
