@@ -31,7 +31,8 @@ struct ModelSource {
   std::string directory;          // in Hugging Face layout; or NAME.safetensors with CAST layers
   DType dtype = DType::kFloat32;  // of the weights on the device: kFloat32 or kBFloat16
 
-  // Linear layers multiply in 8 bits; needs a CPU with AVX2, and kFloat32 as the `dtype` of the rest.
+  // Linear layers multiply in 8 bits; needs a CPU with AVX2, and kFloat32 as the `dtype` of the
+  // rest.
   bool int8 = false;
 };
 
@@ -41,8 +42,9 @@ struct ModelInfo;
 struct TenantTerms {
   double weight = 1;  // tenants share the device in proportion to their weights: 0.001 to 1000
 
-  // Bounds on what the tenant has admitted and not yet answered, like the engine's budgets: a request
-  // over one is refused with QUEUE_FULL, or with TOO_LARGE if it exceeds it alone. 0: no quota.
+  // Bounds on what the tenant has admitted and not yet answered, like the engine's budgets: a
+  // request over one is refused with QUEUE_FULL, or with TOO_LARGE if it exceeds it alone. 0: no
+  // quota.
   int64_t max_queued_requests = 0;
   int64_t max_queued_tokens = 0;
   int64_t max_queued_bytes = 0;
@@ -60,8 +62,8 @@ struct EngineOptions {
   // Called when a model has been loaded, on the engine's thread; may be empty.
   std::function<void(const ModelInfo&)> on_model_loaded;
 
-  // Budgets over all that is admitted and not yet answered. A request that alone exceeds a budget is
-  // refused with TOO_LARGE; one that does not fit now, with QUEUE_FULL.
+  // Budgets over all that is admitted and not yet answered. A request that alone exceeds a budget
+  // is refused with TOO_LARGE; one that does not fit now, with QUEUE_FULL.
   int64_t max_queued_requests = 1024;
   int64_t max_queued_tokens = 1 << 20;
   // Staging memory: texts, inputs and outputs.
@@ -69,8 +71,8 @@ struct EngineOptions {
 
   // The device's memory, for the models' weights and for what batches need while they run. A model
   // whose weights do not fit next to the others is not loaded; a request that would need more than
-  // they leave is refused with TOO_LARGE; batches run concurrently as far as they fit. 0: half of the
-  // memory on the CPU, most of it on a GPU.
+  // they leave is refused with TOO_LARGE; batches run concurrently as far as they fit. 0: half of
+  // the memory on the CPU, most of it on a GPU.
   int64_t max_device_bytes = 0;
 
   // A request is admitted if it is predicted to begin within `max_queued_time`, and to take the
@@ -91,11 +93,11 @@ struct EngineOptions {
   int64_t max_sequences = 4096;      // in one request
   int64_t max_text_bytes = 1 << 20;  // of one text
 
-  // The automatic kernel's cost model. It is read from `cost_model_file` if that was measured on the
-  // same kind of device, with the same libraries and `build`, so engines that share the file choose
-  // alike. Otherwise, if the device has approximate kernels, it is measured at startup within about
-  // `cost_model_budget`, and written to the file if there is none. A budget of 0 disables measuring.
-  // Without a model, the automatic kernel is the most exact kernel allowed.
+  // The automatic kernel's cost model. It is read from `cost_model_file` if that was measured on
+  // the same kind of device, with the same libraries and `build`, so engines that share the file
+  // choose alike. Otherwise, if the device has approximate kernels, it is measured at startup
+  // within about `cost_model_budget`, and written to the file if there is none. A budget of 0
+  // disables measuring. Without a model, the automatic kernel is the most exact kernel allowed.
   std::chrono::milliseconds cost_model_budget{1000};
   std::string cost_model_file;  // empty: none
   std::string build;
@@ -132,7 +134,7 @@ struct CostModelInfo {
   Source source = Source::kNone;
   double seconds = 0;  // the time to measure or read it
   std::string file;    // EngineOptions::cost_model_file
-  std::string note;    // why it was not read, not measured in full, or not written; empty: no problem
+  std::string note;  // why it was not read, not measured in full, or not written; empty: no problem
   // Its predictions for one sequence of 4096 tokens, 8 heads of 64, in float32.
   struct Prediction {
     KernelName kernel;
@@ -232,10 +234,10 @@ class Engine {
   virtual absl::StatusOr<Ticket> Submit(AttentionRequest request, AttentionCompletion done) = 0;
   virtual absl::StatusOr<Ticket> Submit(EncodeRequest request, EncodeCompletion done) = 0;
 
-  // For parts of a request that the caller gathers before it can submit the whole: counts `bytes` and
-  // one request against the tenant's quotas until the result is destroyed, which must be before
-  // Submit. All gathered bytes together may be a sixteenth of max_queued_bytes, and a tenant's three
-  // quarters of that. Errors as for Submit.
+  // For parts of a request that the caller gathers before it can submit the whole: counts `bytes`
+  // and one request against the tenant's quotas until the result is destroyed, which must be before
+  // Submit. All gathered bytes together may be a sixteenth of max_queued_bytes, and a tenant's
+  // three quarters of that. Errors as for Submit.
   virtual absl::StatusOr<std::shared_ptr<void>> Reserve(const std::string& tenant,
                                                         int64_t bytes) = 0;
 
@@ -246,9 +248,9 @@ class Engine {
   virtual void Cancel(Ticket ticket) = 0;
 
   // Replaces the terms of all tenants; tenants not listed have weight 1 and no quota. Admitted
-  // requests stay admitted, and wait by the new weights. A tenant over its new quota gets QUEUE_FULL
-  // until it is below it. Values out of range become the nearest valid ones, so check them before
-  // (option_bounds.h).
+  // requests stay admitted, and wait by the new weights. A tenant over its new quota gets
+  // QUEUE_FULL until it is below it. Values out of range become the nearest valid ones, so check
+  // them before (option_bounds.h).
   virtual void SetTenants(std::map<std::string, TenantTerms> tenants) = 0;
 
   // Never changes.
@@ -256,9 +258,9 @@ class Engine {
   virtual const EngineOptions& options() const = 0;
   virtual EngineStats stats() const = 0;
 
-  // Whether the engine thread has work, and a count that rises as it makes progress: with every task
-  // of a kernel and half-layer of a model on a CPU, with every batch on a GPU. If the count does not
-  // rise while there is work, a task is long or hangs. Cheap.
+  // Whether the engine thread has work, and a count that rises as it makes progress: with every
+  // task of a kernel and half-layer of a model on a CPU, with every batch on a GPU. If the count
+  // does not rise while there is work, a task is long or hangs. Cheap.
   virtual Progress progress() const = 0;
 
   // False after a fault that the device does not recover from; Submit then answers INTERNAL.

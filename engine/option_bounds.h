@@ -1,5 +1,6 @@
-// The ranges of EngineOptions' integers, in the same units. CheckOptions uses them, and programs that
-// check earlier, under their own option names. A server was seen to start and serve with each bound.
+// The ranges of EngineOptions' integers, in the same units. CheckOptions uses them, and programs
+// that check earlier, under their own option names. A server was seen to start and serve with each
+// bound.
 #pragma once
 
 #include <cstdint>

@@ -32,10 +32,10 @@ struct FileRange {
   int64_t size = 0;    // bytes
 };
 
-// An input tensor, row-major: the concatenation of pieces of memory, or a range of a file. It is read
-// once, while Submit runs; the descriptor must stay open until Submit returns. Other processes may
-// change or truncate the file at any time: changed bytes are taken as they were read, and a range
-// that is no longer complete is an error. engine/tensor_reader.h reads both kinds.
+// An input tensor, row-major: the concatenation of pieces of memory, or a range of a file. It is
+// read once, while Submit runs; the descriptor must stay open until Submit returns. Other processes
+// may change or truncate the file at any time: changed bytes are taken as they were read, and a
+// range that is no longer complete is an error. engine/tensor_reader.h reads both kinds.
 struct TensorInput {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
@@ -53,9 +53,10 @@ struct Clustered {
   enum class Clustering { kHash, kQuerySpace };
 
   int32_t clusters = 100;
-  int32_t iterations = 10;  // with kQuerySpace callers must set DefaultIterations or their own number
-  int32_t bits = 63;        // for kHash; must keep its default for kQuerySpace
-  bool hash_bias = true;    // as `bits`
+  int32_t iterations =
+      10;                 // with kQuerySpace callers must set DefaultIterations or their own number
+  int32_t bits = 63;      // for kHash; must keep its default for kQuerySpace
+  bool hash_bias = true;  // as `bits`
   uint64_t seed = 0;
   Clustering clustering = Clustering::kHash;
 };
@@ -109,8 +110,9 @@ struct CallContext {
   std::string tenant;
 };
 
-// The keys that a query at position p sees: those at positions p - left .. p + right, where -1 means
-// no bound. Keys at positions below `always_visible`, unless that is 0, are never too far to the left.
+// The keys that a query at position p sees: those at positions p - left .. p + right, where -1
+// means no bound. Keys at positions below `always_visible`, unless that is 0, are never too far to
+// the left.
 struct Window {
   int64_t left = -1;
   int64_t right = -1;
@@ -136,11 +138,11 @@ struct Positions {
 
 struct AttentionRequest {
   CallContext call;
-  TensorInput query;                    // [tokens, heads, head_dim] or [batch, tokens, ...]
-  TensorInput key;                      // [key_tokens, kv_heads, head_dim] or [batch, ...]
-  TensorInput value;                    // [key_tokens, kv_heads, value_dim] or [batch, ...]; or none
-  std::vector<int64_t> query_lengths;   // per packed sequence; empty: one sequence
-  std::vector<int64_t> key_lengths;     // empty: the same as query_lengths
+  TensorInput query;                   // [tokens, heads, head_dim] or [batch, tokens, ...]
+  TensorInput key;                     // [key_tokens, kv_heads, head_dim] or [batch, ...]
+  TensorInput value;                   // [key_tokens, kv_heads, value_dim] or [batch, ...]; or none
+  std::vector<int64_t> query_lengths;  // per packed sequence; empty: one sequence
+  std::vector<int64_t> key_lengths;    // empty: the same as query_lengths
   std::optional<double> softmax_scale;  // unset: 1 / sqrt(head_dim)
   Kernel kernel = Vanilla{};
   int32_t fidelity_rows = 0;
@@ -159,8 +161,8 @@ struct TextInput {
   std::vector<std::string_view> pairs;  // empty, or one per text
   bool allow_special_tokens = false;
 
-  // Whether text `i` is the same view as the one before it, as a query is in its pairs. Such a text is
-  // checked and copied once, but charged each time, since it is tokenized with each pair.
+  // Whether text `i` is the same view as the one before it, as a query is in its pairs. Such a text
+  // is checked and copied once, but charged each time, since it is tokenized with each pair.
   static bool Repeats(const std::vector<std::string_view>& texts, size_t i) {
     return i > 0 && texts[i].data() == texts[i - 1].data() &&
            texts[i].size() == texts[i - 1].size();
@@ -189,7 +191,8 @@ inline constexpr Pooling kAllPoolings[] = {Pooling::kMean,         Pooling::kCls
                                            Pooling::kWeightedMean, Pooling::kMeanSqrtLength};
 enum class Side { kLeft, kRight };
 
-// The type of rows of kPooled and kTokenEmbeddings. The binary types have eight dimensions to a byte.
+// The type of rows of kPooled and kTokenEmbeddings. The binary types have eight dimensions to a
+// byte.
 enum class OutputType { kFloat32, kFloat16, kBFloat16, kInt8, kUInt8, kBinary, kUBinary };
 
 // Ranges of the request's sequences, each of which is pooled separately.
@@ -221,7 +224,7 @@ struct EncodeRequest {
   std::variant<TextInput, TokenInput, EmbeddingInput> input;
   std::optional<Kernel> kernel;        // unset: the model's own
   std::optional<EncodeOutput> output;  // unset: the model's default
-  std::vector<EncodeOutput> outputs;   // several different outputs of one pass, in place of `output`
+  std::vector<EncodeOutput> outputs;  // several different outputs of one pass, in place of `output`
   OutputType output_type = OutputType::kFloat32;
   std::optional<TensorInput> ranges;  // [2, dimensions], for kInt8 and kUInt8; unset: of the rows
   std::optional<Pooling> pooling;     // unset: the model's own
@@ -249,9 +252,9 @@ struct TensorResult {
   HostBuffer data;
 };
 
-// An answer's bytes in the engine's budget and its tenant's quota, until this object is destroyed. The
-// caller must keep it for as long as it holds the answer in any form. May outlive the engine; any
-// thread.
+// An answer's bytes in the engine's budget and its tenant's quota, until this object is destroyed.
+// The caller must keep it for as long as it holds the answer in any form. May outlive the engine;
+// any thread.
 class AnswerShare {
  public:
   virtual ~AnswerShare() = default;

@@ -12,8 +12,8 @@
 
 namespace castor {
 
-// A row for each kernel of "attend" ("vanilla", ...) and each model of "encode". All that this engine
-// can run has a row from the start.
+// A row for each kernel of "attend" ("vanilla", ...) and each model of "encode". All that this
+// engine can run has a row from the start.
 struct WorkStats {
   std::string operation;
   std::string kernel;                                      // empty for "encode"
@@ -57,15 +57,15 @@ struct LoadStats {
   int64_t max_requests = 0;
   int64_t max_tokens = 0;
   int64_t max_bytes = 0;
-  // The device's memory that models' weights take and running batches are predicted to take, and the
-  // bound on it.
+  // The device's memory that models' weights take and running batches are predicted to take, and
+  // the bound on it.
   int64_t device_bytes = 0;
   int64_t max_device_bytes = 0;
   double queued_seconds = 0;      // predicted device time of the waiting requests
   double max_queued_seconds = 0;  // the longest predicted wait
   double oldest_seconds = 0;      // since the oldest unanswered request arrived
-  // The used share of the scarcest admission budget, 0 to 1. The device's memory is not one of them:
-  // requests without room in it wait, and so count.
+  // The used share of the scarcest admission budget, 0 to 1. The device's memory is not one of
+  // them: requests without room in it wait, and so count.
   double saturation = 0;
 };
 
@@ -79,8 +79,8 @@ struct MemoryStats {
   int64_t device_allocated_bytes = 0;  // in tensors; on the CPU: the model weights
   int64_t device_reserved_bytes = 0;   // held by the caching allocator
   int64_t device_peak_bytes = 0;
-  // The free parts of reserved blocks that are partly in use. Only tensors that fit can use them, and
-  // they cannot be returned to the driver.
+  // The free parts of reserved blocks that are partly in use. Only tensors that fit can use them,
+  // and they cannot be returned to the driver.
   int64_t device_split_bytes = 0;
   RunMemory runs;
   RunMemory runs_peak;            // the maximum of each so far

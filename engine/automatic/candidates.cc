@@ -10,16 +10,17 @@
 namespace castor::attention {
 namespace {
 
-// The assumed probability that an approximation meets the allowance, while nothing is known about the
-// input. Trying it pays if it costs at most this share of the kernel that would run in its place.
+// The assumed probability that an approximation meets the allowance, while nothing is known about
+// the input. Trying it pays if it costs at most this share of the kernel that would run in its
+// place.
 constexpr double kEvenOdds = 0.5;
 
 // The times of neighbours differ by about a factor of two, as those of candidates should.
 constexpr int32_t kClusters[] = {25, 50, 100, 200, 400, 800};
 constexpr int32_t kTopKeys[] = {32, 64, 128};
 
-// The remaining fraction of a cluster's error with a query's own top keys: for the default number of
-// keys, and for each doubling of it.
+// The remaining fraction of a cluster's error with a query's own top keys: for the default number
+// of keys, and for each doubling of it.
 constexpr double kImprovedPart = 0.4;
 constexpr double kDoublingPart = 0.75;
 // The remaining fraction with both options beyond the paper: for MiniLM's vectors 1 - cosine falls

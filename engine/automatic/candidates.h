@@ -26,9 +26,9 @@ inline constexpr int32_t kAutomaticFidelityRows = 32;
 // different function.
 bool IsApproximate(KernelName kernel);
 
-// The error of an approximation relative to others; 0 for exact attention. Errors differ by far more
-// between inputs than between kernels, so this predicts no error by itself. It orders the candidates,
-// and predicts the error of one candidate from that of another.
+// The error of an approximation relative to others; 0 for exact attention. Errors differ by far
+// more between inputs than between kernels, so this predicts no error by itself. It orders the
+// candidates, and predicts the error of one candidate from that of another.
 double LossOf(const Kernel& kernel);
 
 // A kernel that may answer.
@@ -51,8 +51,8 @@ std::vector<int32_t> OffsetsOfRows(std::span<const int32_t> cu_seqlens, int32_t 
 // with the estimate of its error, since its time is lost if its error is too large. So whatever the
 // errors are, all approximations together cost no more than the last candidate, and the request no
 // more than twice that. Candidates slower than exact attention are left out. Without an error
-// allowance, or without prices, the only candidate is the most exact kernel with default parameters.
-// The parameters include options beyond the paper, which not every device supports.
+// allowance, or without prices, the only candidate is the most exact kernel with default
+// parameters. The parameters include options beyond the paper, which not every device supports.
 //
 // `spec` and the offsets describe the request, whatever kernel `spec` holds. Requires that
 // `automatic` allows a kernel that `variants` can run.

@@ -1,5 +1,5 @@
-// The fidelity probe: the error of an approximation against exact attention, measured on a few query
-// rows.
+// The fidelity probe: the error of an approximation against exact attention, measured on a few
+// query rows.
 //
 // Pure functions of their arguments; any thread.
 #pragma once

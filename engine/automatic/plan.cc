@@ -36,9 +36,9 @@ bool Plan::MayMeet(size_t candidate, double error) const {
   return expected <= kBetterThanExpected * max_relative_error_;
 }
 
-// Returns true if the last run is the answer. Otherwise kernel() has changed and must run: it is the
-// next candidate that may meet the allowance, or the last one if none may. If no kernel meets the
-// allowance, the one with the smallest error is the answer; it runs again if another ran last.
+// Returns true if the last run is the answer. Otherwise kernel() has changed and must run: it is
+// the next candidate that may meet the allowance, or the last one if none may. If no kernel meets
+// the allowance, the one with the smallest error is the answer; it runs again if another ran last.
 bool Plan::Accept(const Fidelity& estimate) {
   attempts_.push_back({.candidate = current_, .estimate = estimate, .measured_us = compute_us_});
   // A NaN estimate fails the comparison.

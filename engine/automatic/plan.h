@@ -4,9 +4,9 @@
 //   probe   the error of an approximate run is measured: because the caller asked for it, for the
 //           statistics, or because the automatic kernel continues until the error is small enough.
 //
-// The automatic kernel's candidates run one after another, each more exact than the one before, while
-// the error is larger than the caller allows. The code that runs the steps need not know why or how
-// often. A plan depends only on the outcomes, and belongs to the owner of its job.
+// The automatic kernel's candidates run one after another, each more exact than the one before,
+// while the error is larger than the caller allows. The code that runs the steps need not know why
+// or how often. A plan depends only on the outcomes, and belongs to the owner of its job.
 #pragma once
 
 #include <atomic>
@@ -97,8 +97,8 @@ class Plan {
   std::vector<Attempt> attempts_;
 };
 
-// Picks the requests whose error is measured only for the statistics: evenly spread, by counting. The
-// pick changes no result.
+// Picks the requests whose error is measured only for the statistics: evenly spread, by counting.
+// The pick changes no result.
 class FidelitySampling {
  public:
   explicit FidelitySampling(double share) : share_(share) {}
@@ -111,9 +111,9 @@ class FidelitySampling {
   std::atomic<uint64_t> seen_ = 0;
 };
 
-// The plan of an attention request when it is submitted: the candidates of the automatic kernel, and
-// whether an error is measured. Replaces the kernel of `resolved` with the plan's first one. Any
-// thread.
+// The plan of an attention request when it is submitted: the candidates of the automatic kernel,
+// and whether an error is measured. Replaces the kernel of `resolved` with the plan's first one.
+// Any thread.
 Plan PlanAttention(const AttentionRequest& request, std::span<const attention::Variant> variants,
                    const attention::PriceOf& price_of, FidelitySampling& sampling,
                    attention::Resolved* resolved);

@@ -32,8 +32,8 @@ class Clock {
 
   virtual TimePoint Now() const = 0;
 
-  // Waits on `cv` until it is notified or the time `when` has come; TimePoint::max(): no time limit.
-  // Spurious wake-ups are possible.
+  // Waits on `cv` until it is notified or the time `when` has come; TimePoint::max(): no time
+  // limit. Spurious wake-ups are possible.
   virtual void WaitUntil(CondVar& cv, Mutex& mu, TimePoint when)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) = 0;
 };

@@ -1,5 +1,5 @@
-// Errors at the engine's interfaces: an absl::Status whose payloads have a reason from a closed list,
-// the wrong field, and when to try again.
+// Errors at the engine's interfaces: an absl::Status whose payloads have a reason from a closed
+// list, the wrong field, and when to try again.
 #pragma once
 
 #include <chrono>
@@ -15,11 +15,11 @@ namespace castor {
 // The reason of an error. The wire has its name as google.rpc.ErrorInfo.reason. The list is closed,
 // documented in proto/README.md, and used as a metric label.
 enum class Reason {
-  kInvalidField,      // INVALID_ARGUMENT: a field out of range, or fields that disagree
-  kMalformedMessage,  // INVALID_ARGUMENT: bytes that are not protobuf
-  kNonFiniteInput,    // INVALID_ARGUMENT: NaN or Inf in the input, or necessarily in the result
-  kModelNotFound,     // NOT_FOUND
-  kRegionNotFound,    // NOT_FOUND: no shared-memory region of that name is registered
+  kInvalidField,        // INVALID_ARGUMENT: a field out of range, or fields that disagree
+  kMalformedMessage,    // INVALID_ARGUMENT: bytes that are not protobuf
+  kNonFiniteInput,      // INVALID_ARGUMENT: NaN or Inf in the input, or necessarily in the result
+  kModelNotFound,       // NOT_FOUND
+  kRegionNotFound,      // NOT_FOUND: no shared-memory region of that name is registered
   kKernelNotAvailable,  // FAILED_PRECONDITION: this model or device cannot run that kernel
   kModelControlOff,     // FAILED_PRECONDITION
   kRegionExists,        // FAILED_PRECONDITION: a region of that name is registered already

@@ -9,8 +9,8 @@
 
 namespace castor {
 
-// A reader's copy: `counts` has one entry per bound, plus one for values above the last bound. Bounds
-// are inclusive upper edges, ascending; counts are not cumulative.
+// A reader's copy: `counts` has one entry per bound, plus one for values above the last bound.
+// Bounds are inclusive upper edges, ascending; counts are not cumulative.
 struct HistogramSnapshot {
   std::vector<double> bounds;
   std::vector<uint64_t> counts;

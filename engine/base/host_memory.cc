@@ -39,8 +39,8 @@ size_t ClassIndex(size_t capacity) {
   return 4 * power + (capacity - 1) / step % 4;
 }
 
-// Tell AddressSanitizer that only the first or last `usable` bytes of a block may be accessed. Without
-// this it would take a block in the pool for allocated memory.
+// Tell AddressSanitizer that only the first or last `usable` bytes of a block may be accessed.
+// Without this it would take a block in the pool for allocated memory.
 void Fence([[maybe_unused]] std::byte* data, [[maybe_unused]] size_t usable,
            [[maybe_unused]] size_t capacity) {
 #ifdef ABSL_HAVE_ADDRESS_SANITIZER
@@ -58,8 +58,8 @@ void FenceButLast([[maybe_unused]] std::byte* data, [[maybe_unused]] size_t usab
 }
 
 // A block that waits for reuse. Its bookkeeping is stored in the block itself, at the end, so that
-// returning memory allocates nothing and cannot fail. Each block is in two lists, that of all blocks
-// and that of its class, both ordered from the most recently returned block to the oldest.
+// returning memory allocates nothing and cannot fail. Each block is in two lists, that of all
+// blocks and that of its class, both ordered from the most recently returned block to the oldest.
 struct FreeBlock {
   struct Links {
     FreeBlock* newer = nullptr;

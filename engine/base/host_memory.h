@@ -62,14 +62,14 @@ struct HostPoolStats {
   int64_t peak_bytes = 0;    // the greatest in_use_bytes so far
 };
 
-// A thread-safe pool of aligned host memory in size classes. The cache is bounded: if there is no room
-// for a returned block, the least recently used blocks of any size are released.
+// A thread-safe pool of aligned host memory in size classes. The cache is bounded: if there is no
+// room for a returned block, the least recently used blocks of any size are released.
 class HostPool : public std::enable_shared_from_this<HostPool> {
  public:
   virtual ~HostPool() = default;
 
-  // OUT_OF_MEMORY if the system has none, even after the cache was returned to it. A size of 0 gives
-  // an empty buffer.
+  // OUT_OF_MEMORY if the system has none, even after the cache was returned to it. A size of 0
+  // gives an empty buffer.
   virtual absl::StatusOr<HostBuffer> Allocate(size_t size) = 0;
   virtual HostPoolStats stats() const = 0;
 

@@ -28,9 +28,9 @@ struct CgroupLimits {
   int64_t memory_bytes = std::numeric_limits<int64_t>::max();
 };
 
-// Reads ROOT/proc/self/cgroup and mountinfo, and the cgroups that they name, also below `root`: "" is
-// this machine; tests use folders. Understands cgroup versions 1 and 2, also both at once. Ignores a
-// limit that cannot be read or parsed.
+// Reads ROOT/proc/self/cgroup and mountinfo, and the cgroups that they name, also below `root`: ""
+// is this machine; tests use folders. Understands cgroup versions 1 and 2, also both at once.
+// Ignores a limit that cannot be read or parsed.
 CgroupLimits ReadCgroupLimits(const std::string& root);
 
 }  // namespace castor

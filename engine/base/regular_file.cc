@@ -39,8 +39,8 @@ std::string_view KindOf(mode_t mode) {
   return "something else";
 }
 
-// Whether the file is the three lines of text that a clone has in place of a large file until git-lfs
-// has fetched it.
+// Whether the file is the three lines of text that a clone has in place of a large file until
+// git-lfs has fetched it.
 bool IsGitLfsPointer(int descriptor) {
   constexpr std::string_view kBegins = "version https://git-lfs.github.com/spec/";
   std::array<char, kBegins.size()> bytes;
@@ -56,8 +56,8 @@ absl::Status CheckKind(const std::string& path, mode_t mode) {
 }  // namespace
 
 absl::StatusOr<RegularFile> RegularFile::Open(const std::string& path, int64_t max_bytes) {
-  // Check the kind before opening, which can have side effects on a device. The second check catches
-  // a pipe that replaces the file in between.
+  // Check the kind before opening, which can have side effects on a device. The second check
+  // catches a pipe that replaces the file in between.
   struct stat info;
   if (stat(path.c_str(), &info) != 0) return OpenError(path, errno);
   if (absl::Status status = CheckKind(path, info.st_mode); !status.ok()) return status;

@@ -16,8 +16,8 @@
 
 namespace castor {
 
-// The progress of the thread that owns a device: a count that rises with every piece of work. It lets
-// a watcher tell a long computation from one that hangs.
+// The progress of the thread that owns a device: a count that rises with every piece of work. It
+// lets a watcher tell a long computation from one that hangs.
 //
 // One thread at a time beats; any may read. The thread binds its heartbeat, and code that computes
 // for it beats without knowing the owner. Waiting for a device is no progress and makes no beats.
@@ -73,16 +73,16 @@ class RunControl {
   RunControl(const RunControl&) = delete;
   RunControl& operator=(const RunControl&) = delete;
 
-  // Whether the run must come to a checkpoint. Reads the clock, so call it every 100 us or so. Other
-  // threads may be working on the run's tasks meanwhile.
+  // Whether the run must come to a checkpoint. Reads the clock, so call it every 100 us or so.
+  // Other threads may be working on the run's tasks meanwhile.
   bool Due() {
     if (std::chrono::steady_clock::now() < next_) return false;
     Restart();
     return WantsCheckpoint();
   }
 
-  // The run has come to the due checkpoint, and no thread works on its tasks. An error ends the run,
-  // which returns that status.
+  // The run has come to the due checkpoint, and no thread works on its tasks. An error ends the
+  // run, which returns that status.
   absl::Status Pause() {
     const auto begin = std::chrono::steady_clock::now();
     absl::Status status = AtCheckpoint();
@@ -91,8 +91,8 @@ class RunControl {
     return status;
   }
 
-  // A point where no thread works on the run's tasks: beats the thread's heartbeat, and comes to the
-  // checkpoint if one is due.
+  // A point where no thread works on the run's tasks: beats the thread's heartbeat, and comes to
+  // the checkpoint if one is due.
   absl::Status Checkpoint() {
     BeatHere();
     return Due() ? Pause() : absl::OkStatus();

@@ -4,8 +4,8 @@
 // scheduled. On a machine whose cores are all busy, for example with a server's other threads, a
 // barrier for all helpers would cost a time slice each time.
 //
-// Between two calls helpers spin for a while, so that the stages of one computation find them awake,
-// and then sleep.
+// Between two calls helpers spin for a while, so that the stages of one computation find them
+// awake, and then sleep.
 //
 // The thread that calls Run is the owner. One thread at a time may call it, and not from `work`.
 #pragma once
@@ -41,8 +41,8 @@ class Team {
   // `*seen`. False at the end of the team.
   bool AwaitRound(uint32_t* seen);
 
-  // The lowest bits of `state_` count the working helpers, the next is set while a round is open, the
-  // next at the team's end, and the others number the round.
+  // The lowest bits of `state_` count the working helpers, the next is set while a round is open,
+  // the next at the team's end, and the others number the round.
   static constexpr uint32_t kHelper = 1;
   static constexpr uint32_t kHelpers = (1U << 10) - 1;
   static constexpr uint32_t kOpen = 1U << 10;
@@ -58,8 +58,8 @@ class Team {
   std::vector<std::thread> threads_;
 };
 
-// INTERNAL, with the cause, unless `count` more threads can run at the same time now: starts them and
-// lets them end. For libraries that hang or exit if they cannot start a thread.
+// INTERNAL, with the cause, unless `count` more threads can run at the same time now: starts them
+// and lets them end. For libraries that hang or exit if they cannot start a thread.
 absl::Status CheckThreads(int count);
 
 }  // namespace castor

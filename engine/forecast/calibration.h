@@ -30,9 +30,9 @@
 
 namespace castor {
 
-// Runs each model on a few short inputs, as many as its prices need, however long that takes; then on
-// further shapes and poolings, for up to `budget` per model. Then runs each kernel in each dtype that
-// the device supports, for up to `budget`. An error names the model or kernel that failed.
+// Runs each model on a few short inputs, as many as its prices need, however long that takes; then
+// on further shapes and poolings, for up to `budget` per model. Then runs each kernel in each dtype
+// that the device supports, for up to `budget`. An error names the model or kernel that failed.
 absl::StatusOr<EncoderPrices> WarmUp(Device& device, const ModelSet& models, const Clock& clock,
                                      std::chrono::milliseconds budget);
 
@@ -41,14 +41,14 @@ struct PreparedCosts {
   CostModelInfo info;
 };
 
-// Reads or measures the cost model as EngineOptions says. Never fails: without a model the automatic
-// kernel is the most exact one, and the info gives the reason. Does nothing for a device without
-// approximate kernels, where there is no choice.
+// Reads or measures the cost model as EngineOptions says. Never fails: without a model the
+// automatic kernel is the most exact one, and the info gives the reason. Does nothing for a device
+// without approximate kernels, where there is no choice.
 PreparedCosts PrepareCosts(Device& device, const EngineOptions& options);
 
-// Runs each kernel in each dtype a few times on some fifteen problems of about half a millisecond, and
-// fits prices to the median of each. Leaves out a kernel that fails, or for which `budget` has no
-// time; a dtype for which it has no time gets float32's prices.
+// Runs each kernel in each dtype a few times on some fifteen problems of about half a millisecond,
+// and fits prices to the median of each. Leaves out a kernel that fails, or for which `budget` has
+// no time; a dtype for which it has no time gets float32's prices.
 struct MeasuredCosts {
   CostModel model;
   bool complete = true;  // the budget sufficed, and nothing failed
@@ -68,8 +68,8 @@ struct Trial {
   int64_t surrogates = 16;  // for CAST
 };
 
-// Fills the buffer with numbers of absolute value between 1/2 and 1, in any floating dtype. They form
-// no clusters, so Lloyd's algorithm ends late, as in the worst case.
+// Fills the buffer with numbers of absolute value between 1/2 and 1, in any floating dtype. They
+// form no clusters, so Lloyd's algorithm ends late, as in the worst case.
 void FillRandomly(DType dtype, HostBuffer& buffer);
 
 // Runs staged work alone. Returns the time that it computed, in microseconds.

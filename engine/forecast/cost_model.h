@@ -1,10 +1,10 @@
-// The cost of a run of an attention kernel on one device: seven terms that count its work, each times
-// a price that was fitted to measured runs.
+// The cost of a run of an attention kernel on one device: seven terms that count its work, each
+// times a price that was fitted to measured runs.
 //
 // The unit of a term is a microsecond on the reference processor: one core of an AMD EPYC with
-// AVX-512, in float32. There the sum of the terms is within 25 % of the measured time for nine random
-// problems in ten (tests/bench/logs/2026-11-27-forecast.md). The counts follow how the CPU's kernels
-// divide their work, because a plain count of operations is wrong by factors.
+// AVX-512, in float32. There the sum of the terms is within 25 % of the measured time for nine
+// random problems in ten (tests/bench/logs/2026-11-27-forecast.md). The counts follow how the CPU's
+// kernels divide their work, because a plain count of operations is wrong by factors.
 //
 // The functions are pure; a CostModel is constant once it has been filled, and then any thread may
 // read it.
@@ -54,16 +54,16 @@ double InLanes(double n);
 // that are masked.
 inline constexpr double kPanel = 48;
 
-// The mean number of keys that a query computes with: those that it sees, over `queries` queries from
-// `place` on (null if Problem::places is empty), and `extra` more at each end of a mask.
+// The mean number of keys that a query computes with: those that it sees, over `queries` queries
+// from `place` on (null if Problem::places is empty), and `extra` more at each end of a mask.
 double SeenKeys(const attention::Spec& spec, const attention::Place* place, double queries,
                 double keys, double extra);
 
 // One measured run.
 using CostSample = RelativeSample<kCostTerms>;
 
-// Fits prices to a few runs of a kernel. The prices of terms that the runs do not tell apart have the
-// proportions of the reference processor. Outliers have less weight. Requires samples.
+// Fits prices to a few runs of a kernel. The prices of terms that the runs do not tell apart have
+// the proportions of the reference processor. Outliers have less weight. Requires samples.
 CostTerms FitCosts(std::span<const CostSample> samples);
 
 class CostModel {
@@ -81,8 +81,8 @@ class CostModel {
 
   bool Knows(KernelName kernel, DType dtype) const { return prices_.contains({kernel, dtype}); }
 
-  // How long the kernel of `spec` computes. A kernel that was not measured has twice the reference's
-  // prices, as on a processor with vectors of 256 bits.
+  // How long the kernel of `spec` computes. A kernel that was not measured has twice the
+  // reference's prices, as on a processor with vectors of 256 bits.
   PredictedTime Of(const attention::Spec& spec, std::span<const int32_t> cu_seqlens_q,
                    std::span<const int32_t> cu_seqlens_k,
                    std::span<const attention::Place> places = {}) const;
@@ -101,8 +101,9 @@ class CostModel {
 
 // A cost model in a file, which servers share so that their automatic kernels choose alike.
 //
-// The file is JSON: a key, and prices by kernel and dtype. Servers with equal `key`s may share prices.
-// Any other file is rejected with the reason, and not changed. Any thread may call these functions.
+// The file is JSON: a key, and prices by kernel and dtype. Servers with equal `key`s may share
+// prices. Any other file is rejected with the reason, and not changed. Any thread may call these
+// functions.
 
 // NOT_FOUND if there is no such file; other errors say what is wrong with it.
 absl::StatusOr<CostModel> ReadCosts(const std::string& file, std::string_view key);

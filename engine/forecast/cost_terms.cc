@@ -136,8 +136,8 @@ void AddVanilla(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
   AddStage(stage, workers, terms);
 }
 
-// The assignment of queries to clusters, by Lloyd's algorithm. It ends when no query moves, which is
-// soon if few queries share a centroid.
+// The assignment of queries to clusters, by Lloyd's algorithm. It ends when no query moves, which
+// is soon if few queries share a centroid.
 void AddClustering(const Spec& spec, const Clustered& clustering, double queries, double keys,
                    double clusters, Stage* stage) {
   const auto [heads, d, dv] = ShapeOf(spec);

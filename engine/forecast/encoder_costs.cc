@@ -29,7 +29,8 @@ double SeenTokensOfCast(const attention::Spec& spec, double tokens) {
   return clusters * size * size / std::max(1.0, tokens) + 3 * clusters;
 }
 
-// The number of tokens that a query of a sequence of `tokens` computes with, averaged over the layers.
+// The number of tokens that a query of a sequence of `tokens` computes with, averaged over the
+// layers.
 double SeenTokens(std::span<const encoder::AttentionLayers> layers, double tokens) {
   double all = 0;
   double seen = 0;

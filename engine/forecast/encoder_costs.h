@@ -1,5 +1,5 @@
-// The cost of a batch of an encoder on the device that loaded it: four terms, each with a price that
-// was fitted to the model's own first runs.
+// The cost of a batch of an encoder on the device that loaded it: four terms, each with a price
+// that was fitted to the model's own first runs.
 //
 // Pure functions and plain numbers; any thread.
 #pragma once
@@ -24,8 +24,8 @@ enum class EncoderTerm {
   kLaunch,     // 1 per batch: also reads the weights once, however few rows there are
   kSequences,  // with their heads in every layer
   kTokens,     // work on single rows: projections, norms, activations
-  kPairs,      // thousands of pairs of tokens that attend to each other in one layer; in a CAST layer
-               // also pairs of tokens and surrogates
+  kPairs,  // thousands of pairs of tokens that attend to each other in one layer; in a CAST layer
+           // also pairs of tokens and surrogates
 };
 inline constexpr size_t kEncoderTerms = 4;
 using EncoderTerms = std::array<double, kEncoderTerms>;
@@ -51,9 +51,9 @@ double ReadOutUs(const EncodeRequest& request, const ModelInfo& info,
                  std::span<const int32_t> cu_seqlens, int workers);
 
 // Prices fitted to runs of the model; nullopt if there are too few to tell the terms apart. In the
-// short runs of a start pairs take less time than runs vary by, whereas a long text is mostly pairs.
-// So the prior for the price of a pair is its ratio to a token's in `assumed`, which the runs
-// correct as far as they have information about it.
+// short runs of a start pairs take less time than runs vary by, whereas a long text is mostly
+// pairs. So the prior for the price of a pair is its ratio to a token's in `assumed`, which the
+// runs correct as far as they have information about it.
 std::optional<EncoderCosts> FitEncoder(std::span<const EncoderSample> samples,
                                        const EncoderCosts& assumed);
 

@@ -45,8 +45,8 @@ namespace castor {
 // Not thread-safe.
 class TimeFactors {
  public:
-  // The trust in predictions without a factor: how wrong they may be at most, and how many runs they
-  // are worth.
+  // The trust in predictions without a factor: how wrong they may be at most, and how many runs
+  // they are worth.
   struct Prior {
     double max_factor;
     double runs;
@@ -57,8 +57,8 @@ class TimeFactors {
   // The factor for predictions of about `us`; 1 before the first run.
   double Of(double us) const { return std::exp(classes_[TimeClassOf(us)].log_factor); }
 
-  // A prediction of `us`, without a factor, took `ratio` times as long. `weight`, from 0 to 1, is the
-  // share of the run that it explains.
+  // A prediction of `us`, without a factor, took `ratio` times as long. `weight`, from 0 to 1, is
+  // the share of the run that it explains.
   void Learn(double us, double ratio, double weight) {
     if (!(ratio > 0) || !std::isfinite(ratio) || !(weight > 0)) return;
     const double most = std::log(prior_.max_factor);

@@ -22,8 +22,8 @@ constexpr int64_t kListsOfSequence = 256;
 constexpr int64_t kListsOfToken = 2;
 constexpr int64_t kListsOfBatch = 256 << 10;
 
-// The bytes that a GPU's allocator may take for a batch's tensors beyond their sizes: a large tensor
-// may be 1 MiB smaller than its block.
+// The bytes that a GPU's allocator may take for a batch's tensors beyond their sizes: a large
+// tensor may be 1 MiB smaller than its block.
 constexpr int64_t kBlocksOfBatch = int64_t{8} << 20;
 
 // The sizes of the tensors that a device with its own memory copies.

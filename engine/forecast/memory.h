@@ -1,5 +1,5 @@
-// The device memory that a request will need: an upper bound, counted from its lengths as the kernels
-// and layers allocate.
+// The device memory that a request will need: an upper bound, counted from its lengths as the
+// kernels and layers allocate.
 //
 // Any thread.
 #pragma once
@@ -27,8 +27,8 @@ class MemoryForecast {
   // error.
   MemoryNeed Of(const Plan& plan, const attention::Resolved& resolved) const;
 
-  // The need of an encoder with this kernel for sequences with these offsets and the request's inputs
-  // and outputs.
+  // The need of an encoder with this kernel for sequences with these offsets and the request's
+  // inputs and outputs.
   MemoryNeed Of(const LoadedModel& model, const Kernel& kernel, const EncodeRequest& request,
                 std::span<const int32_t> cu_seqlens) const;
 

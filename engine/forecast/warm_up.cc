@@ -45,8 +45,8 @@ absl::StatusOr<double> RunModel(Device& device, const ModelPtr& model, EncodeReq
   return RunAlone(device, work);
 }
 
-// Also runs the tokenizer for the first time. It is no fault of the model if its vocabulary has none
-// of the words.
+// Also runs the tokenizer for the first time. It is no fault of the model if its vocabulary has
+// none of the words.
 absl::Status RunTexts(Device& device, const ModelPtr& model) {
   EncodeRequest request;
   request.input = TextInput{{"a beaver builds a dam", "interest rates rose"}, {}, false};
@@ -72,9 +72,9 @@ struct Budget {
   bool over() const { return clock.Now() >= end; }
 };
 
-// Runs further shapes, each twice if there is time: several ragged sequences, enough of them to wake
-// every thread, and shapes that tell the terms of a model's cost apart. The faster run of each is a
-// sample. The first shapes run in any case, because admission needs the model's prices.
+// Runs further shapes, each twice if there is time: several ragged sequences, enough of them to
+// wake every thread, and shapes that tell the terms of a model's cost apart. The faster run of each
+// is a sample. The first shapes run in any case, because admission needs the model's prices.
 absl::Status RunFurther(Device& device, const ModelPtr& model, const Budget& budget,
                         EncoderPrices* prices) {
   constexpr double kMinShare = 0.1;  // of a run's time that is not the head's

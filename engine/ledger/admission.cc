@@ -1,8 +1,8 @@
 // Who may come in. Budgets bound all that is admitted and not yet answered, in requests, tokens,
-// bytes of staging memory and predicted time. A request that is not expected to meet its deadline is
-// refused before it has cost anything, so admitted requests are expected to be answered in time. The
-// device's memory is taken when a batch begins: a request is refused here only if it could never get
-// as much as it needs. A tenant's quota is a budget over what that tenant has admitted.
+// bytes of staging memory and predicted time. A request that is not expected to meet its deadline
+// is refused before it has cost anything, so admitted requests are expected to be answered in time.
+// The device's memory is taken when a batch begins: a request is refused here only if it could
+// never get as much as it needs. A tenant's quota is a budget over what that tenant has admitted.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -19,8 +19,8 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// Bounds of the hint. The lower one keeps refused callers from spinning; the upper one keeps one slow
-// second from sending them away for an hour.
+// Bounds of the hint. The lower one keeps refused callers from spinning; the upper one keeps one
+// slow second from sending them away for an hour.
 constexpr milliseconds kMinRetry{5};
 constexpr milliseconds kMaxRetry{10'000};
 // The hint when no waiting request takes the room, but for example answers on their way.
@@ -160,8 +160,8 @@ void Ledger::DoTakeBudgets(Job& job, TimePoint now) {
   job.reservation.ledger_ = shared_from_this();
 }
 
-// Whether the request fits in what is left of its tenant's quota. Do not mark a tenant over its quota
-// as refused: that would reserve room it cannot use.
+// Whether the request fits in what is left of its tenant's quota. Do not mark a tenant over its
+// quota as refused: that would reserve room it cannot use.
 absl::Status Ledger::CheckQuota(const Cost& cost, const Tenant& tenant) {
   const BudgetUse* scarce = nullptr;
   double first = 0;  // the fraction of its requests that must be answered first
@@ -190,8 +190,7 @@ absl::Status Ledger::CheckRoom(const Job& job, Tenant* tenant, TimePoint now) {
   }
   if (scarce != nullptr) {
     tenants_.Refuse(tenant != nullptr ? *tenant : tenants_.FindOrAdd(job.tenant, now), now);
-    return QueueFull(std::string("queue full: no room in the budget of ") + scarce,
-                     Hint(wait_us));
+    return QueueFull(std::string("queue full: no room in the budget of ") + scarce, Hint(wait_us));
   }
   if (MayUseReserve(job, tenant, now)) return absl::OkStatus();
   return QueueFull(
@@ -213,7 +212,8 @@ bool Ledger::MayUseReserve(const Job& job, const Tenant* tenant, TimePoint now) 
   auto mine = UsesOf(job.cost, tenant->in_use, budgets_.most);
   BudgetUse& bytes = mine.back();
   if (job.priority != Priority::kHigh && bytes.used > 0) {
-    bytes.cost += static_cast<int64_t>(share * static_cast<double>(bytes.budget / kReserveFraction));
+    bytes.cost +=
+        static_cast<int64_t>(share * static_cast<double>(bytes.budget / kReserveFraction));
   }
   return std::equal(
       all.begin(), all.end(), mine.begin(), [&](const BudgetUse& of_all, const BudgetUse& own) {
@@ -222,7 +222,8 @@ bool Ledger::MayUseReserve(const Job& job, const Tenant* tenant, TimePoint now) 
       });
 }
 
-Ledger::LatencyForecast Ledger::ForecastLatency(const Job& job, const Tenant* tenant, TimePoint now) {
+Ledger::LatencyForecast Ledger::ForecastLatency(const Job& job, const Tenant* tenant,
+                                                TimePoint now) {
   const Runs::Wait device =
       runs_.WaitFor(job.predicted.alone_us(), now, device_memory_.for_runs() - job.memory.bytes());
   const double slowdown = runs_.Slowdown(now);
@@ -238,10 +239,10 @@ Ledger::LatencyForecast Ledger::ForecastLatency(const Job& job, const Tenant* te
   constexpr double kPerPreemption = Runs::kOwnShare / (1 - Runs::kOwnShare);
   ahead_us += std::min(kPerPreemption * ahead_us, device.preempted_us + forecast.preempted_us);
   LatencyForecast latency{.wait_us = slowdown * (device.us + ahead_us),
-                  .own_us = slowdown * forecast.own_us,
-                  .alone_us = slowdown * job.predicted.alone_us(),
-                  .wait_margin = kWaitMargin + runs_.SlowdownUncertainty(now),
-                  .makes_late = forecast.makes_late};
+                          .own_us = slowdown * forecast.own_us,
+                          .alone_us = slowdown * job.predicted.alone_us(),
+                          .wait_margin = kWaitMargin + runs_.SlowdownUncertainty(now),
+                          .makes_late = forecast.makes_late};
   const bool idle = tenants_.none_waiting() && runs_.empty();
   if (idle && job.predicted.correction > 1 && now >= next_trial_) {
     // The learned factor may be wrong, and only a run can show that. Now and then ignore it.
@@ -267,8 +268,8 @@ absl::Status Ledger::CheckDeadlines(const Job& job, const Tenant* tenant, TimePo
   }
   const double most_us = InUs(budgets_.queued_time);
   if (latency.wait_us > most_us) {
-    return QueueFull("queue full: the request would wait for about " +
-                         InWords(latency.wait_us) + "; this engine admits " + InWords(most_us),
+    return QueueFull("queue full: the request would wait for about " + InWords(latency.wait_us) +
+                         "; this engine admits " + InWords(most_us),
                      Hint(latency.wait_us - most_us));
   }
   if (!latency.makes_late) return absl::OkStatus();

@@ -19,13 +19,13 @@
 namespace castor {
 namespace {
 
-// Stop growing a batch once its fixed cost is at most this fraction of its time. A shorter batch than
-// the minimum may always grow: it does not keep a device with many cores busy.
+// Stop growing a batch once its fixed cost is at most this fraction of its time. A shorter batch
+// than the minimum may always grow: it does not keep a device with many cores busy.
 constexpr double kMaxFixedShare = 1.0 / 16;
 constexpr double kMinBatchUs = 5000;
-// With a long queue, larger batches amortize the fixed cost; cap them at this fraction of the queue.
-// Other tenants need not wait for the whole queue, so batches stay short if other tenants' recent
-// share of the device is not negligible.
+// With a long queue, larger batches amortize the fixed cost; cap them at this fraction of the
+// queue. Other tenants need not wait for the whole queue, so batches stay short if other tenants'
+// recent share of the device is not negligible.
 constexpr double kMaxQueueShare = 1.0 / 4;
 constexpr double kNegligibleShare = 0.01;
 // The same bounds where several tenants wait: their turns are shorter.
@@ -167,25 +167,25 @@ void Ledger::MoveToBatch(const Job& job, double us, GrowingBatch* batch) {
 
 // The first request is taken whatever its size: one above the limit runs alone.
 void Ledger::StartBatch(const Job& head, TimePoint now, const DeviceSlot& slot,
-                   std::optional<GrowingBatch>* batch) {
+                        std::optional<GrowingBatch>* batch) {
   FairShare::Account& account = TenantOf(head).device;
   const bool turns = tenants_.device.order().size() > 1;
   const double fixed_us = head.predicted.batch_us;
   double long_enough_us = turns ? std::max(fixed_us / kMaxFixedShareOfTurn, kMinTurnUs)
-                         : std::max(fixed_us / kMaxFixedShare, kMinBatchUs);
+                                : std::max(fixed_us / kMaxFixedShare, kMinBatchUs);
   if (tenants_.ShareOfOthers(&TenantOf(head), now) < kNegligibleShare) {
     long_enough_us = std::max(long_enough_us, kMaxQueueShare * tenants_.waiting_us());
   }
   const double us = head.predicted.alone_us();
   const double next_turn = account.time + us / account.weight;
-  batch->emplace(
-      GrowingBatch{.slot = slot,
-              .now = now,
-              .key = head.batch_key,
-              .long_enough = std::min(slot.limit.MostUs(head.tenant, next_turn), long_enough_us),
-              .account = account,
-              .turn = account.time,
-              .next_turn = next_turn});
+  batch->emplace(GrowingBatch{
+      .slot = slot,
+      .now = now,
+      .key = head.batch_key,
+      .long_enough = std::min(slot.limit.MostUs(head.tenant, next_turn), long_enough_us),
+      .account = account,
+      .turn = account.time,
+      .next_turn = next_turn});
   tenants_.device.Begin(account);
   MoveToBatch(head, us, &**batch);
 }
@@ -232,7 +232,8 @@ void Ledger::DoAnswerTooLate(const Job& job, TimePoint now) {
 }
 
 // Takes the lock for a few jobs at a time, so that other threads need not wait for a long batch.
-// Requests that arrive meanwhile may join. Never inlined into a noexcept function: see admission.cc.
+// Requests that arrive meanwhile may join. Never inlined into a noexcept function: see
+// admission.cc.
 ABSL_ATTRIBUTE_NOINLINE
 JobList Ledger::TakeBatch(bool preempts) {
   std::optional<GrowingBatch> batch;
@@ -247,10 +248,10 @@ JobList Ledger::TakeBatch(bool preempts) {
       continue;
     }
     const TimePoint now = clock_->Now();
-    const DeviceSlot slot = DeviceSlotNow(preempts          ? DeviceSlot::Kind::kPreempting
-                                       : runs_.empty() ? DeviceSlot::Kind::kIdle
-                                                       : DeviceSlot::Kind::kPipelined,
-                                       now);
+    const DeviceSlot slot = DeviceSlotNow(preempts        ? DeviceSlot::Kind::kPreempting
+                                          : runs_.empty() ? DeviceSlot::Kind::kIdle
+                                                          : DeviceSlot::Kind::kPipelined,
+                                          now);
     const Job* const head = FirstDue(now, slot, &search);
     if (head == nullptr) {
       if (search.done) return {};

@@ -7,8 +7,8 @@
 namespace castor {
 namespace {
 
-// Seconds from 10 us to 10 s in steps of about 1.6, coarser at the ends: from a small kernel on a GPU
-// to a full queue on a CPU. Every second bound is exported, including 1 ms and 100 ms; see
+// Seconds from 10 us to 10 s in steps of about 1.6, coarser at the ends: from a small kernel on a
+// GPU to a full queue on a CPU. Every second bound is exported, including 1 ms and 100 ms; see
 // server/metrics/metrics_engine.cc.
 constexpr double kSeconds[] = {1e-5,   2.5e-5, 6.3e-5, 1e-4,   1.6e-4, 2.5e-4, 4e-4,
                                6.3e-4, 1e-3,   1.6e-3, 2.5e-3, 4e-3,   6.3e-3, 0.01,

@@ -38,8 +38,8 @@ class Counters {
   void Executed(const JobList& jobs, const ExecutionTimes& times);
   void Answered(const JobList& jobs, TimePoint now);
 
-  // A step of a request has ended, and `next` follows. After a probe, counts the measured error, and
-  // whether it was too large.
+  // A step of a request has ended, and `next` follows. After a probe, counts the measured error,
+  // and whether it was too large.
   void StepEnded(const Job& job, const StepOutcome& outcome, Step next);
   void ProbedBatch(double seconds) { fidelity_seconds_.Observe(seconds); }
 
@@ -54,8 +54,8 @@ class Counters {
   // The device has worked for requests that got no answer, or a late one.
   void Wasted(double seconds) noexcept;
 
-  // Fills in the members that are counted here: all but load, memory, device_healthy and the tenants'
-  // seconds.
+  // Fills in the members that are counted here: all but load, memory, device_healthy and the
+  // tenants' seconds.
   void Fill(EngineStats* stats) const;
 
  private:

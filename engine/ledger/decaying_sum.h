@@ -1,5 +1,5 @@
-// A sum that forgets: an amount that was added a window ago counts for 1/e. An exponentially weighted
-// moving average (Roberts, 1959) of events in continuous time. Not thread-safe.
+// A sum that forgets: an amount that was added a window ago counts for 1/e. An exponentially
+// weighted moving average (Roberts, 1959) of events in continuous time. Not thread-safe.
 #pragma once
 
 #include <algorithm>

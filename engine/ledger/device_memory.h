@@ -1,7 +1,7 @@
 // A request's use of the device, in time and memory. The device's memory has a budget of its own,
 // for the models' weights and for what batches need while they run: workspace, activations, and
-// copies of tensors on a device with its own memory. Waiting requests take none of it. Staging memory
-// has another budget (budgets.h).
+// copies of tensors on a device with its own memory. Waiting requests take none of it. Staging
+// memory has another budget (budgets.h).
 #pragma once
 
 #include <algorithm>
@@ -27,8 +27,8 @@ struct PredictedTime {
 // Most predictions are within this factor of the measured time.
 inline constexpr double kPredictionMargin = 1.25;
 
-// The bytes that a request or a batch needs while it runs. A number that is too large to count, also
-// as a sum, is Count::kMost.
+// The bytes that a request or a batch needs while it runs. A number that is too large to count,
+// also as a sum, is Count::kMost.
 struct MemoryNeed {
   int64_t own = 0;     // adds up over the requests of a batch
   int64_t shared = 0;  // scratch that a batch needs once, however many requests share it

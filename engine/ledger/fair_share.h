@@ -6,8 +6,8 @@
 // time. A tenant that returns after a while starts at the virtual time of the tenant being served,
 // less the service that it did not use meanwhile, up to a small credit. So tenants that always wait
 // get service in proportion to their weights, and a tenant that asks for less than its share is
-// served at once, also when a few of its requests come together. An unknown tenant has no credit, so
-// a new name brings no advantage.
+// served at once, also when a few of its requests come together. An unknown tenant has no credit,
+// so a new name brings no advantage.
 //
 // Not thread-safe: the ledger guards it. Functions that change it are noexcept: the process ends if
 // there is no memory for a node.
@@ -68,8 +68,8 @@ class FairShare {
   bool Owes(const Account& account) const { return account.time > now_; }
 
   // Whether virtual time is so large that a double may lose a unit of service of a tenant with a
-  // great weight. A tenant of weight 0.001 gets there in a quarter of an hour. Virtual time must then
-  // restart at 0: call Rebase for every account, then FinishRebase.
+  // great weight. A tenant of weight 0.001 gets there in a quarter of an hour. Virtual time must
+  // then restart at 0: call Rebase for every account, then FinishRebase.
   bool NeedsRebase() const { return now_ > 1e12; }
   void Rebase(Account& account) noexcept;
   void FinishRebase() { now_ = 0; }

@@ -1,8 +1,8 @@
 // A job: one request from its admission to its answer, and the ledger's entry for it.
 //
 // A job has exactly one owner at a time: Submit, the ledger while it waits to be tokenized or to
-// run, a tokenizer thread, the engine thread, or a completion thread. The owner may change it without
-// a lock, except the members that the ledger's lock guards, which other threads read.
+// run, a tokenizer thread, the engine thread, or a completion thread. The owner may change it
+// without a lock, except the members that the ledger's lock guards, which other threads read.
 #pragma once
 
 #include <cstdint>
@@ -40,9 +40,9 @@ struct BatchOutcome {
 using Completion = std::variant<AttentionCompletion, EncodeCompletion>;
 
 struct Job {
-  // ---- For the ledger. Constant once the job has been admitted, with two exceptions: the cost, time
-  // and memory of texts are estimates until they have been tokenized, and the engine thread changes
-  // the kernel, the key and the time between two runs of the automatic kernel.
+  // ---- For the ledger. Constant once the job has been admitted, with two exceptions: the cost,
+  // time and memory of texts are estimates until they have been tokenized, and the engine thread
+  // changes the kernel, the key and the time between two runs of the automatic kernel.
   Operation operation = Operation::kAttend;
   KernelName kernel = KernelName::kVanilla;
   std::string batch_key;  // jobs of equal keys may share a batch: requests/work.h

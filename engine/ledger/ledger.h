@@ -70,11 +70,11 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   // Checks both, and the job's predicted time. Then takes the job's share of the budgets, and gives
   // it its ticket and its place in the order.
   //
-  // DRAINING or INTERNAL when no more jobs are accepted. TOO_LARGE also when the request alone would
-  // take longer than any request may. DEADLINE_EXCEEDED when its deadline is expected to pass before
-  // it could be answered. QUEUE_FULL when its tenant has used up a quota, when it does not fit next
-  // to what is admitted, would wait for too long, or would make earlier requests late. The last two
-  // errors have a hint when to retry, if a retry may help.
+  // DRAINING or INTERNAL when no more jobs are accepted. TOO_LARGE also when the request alone
+  // would take longer than any request may. DEADLINE_EXCEEDED when its deadline is expected to pass
+  // before it could be answered. QUEUE_FULL when its tenant has used up a quota, when it does not
+  // fit next to what is admitted, would wait for too long, or would make earlier requests late. The
+  // last two errors have a hint when to retry, if a retry may help.
   absl::Status Admit(Job& job);
 
   // Engine::Reserve.
@@ -124,16 +124,16 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   bool HasPreemptor() noexcept;
   JobList TakePreemptor() noexcept;
 
-  // A batch of these jobs begins. `preempts`: at a checkpoint of the run that began last. The time of
-  // a probe is not predicted.
+  // A batch of these jobs begins. `preempts`: at a checkpoint of the run that began last. The time
+  // of a probe is not predicted.
   Runs::Id BeginRun(const JobList& jobs, bool preempts, bool is_probe = false) noexcept;
   // The run ends. Returns how long it had the device, in microseconds.
   double EndRun(Runs::Id run, bool completed) noexcept;
 
-  // Charges the tenants of a batch with what it took by the device's own clock, which excludes waits
-  // behind earlier launches and preemptions. They were charged with the predicted time when the
-  // batch was formed, unless it runs again, so only the difference is charged. So no tenant gains by
-  // bad predictions, or by ending its runs late.
+  // Charges the tenants of a batch with what it took by the device's own clock, which excludes
+  // waits behind earlier launches and preemptions. They were charged with the predicted time when
+  // the batch was formed, unless it runs again, so only the difference is charged. So no tenant
+  // gains by bad predictions, or by ending its runs late.
   void ChargeActual(const JobList& jobs, double took_us, bool runs_again) noexcept;
 
   // Answers jobs that have run, at least one. They cannot be cancelled any more.
@@ -249,7 +249,7 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   // ---- admission.cc
   struct LatencyForecast {
     double wait_us = 0;
-    double own_us = 0;        // with its batch's fixed time, unless others share that
+    double own_us = 0;  // with its batch's fixed time, unless others share that
     double alone_us = 0;
     double wait_margin = 1;   // safety factor for the wait
     bool makes_late = false;  // it would make earlier requests miss their deadlines

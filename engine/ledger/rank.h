@@ -5,9 +5,10 @@
 //
 //   due = min(deadline, arrival + kPatience) + kHeadStart for each level below the highest
 //
-// So among requests of one priority the earliest deadline is first. A request without a deadline, or
-// with a distant one, counts as due after kPatience, so that urgent ones do not starve it. A request
-// also ages: it goes before those of the next higher priority that arrive about kHeadStart later.
+// So among requests of one priority the earliest deadline is first. A request without a deadline,
+// or with a distant one, counts as due after kPatience, so that urgent ones do not starve it. A
+// request also ages: it goes before those of the next higher priority that arrive about kHeadStart
+// later.
 //
 // Ranks of different tenants are not compared: fair_share.h orders tenants.
 #pragma once

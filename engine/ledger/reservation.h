@@ -1,6 +1,6 @@
 // A request's share of the ledger's budgets, and its place in the order of service while it waits.
-// The destructor gives both back, on any thread. It outlives the job, with the answer's bytes, until
-// their holder releases them. Movable. Keeps its ledger alive.
+// The destructor gives both back, on any thread. It outlives the job, with the answer's bytes,
+// until their holder releases them. Movable. Keeps its ledger alive.
 #pragma once
 
 #include <cstdint>

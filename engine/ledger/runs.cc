@@ -93,8 +93,8 @@ Runs::PreemptionLimit Runs::LimitNow(TimePoint now) const {
   if (runs_.empty() || runs_.size() >= kMaxDepth) return {.most_us = 0, .others_us = 0};
   const Run& run = runs_.back();
   const double done = DoneUs(run, now);
-  // The allowance lets short batches preempt a run that has just begun. Other tenants may take more,
-  // since turns between tenants are fair in any case.
+  // The allowance lets short batches preempt a run that has just begun. Other tenants may take
+  // more, since turns between tenants are fair in any case.
   const auto limit = [&](double own_share, double allowance_us, double us) {
     const double left = done * (1 - own_share) / own_share + allowance_us - run.preempted_us;
     return std::max(0.0, std::min(us, left));
@@ -123,8 +123,8 @@ Runs::Wait Runs::WaitFor(double us, TimePoint now, int64_t room) const {
   int64_t held = held_bytes();
   size_t depth = runs_.size();
   for (auto run = runs_.rbegin(); run != runs_.rend(); ++run, --depth) {
-    const bool preempts =
-        wait.preempted_us > 0 || (us <= MaxPreemptorUs(*run, now) && depth < kMaxDepth && held <= room);
+    const bool preempts = wait.preempted_us > 0 ||
+                          (us <= MaxPreemptorUs(*run, now) && depth < kMaxDepth && held <= room);
     (preempts ? wait.preempted_us : wait.us) += LeftUs(*run, now);
     held -= run->plan.device_bytes;
   }

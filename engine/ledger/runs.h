@@ -6,7 +6,8 @@
 // tenant, and by start-time fair queueing is due in the first half of the run's service: so no
 // tenant waits for the long batches of a greedy one. A preempted run keeps a share of the device:
 // after a first allowance, its preemptors may take no more time than it has had itself, or three
-// times as much if they belong to other tenants. Preemptors may be preempted in turn, up to a depth.
+// times as much if they belong to other tenants. Preemptors may be preempted in turn, up to a
+// depth.
 //
 // Not thread-safe: the ledger guards it.
 #pragma once
@@ -30,16 +31,16 @@ struct RunPlan {
   double predicted_us = 0;
   double longest_us = 0;                   // the predicted time of its longest request, alone
   std::optional<std::string> tenant = {};  // unset if its requests belong to several tenants
-  double fair_midpoint = 0;                // the middle of its service in virtual time (fair_share.h)
-  bool preempts = false;                   // the run that began last is preempted until this one ends
-  int64_t device_bytes = 0;                // memory of the device that it holds to its end
-  int64_t activation_bytes = 0;            // the part of `device_bytes` for activations
+  double fair_midpoint = 0;      // the middle of its service in virtual time (fair_share.h)
+  bool preempts = false;         // the run that began last is preempted until this one ends
+  int64_t device_bytes = 0;      // memory of the device that it holds to its end
+  int64_t activation_bytes = 0;  // the part of `device_bytes` for activations
 };
 
 // A short time on the device: too little to judge a run, a tenant or the machine by.
 inline constexpr double kShortWhileUs = 20'000;
-// A few short requests, or a longer one. A tenant that asks for less than its share may take so much
-// ahead of its turn; more would delay the others noticeably.
+// A few short requests, or a longer one. A tenant that asks for less than its share may take so
+// much ahead of its turn; more would delay the others noticeably.
 inline constexpr double kFewRequestsUs = 100'000;
 
 class Runs {
@@ -109,8 +110,8 @@ class Runs {
   const RunMemory& peak_memory() const { return peak_; }
 
   // How long a request of `us` would wait if no other waited, and what would then be left of the
-  // runs that it preempts, which keep their share of the device meanwhile. It can preempt a run only
-  // if that one and those below it hold at most `room` bytes together.
+  // runs that it preempts, which keep their share of the device meanwhile. It can preempt a run
+  // only if that one and those below it hold at most `room` bytes together.
   struct Wait {
     double us = 0;
     double preempted_us = 0;

@@ -208,7 +208,7 @@ double Tenants::OfOthers(const Tenant* tenant, double weight, double us, double 
 }
 
 Tenants::QueueForecast Tenants::ForecastQueue(const Job& job, const Tenant* tenant, TimePoint now,
-                               double device_us, double margin) const {
+                                              double device_us, double margin) const {
   const double alone_us = job.predicted.alone_us();
   if (none_waiting()) return {.own_us = alone_us};
   QueueForecast forecast{.own_us = OwnTime(job, tenant)};
@@ -241,8 +241,7 @@ Tenants::QueueForecast Tenants::ForecastQueue(const Job& job, const Tenant* tena
     }
   }
   forecast.ahead_us = std::max(ahead, 0.0);  // rounding may make it negative
-  forecast.others_us =
-      OfOthers(tenant, weight, forecast.ahead_us + forecast.own_us, all_us - own);
+  forecast.others_us = OfOthers(tenant, weight, forecast.ahead_us + forecast.own_us, all_us - own);
   return forecast;
 }
 

@@ -3,10 +3,10 @@
 // in the order of service. Admission asks here how long one more request would wait, and which
 // others it would make late.
 //
-// Within a tenant the order is that of ranks. Between tenants it is fair: while one tenant is served
-// for some time, each other tenant is served for at most as long, in proportion to their weights. A
-// request preempts runs at least four times longer (runs.h). Of a tenant's requests that may share a
-// batch, the first is charged with the batch's fixed time.
+// Within a tenant the order is that of ranks. Between tenants it is fair: while one tenant is
+// served for some time, each other tenant is served for at most as long, in proportion to their
+// weights. A request preempts runs at least four times longer (runs.h). Of a tenant's requests that
+// may share a batch, the first is charged with the batch's fixed time.
 //
 // Not thread-safe: the ledger guards it.
 #pragma once
@@ -47,7 +47,9 @@ class TimesBySize {
   // The sum of the times that a request of `us` cannot preempt.
   double NotPreemptedBy(double us) const;
   // Whether that sum includes a time of `of`.
-  static bool IsNotPreemptedBy(double us, double of) { return TimeClassOf(of) < FirstPreemptedBy(us); }
+  static bool IsNotPreemptedBy(double us, double of) {
+    return TimeClassOf(of) < FirstPreemptedBy(us);
+  }
 
  private:
   // The first class whose times are all long enough to be preempted by `us`.
@@ -86,8 +88,9 @@ struct Waiting {
   bool charged_batch_cost = false;  // whether `us` includes its batch's fixed time
   TimePoint deadline;
   Priority priority = Priority::kNormal;
-  std::map<std::string, int64_t>::iterator same_key;  // its batch key's entry in the tenant's `keys`
-  const Job* ready = nullptr;                         // the job, while it waits for a batch
+  std::map<std::string, int64_t>::iterator
+      same_key;                // its batch key's entry in the tenant's `keys`
+  const Job* ready = nullptr;  // the job, while it waits for a batch
 };
 
 struct Tenant {
@@ -168,10 +171,11 @@ class Tenants {
   // Forecast for a candidate job, given when the device frees and a safety factor. `tenant` may be
   // null.
   struct QueueForecast {
-    double ahead_us = 0;      // requests of its tenant that are served before it
-    double others_us = 0;     // requests of other tenants that wait now and are served meanwhile
-    double preempted_us = 0;  // longer requests, which keep their share of the device while it waits
-    double own_us = 0;        // its own time, with its batch's fixed time if it is alone with its key
+    double ahead_us = 0;   // requests of its tenant that are served before it
+    double others_us = 0;  // requests of other tenants that wait now and are served meanwhile
+    double preempted_us =
+        0;              // longer requests, which keep their share of the device while it waits
+    double own_us = 0;  // its own time, with its batch's fixed time if it is alone with its key
     // Whether a request behind it, of the same priority or a higher one, would miss its deadline
     // because of it.
     bool makes_late = false;
@@ -181,8 +185,9 @@ class Tenants {
 
   // The share of the device that other tenants' recently admitted requests take.
   double ShareOfOthers(const Tenant* tenant, TimePoint now) const;
-  // The share of the device, 0 to 1, that is likely to go to requests which arrive while one of this
-  // tenant and priority waits, and are served before it: as much as such requests took recently.
+  // The share of the device, 0 to 1, that is likely to go to requests which arrive while one of
+  // this tenant and priority waits, and are served before it: as much as such requests took
+  // recently.
   double ShareAhead(const Tenant* tenant, Priority priority, TimePoint now) const;
 
   // The time until the fraction `part` of the tenant's waiting requests is served, with what other

@@ -1,5 +1,3 @@
-#include "engine/loop/pools.h"
-
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -10,6 +8,7 @@
 #include "engine/base/error.h"
 #include "engine/base/guarded.h"
 #include "engine/encoder/text/output_types.h"
+#include "engine/loop/pools.h"
 
 namespace castor {
 namespace {
@@ -72,8 +71,8 @@ SparseRows WithoutZeros(std::span<const float> values, int64_t width) {
   return sparse;
 }
 
-// SparseRows hold elements above zero, and quantized rows need a range: neither can express NaN. The
-// error concerns one sequence of this request, and no other request of the batch.
+// SparseRows hold elements above zero, and quantized rows need a range: neither can express NaN.
+// The error concerns one sequence of this request, and no other request of the batch.
 absl::Status CheckFinite(const encoder::BatchItem& item, std::span<const float> rows) {
   const auto wrong =
       std::find_if_not(rows.begin(), rows.end(), [](float value) { return std::isfinite(value); });
@@ -183,7 +182,8 @@ void DeliverAs(Answer answer) {
   if (result.ok()) *share = std::move(answer.job->reservation);
   answer.job.reset();
   if (!result.ok()) return std::move(done)(result.status());
-  // At least one byte, since a reservation that holds none cannot grow to the encoded answer's size.
+  // At least one byte, since a reservation that holds none cannot grow to the encoded answer's
+  // size.
   share->KeepOnly(std::max<int64_t>(1, SizeOfAnswer(*result)));
   result->share = std::move(share);
   std::move(done)(std::move(result));

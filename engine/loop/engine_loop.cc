@@ -23,8 +23,8 @@ absl::Status DeviceLost(const std::string& why) {
   return MakeError(Reason::kInternal, "the device has failed" + (why.empty() ? "" : ": " + why));
 }
 
-// While the device is idle, staging memory is given back to the system once it has not been used for
-// one to two times this long.
+// While the device is idle, staging memory is given back to the system once it has not been used
+// for one to two times this long.
 constexpr std::chrono::seconds kReleaseEvery{15};
 
 // Whether these jobs have run before, and their automatic choice of a kernel was rejected.
@@ -62,8 +62,8 @@ absl::StatusOr<LoadedModel> LoadModel(Device& device, const ModelSource& source,
                        " of " + std::to_string(budget.most()) + " are free (--max-device-bytes)");
 }
 
-// The model among `loaded`, which come from the first of `sources`, that has the weights of `source`;
-// or null.
+// The model among `loaded`, which come from the first of `sources`, that has the weights of
+// `source`; or null.
 const LoadedModel* SameWeights(const ModelSource& source, const std::vector<ModelSource>& sources,
                                const std::vector<LoadedModel>& loaded) {
   for (size_t i = 0; i < loaded.size(); ++i) {
@@ -294,8 +294,8 @@ void EngineLoop::RecordRun(RunningBatch& batch, const ExecutionTimes& times) {
   for (const auto& job : jobs) job->last_run = run;
 }
 
-// Asks every job's plan for the next step, and takes it. A single outcome, such as an error, applies
-// to all jobs.
+// Asks every job's plan for the next step, and takes it. A single outcome, such as an error,
+// applies to all jobs.
 void EngineLoop::Continue(JobList jobs, const std::vector<StepOutcome>& outcomes) {
   JobList done;
   JobList to_probe;

@@ -94,8 +94,8 @@ class EngineLoop {
 
   // Engine thread only.
   std::deque<std::unique_ptr<RunningBatch>> running_;  // oldest first, at most device_->depth()
-  // Batches to run before new ones: parts of failed batches, and requests whose automatic choice of a
-  // kernel was rejected.
+  // Batches to run before new ones: parts of failed batches, and requests whose automatic choice of
+  // a kernel was rejected.
   std::deque<JobList> retries_;
   TimePoint next_release_ = TimePoint::min();  // of unused staging memory
 

@@ -20,8 +20,8 @@ namespace castor {
 // Not movable: the device keeps pointers into the description until the execution is done.
 class RunningBatch {
  public:
-  // Requires at least one job, and one batch key for all. Allocates the spec and a few words per job;
-  // the process ends if that fails.
+  // Requires at least one job, and one batch key for all. Allocates the spec and a few words per
+  // job; the process ends if that fails.
   explicit RunningBatch(JobList jobs) noexcept;
   RunningBatch(const RunningBatch&) = delete;
   RunningBatch& operator=(const RunningBatch&) = delete;

@@ -1,10 +1,9 @@
-#include "engine/loop/pools.h"
-
 #include <algorithm>
 #include <utility>
 
 #include "engine/base/guarded.h"
 #include "engine/base/machine.h"
+#include "engine/loop/pools.h"
 #include "engine/requests/staging.h"
 
 namespace castor {

@@ -1,7 +1,8 @@
 // The models that an engine loaded when it started.
 //
-// Immutable. An encoder's weights are in the device's memory, and the thread that owns the device must
-// free them: all other references to its models must be gone when that thread destroys the set.
+// Immutable. An encoder's weights are in the device's memory, and the thread that owns the device
+// must free them: all other references to its models must be gone when that thread destroys the
+// set.
 #pragma once
 
 #include <cstdint>

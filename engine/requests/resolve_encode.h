@@ -20,8 +20,8 @@ namespace castor {
 // INVALID_FIELD and KERNEL_NOT_AVAILABLE name the field.
 absl::StatusOr<Kernel> ChooseEncodeKernel(const EncodeRequest& request, const ModelInfo& info);
 
-// Makes all checks that are possible before the request is admitted. Copies only the ranges from the
-// caller's memory. Errors as for ModelSet::FindEncoder, encoder::Model::CheckInput,
+// Makes all checks that are possible before the request is admitted. Copies only the ranges from
+// the caller's memory. Errors as for ModelSet::FindEncoder, encoder::Model::CheckInput,
 // ChooseEncodeKernel and encoder::CheckOption.
 absl::StatusOr<EncodeWork> ResolveEncode(EncodeRequest request, const ModelSet& models,
                                          std::span<const attention::Variant> variants,

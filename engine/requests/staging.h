@@ -31,8 +31,8 @@ struct Cost {
 };
 
 // Stages the tensors of the request that `work` has resolved; it is then ready to run.
-// NON_FINITE_INPUT if the request asks for that check and fails it; INVALID_FIELD if a tensor's file
-// no longer holds all of it; OUT_OF_MEMORY.
+// NON_FINITE_INPUT if the request asks for that check and fails it; INVALID_FIELD if a tensor's
+// file no longer holds all of it; OUT_OF_MEMORY.
 absl::Status StageAttention(const AttentionRequest& request, HostPool& pool, AttentionWork* work);
 
 // An upper bound on an encode request's share of the budgets. Requires that it passed CheckInput.
@@ -51,8 +51,8 @@ void OwnTexts(EncodeWork* work);
 absl::StatusOr<bool> PrepareEncode(const encoder::Slice& slice, EncodeWork* work);
 
 // Stages the embeddings of a prepared request and allocates its outputs; it is then ready to run.
-// Returns the request's actual cost. Reads the caller's embeddings, so call it inside Submit, except
-// for texts. Errors as for StageAttention.
+// Returns the request's actual cost. Reads the caller's embeddings, so call it inside Submit,
+// except for texts. Errors as for StageAttention.
 absl::StatusOr<Cost> StageEncode(HostPool& pool, EncodeWork* work);
 
 }  // namespace castor

@@ -76,8 +76,8 @@ std::vector<int64_t> RowsPerSequence(const EncodeWork& work, EncodeOutput output
   return lengths;
 }
 
-// The rows to pool: the request's spans; or each sequence without its prompt; or all rows, for which
-// the list is empty.
+// The rows to pool: the request's spans; or each sequence without its prompt; or all rows, for
+// which the list is empty.
 std::vector<encoder::RowRange> PooledRows(const EncodeWork& work) {
   const std::vector<int32_t>& offsets = work.prepared.cu_seqlens;
   std::vector<encoder::RowRange> rows;

@@ -1,5 +1,5 @@
-// The whole engine on the real CPU device: a request gets the same bytes alone and in any batch, and
-// runs keep to the device's memory. The tests of attention compare results with float64.
+// The whole engine on the real CPU device: a request gets the same bytes alone and in any batch,
+// and runs keep to the device's memory. The tests of attention compare results with float64.
 #include "engine/engine.h"
 
 #include <gtest/gtest.h>

@@ -57,7 +57,7 @@ struct Source {
   std::string name = {};
   double rate = 0;
   int in_flight = 0;
-  int burst = 1;     // requests that arrive together, at `rate / burst`
+  int burst = 1;  // requests that arrive together, at `rate / burst`
   std::function<Request(std::mt19937& random)> draw = {};
 };
 
@@ -111,7 +111,7 @@ struct Formed {
   TimePoint at;
   const JobList& jobs;
   std::vector<const Job*> left;  // ready, and not in it
-  bool preempts;                   // it holds up another
+  bool preempts;                 // it holds up another
   int64_t held_bytes;            // of the device's memory, by others
 };
 

@@ -26,8 +26,7 @@ class QuotaTest : public LedgerFixture {
   void ExpectFull(const Spec& spec, const std::string& quota) {
     const absl::Status status = Refusal(spec);
     EXPECT_EQ(ReasonOf(status), Reason::kQueueFull);
-    EXPECT_EQ(status.message(),
-              "queue full for this tenant: no room in its quota of " + quota);
+    EXPECT_EQ(status.message(), "queue full for this tenant: no room in its quota of " + quota);
     EXPECT_TRUE(RetryAfterOf(status));
   }
   void ExpectTooLarge(const Spec& spec, const std::string& problem) {

@@ -1,10 +1,10 @@
 // What may share a batch.
-#include "engine/requests/work.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
+
+#include "engine/requests/work.h"
 
 namespace castor {
 namespace {
