@@ -53,10 +53,9 @@ struct Clustered {
   enum class Clustering { kHash, kQuerySpace };
 
   int32_t clusters = 100;
-  int32_t iterations =
-      10;                 // with kQuerySpace callers must set DefaultIterations or their own number
-  int32_t bits = 63;      // for kHash; must keep its default for kQuerySpace
-  bool hash_bias = true;  // as `bits`
+  int32_t iterations = 10;  // with kQuerySpace callers must set this: DefaultIterations, or another
+  int32_t bits = 63;        // for kHash; must keep its default for kQuerySpace
+  bool hash_bias = true;    // as `bits`
   uint64_t seed = 0;
   Clustering clustering = Clustering::kHash;
 };

@@ -24,8 +24,8 @@ enum class EncoderTerm {
   kLaunch,     // 1 per batch: also reads the weights once, however few rows there are
   kSequences,  // with their heads in every layer
   kTokens,     // work on single rows: projections, norms, activations
-  kPairs,  // thousands of pairs of tokens that attend to each other in one layer; in a CAST layer
-           // also pairs of tokens and surrogates
+  kPairs,      // thousands of pairs of tokens that attend to each other in one layer; in a layer of
+               // CAST also pairs of tokens and surrogates
 };
 inline constexpr size_t kEncoderTerms = 4;
 using EncoderTerms = std::array<double, kEncoderTerms>;

@@ -249,7 +249,7 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   // ---- admission.cc
   struct LatencyForecast {
     double wait_us = 0;
-    double own_us = 0;  // with its batch's fixed time, unless others share that
+    double own_us = 0;  // with its batch's fixed time, unless others share it
     double alone_us = 0;
     double wait_margin = 1;   // safety factor for the wait
     bool makes_late = false;  // it would make earlier requests miss their deadlines

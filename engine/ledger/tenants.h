@@ -88,9 +88,8 @@ struct Waiting {
   bool charged_batch_cost = false;  // whether `us` includes its batch's fixed time
   TimePoint deadline;
   Priority priority = Priority::kNormal;
-  std::map<std::string, int64_t>::iterator
-      same_key;                // its batch key's entry in the tenant's `keys`
-  const Job* ready = nullptr;  // the job, while it waits for a batch
+  std::map<std::string, int64_t>::iterator same_key;  // its batch key in the tenant's `keys`
+  const Job* ready = nullptr;                         // the job, while it waits for a batch
 };
 
 struct Tenant {
@@ -171,11 +170,10 @@ class Tenants {
   // Forecast for a candidate job, given when the device frees and a safety factor. `tenant` may be
   // null.
   struct QueueForecast {
-    double ahead_us = 0;   // requests of its tenant that are served before it
-    double others_us = 0;  // requests of other tenants that wait now and are served meanwhile
-    double preempted_us =
-        0;              // longer requests, which keep their share of the device while it waits
-    double own_us = 0;  // its own time, with its batch's fixed time if it is alone with its key
+    double ahead_us = 0;      // requests of its tenant that are served before it
+    double others_us = 0;     // requests of other tenants that wait now and are served meanwhile
+    double preempted_us = 0;  // longer requests, which keep their share of the device meanwhile
+    double own_us = 0;        // its own time, with its batch's fixed time if it is alone in it
     // Whether a request behind it, of the same priority or a higher one, would miss its deadline
     // because of it.
     bool makes_late = false;

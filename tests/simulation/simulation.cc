@@ -114,14 +114,14 @@ void Simulation::Arrive(size_t source) {
   outcome.ticket = ticket;
   open_.emplace(ticket, std::move(outcome));
   if (!admitted) return End(ticket, Fate::kRefused);
-  // So that what is due by then, its deadline or its batch's delay, is looked at.
+  // Events at its deadline and the end of its batch's delay, so that the ledger looks at them.
   if (job->deadline) At(*job->deadline, [] {});
   if (settings_.limits.delay.count() > 0) At(now + settings_.limits.delay, [] {});
   waiting_.emplace(ticket, job.get());
   (void)ledger_->Enqueue(std::move(job));
 }
 
-// Ends those whose answers the ledger has.
+// Ends the requests whose answers the ledger has.
 void Simulation::EndAnswered() {
   Ledger::WorkSize size = Ledger::WorkSize::kNothing;
   while (true) {
@@ -134,14 +134,14 @@ void Simulation::EndAnswered() {
   }
 }
 
-// Hands the device the next batch: an idle one, or one that is at a checkpoint.
+// Gives the device the next batch if it is idle or at a checkpoint.
 void Simulation::Launch() {
   if (runs_.empty()) {
     TryLaunch(/*preempts=*/false);
     return;
   }
   if (!settings_.preempts || checkpoint_ != TimePoint::max() || !waiting()) return;
-  // The next multiple of the interval after the run began, or went on.
+  // The next multiple of the interval after the run began or resumed.
   const TimePoint now = clock_->Now();
   const auto passed = (now - runs_.back().since) / settings_.checkpoint;
   checkpoint_ = runs_.back().since + (passed + 1) * settings_.checkpoint;
@@ -156,7 +156,7 @@ void Simulation::TryLaunch(bool preempts) {
   const TimePoint now = clock_->Now();
   if (preempts && !ledger_->HasPreemptor()) return;
   JobList jobs = preempts ? ledger_->TakePreemptor() : ledger_->NextBatch(/*wait=*/false);
-  EndAnswered();  // those that were too late for it
+  EndAnswered();  // those that were too late to join
   if (jobs.empty()) return;
   for (const auto& job : jobs) waiting_.erase(job->ticket);
   if (on_batch) {
@@ -183,7 +183,7 @@ void Simulation::TryLaunch(bool preempts) {
   GoOn();
 }
 
-// The last run begins, or goes on.
+// The last run begins or resumes.
 void Simulation::GoOn() {
   DeviceRun& run = runs_.back();
   run.since = clock_->Now();
@@ -214,7 +214,7 @@ void Simulation::End(Ticket ticket, Fate fate) {
   const size_t source = outcome.request.source;
   outcomes_.push_back(std::move(outcome));
   if (workload_.sources[source].in_flight == 0) return;
-  // The next of a closed source; a refused caller waits a little longer first.
+  // A closed source sends its next request; a refused caller waits first.
   const Duration pause = fate == Fate::kRefused ? std::chrono::milliseconds(100) : Duration(0);
   const TimePoint next = clock_->Now() + pause;
   if (next < last_arrival_) At(next, [this, source] { Arrive(source); });

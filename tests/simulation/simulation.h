@@ -43,16 +43,15 @@ struct Request {
   size_t source = 0;  // its row in Workload::sources
   std::string batch_key = {};
   int64_t tokens = 1;
-  Duration work{};         // on the device, beside what a launch costs
+  Duration work{};         // on the device, in addition to the launch
   MemoryNeed memory = {};  // on the device, while it runs
   std::string tenant = {};
   Priority priority = Priority::kNormal;
   std::optional<Duration> deadline = {};  // after its arrival
 };
 
-// Callers that are alike. Either open: requests arrive at `rate` a second, whatever becomes of
-// them. Or closed: there are `in_flight` callers, each of which sends its next request after an
-// answer.
+// A group of similar callers. An open source sends `rate` requests a second, whatever the answers.
+// A closed source has `in_flight` callers, each of which sends its next request after an answer.
 struct Source {
   std::string name = {};
   double rate = 0;
@@ -64,7 +63,7 @@ struct Source {
 struct Workload {
   std::string name;
   std::vector<Source> sources;
-  Duration length{};  // how long requests arrive; closed sources go on no longer either
+  Duration length{};  // how long requests arrive, also from closed sources
 };
 
 // Requests of exact attention over `low` to `high` tokens, uniform, of any of `keys` batch keys.
@@ -77,23 +76,23 @@ struct Settings {
   int64_t device_bytes = DeviceBudget::kNone;
   Tenants::Terms tenants = {};
   BatchLimits limits{.max_tokens = 16384, .max_requests = 256};
-  Duration launch = std::chrono::microseconds(100);  // what each batch takes beside its work
+  Duration launch = std::chrono::microseconds(100);  // of each batch, in addition to its work
   Duration checkpoint = std::chrono::milliseconds(2);
 
   // Without predictions no batch preempts another either.
   bool predicts = true;
   bool preempts = true;
-  // How far predictions are off: the standard deviation of the logarithm of their error.
+  // The error of predictions: the standard deviation of its logarithm.
   double error = 0;
 };
 
 enum class Fate { kAnswered, kRefused, kExpired };
 
-// What became of one request.
+// The outcome of one request.
 struct Outcome {
   Ticket ticket = 0;
   Request request;
-  Duration takes{};  // on the device, in truth
+  Duration takes{};  // the actual time on the device
   Fate fate = Fate::kAnswered;
   TimePoint arrived;
   TimePoint started;  // on the device, if it ran
@@ -106,13 +105,13 @@ struct Outcome {
   }
 };
 
-// What a batch was and what waited when it was formed, for checks of the order.
+// A batch and the requests that waited when it was formed, for checks of the order.
 struct Formed {
   TimePoint at;
   const JobList& jobs;
   std::vector<const Job*> left;  // ready, and not in it
-  bool preempts;                 // it holds up another
-  int64_t held_bytes;            // of the device's memory, by others
+  bool preempts;                 // whether it preempts another
+  int64_t held_bytes;            // the device's memory that others hold
 };
 
 class Simulation {
@@ -125,7 +124,8 @@ class Simulation {
   // Called after every event.
   std::function<void(const Simulation&)> on_event;
 
-  // Runs until all requests have arrived and been answered. In the order of their ends.
+  // Runs until all requests have arrived and been answered. Returns them in the order of their
+  // ends.
   std::vector<Outcome> Run();
 
   // As Engine::SetTenants; for the callbacks.
@@ -151,11 +151,11 @@ class Simulation {
     }
   };
 
-  // One on the device; the last of them runs, the others are held up.
+  // A run on the device. The last one runs; the others are preempted.
   struct DeviceRun {
     JobList jobs;
     Runs::Id id = 0;
-    uint64_t number = 0;  // changes when it goes on, so that events of the time before are void
+    uint64_t number = 0;  // changes when it resumes, so that earlier events are void
     TimePoint since;
     Duration left{};
   };
@@ -181,7 +181,7 @@ class Simulation {
 
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   uint64_t events_made_ = 0;
-  Ticket last_refused_ = Ticket{1} << 62;  // those that are not admitted have tickets of their own
+  Ticket last_refused_ = Ticket{1} << 62;  // refused requests have tickets of their own
   uint64_t last_run_ = 0;
   int64_t arrivals_ = 0;
   std::map<Ticket, Outcome> open_;

@@ -29,7 +29,7 @@ TEST(RunControlTest, IsDueAfterItsInterval) {
   const auto begin = steady_clock::now();
   Control control;
   while (control.asked == 0) {
-    EXPECT_FALSE(control.Due()) << "nothing is to be done there";
+    EXPECT_FALSE(control.Due()) << "there is nothing to do";
   }
   EXPECT_GE(steady_clock::now() - begin, std::chrono::milliseconds(2));
   EXPECT_FALSE(control.Due());

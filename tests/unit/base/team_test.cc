@@ -39,7 +39,7 @@ TEST(TeamTest, HelpersCome) {
   EXPECT_TRUE(came);
 }
 
-// Also those that have fallen asleep, or are about to.
+// Including helpers that sleep, or are about to.
 TEST(TeamTest, HelpersComeAfterAPause) {
   Team team(1);
   for (int round = 0; round < 50; ++round) {
@@ -54,7 +54,7 @@ TEST(TeamTest, HelpersComeAfterAPause) {
   }
 }
 
-TEST(TeamTest, NobodyIsAtWorkWhenARoundReturns) {
+TEST(TeamTest, NoHelperWorksWhenARoundReturns) {
   Team team(3);
   int64_t sum = 0;  // not atomic: the owner reads what helpers wrote
   std::vector<int64_t> parts(4);

@@ -1,4 +1,4 @@
-// The device's memory as a budget, and what requests are predicted to need of it.
+// The device's memory budget, and predictions of what requests need.
 #include "engine/ledger/device_memory.h"
 
 #include <gtest/gtest.h>
@@ -83,7 +83,7 @@ TEST(MemoryForecastTest, ADeviceWithMemoryOfItsOwnHoldsTheTensorsToo) {
   EXPECT_GT(MemoryForecast(kVariants, true).Of(Plan(), cast).own, tensors) << "and the gates";
 }
 
-// Whichever kernel runs in the end, and whether its error is measured.
+// Enough for any kernel that may run, and for the probe of its error.
 TEST(MemoryForecastTest, IsEnoughForEveryCandidateAndTheProbe) {
   const MemoryForecast memory(kVariants, /*copies=*/false);
   const auto request = Of(ImprovedClustered{}, {0, 10'000});

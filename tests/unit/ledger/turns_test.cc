@@ -18,8 +18,8 @@ class TurnsTest : public LedgerFixture {
                        .limits = {.max_tokens = 1 << 20, .max_requests = 1}}) {}
 };
 
-// Whatever was predicted, a tenant pays for what it had: nobody gains by being predicted badly.
-TEST_F(TurnsTest, WhatTookLongerThanPredictedIsPaidFor) {
+// A tenant is charged with its actual time, so it gains nothing by bad predictions.
+TEST_F(TurnsTest, TimeBeyondThePredictionIsCharged) {
   for (int i = 0; i < 100; ++i) {
     for (const char* tenant : {"bad", "good"}) Push({.ms = 10, .tenant = tenant});
   }
@@ -34,7 +34,7 @@ TEST_F(TurnsTest, WhatTookLongerThanPredictedIsPaidFor) {
   EXPECT_NEAR(had["bad"] / had["good"], 1, 0.1);
 }
 
-TEST_F(TurnsTest, AFewRequestsOfWhoAsksForLittleAreServedAtOnce) {
+TEST_F(TurnsTest, AFewRequestsOfAModestTenantAreServedAtOnce) {
   Push({.ms = 1, .tenant = "modest"});
   Run(Next(), 1);
   for (int i = 0; i < 100; ++i) Push({.ms = 100, .tenant = "greedy"});
@@ -47,9 +47,9 @@ TEST_F(TurnsTest, AFewRequestsOfWhoAsksForLittleAreServedAtOnce) {
   }
 }
 
-// A tenant of weight 0.001 moves virtual time on by a thousand times what it is served. However far
-// that is, short requests of a tenant of weight 1000 still count.
-TEST_F(TurnsTest, ShortRequestsCountHoweverFarVirtualTimeHasCome) {
+// A tenant of weight 0.001 advances virtual time by a thousand times its service. However large
+// virtual time gets, short requests of a tenant of weight 1000 are still charged.
+TEST_F(TurnsTest, ShortRequestsAreChargedHoweverLargeVirtualTimeIs) {
   ledger_->SetTenants({{"slow", {.weight = 0.001}}, {"fast", {.weight = 1000}}});
   for (int i = 0; i < 1000; ++i) {
     Push({.ms = 1e8, .tenant = "slow"});
@@ -68,7 +68,7 @@ TEST_F(TurnsTest, ShortRequestsCountHoweverFarVirtualTimeHasCome) {
   EXPECT_EQ(turns["usual"], 2) << "one for each thousand";
 }
 
-// Texts: one of many slices makes way for those that come, and goes on in between.
+// A request of many slices gives way to others that arrive, and continues in between.
 TEST_F(TurnsTest, LongTextsMakeWayForShortOnes) {
   const auto tokenize = [&](const char* tenant, int64_t bytes) {
     auto job = Make({.ms = 1, .tenant = tenant});
@@ -88,14 +88,14 @@ TEST_F(TurnsTest, LongTextsMakeWayForShortOnes) {
   EXPECT_EQ(job->ticket, short_one);
   ledger_->Tokenized(std::move(job));
   EXPECT_EQ(Tickets(Next()), std::vector<Ticket>{short_one});
-  // One that waits to be tokenized is answered at once when it is cancelled, and leaves nothing.
+  // A cancelled request that waits to be tokenized is answered at once, and leaves nothing behind.
   ledger_->Cancel(long_one);
   const auto answers = TakeAnswers();
   ASSERT_EQ(answers.size(), 1u);
   EXPECT_EQ(ReasonOf(answers.front().second), Reason::kCancelled);
 }
 
-// However many texts one tenant sends, another's next one is among the next two.
+// However many texts one tenant sends, another tenant's next text is among the next two.
 TEST_F(TurnsTest, TokenizingIsFairBetweenTenants) {
   const auto tokenize = [&](const char* tenant) {
     auto job = Make({.ms = 1, .tenant = tenant});

@@ -1,4 +1,4 @@
-// What the ledger finds by looking at little, against plain scans of everything.
+// The ledger's fast searches and sums, against plain scans.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -95,9 +95,9 @@ TEST_F(ShareTest, TenantsAreForgottenAFewAtATime) {
   EXPECT_EQ(tenants.ShareOfBudgets(*tenants.Find("busy"), now), 1);
 }
 
-// ---- What may pass a run.
+// ---- Preemptors.
 
-// A request that waits, and the virtual time of its tenant, which has been served nothing yet.
+// A request that waits. Its tenant has had no service yet.
 struct Ready {
   Ticket ticket;
   Rank rank;
@@ -121,7 +121,7 @@ class PreemptorTest : public LedgerFixture, protected Seeded {
     ASSERT_TRUE(ledger_->Enqueue(std::move(job)).ok());
   }
 
-  // The first that may pass, or 0.
+  // The first request that may preempt, or 0.
   Ticket Scan(const Runs::PreemptionLimit& limit, int64_t free_bytes) {
     for (const std::string& tenant : order_) {
       std::vector<Ready>& ready = waiting_[tenant];
@@ -136,7 +136,7 @@ class PreemptorTest : public LedgerFixture, protected Seeded {
     return 0;
   }
 
-  std::vector<std::string> order_;  // of tenants, as they came
+  std::vector<std::string> order_;  // tenants in the order of their arrival
   std::map<std::string, std::vector<Ready>> waiting_;
 };
 

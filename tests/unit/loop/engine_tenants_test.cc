@@ -62,7 +62,7 @@ TEST_F(EngineTenantsTest, WhatWaitsFollowsNewWeights) {
 
 // Whose runs take four times as long as was predicted has a turn for each four of another's, also
 // if it cancels them late.
-TEST_F(EngineTenantsTest, WhatIsEndedIsOwedToo) {
+TEST_F(EngineTenantsTest, EndedRunsAreChargedToo) {
   options_.max_batch_requests = 1;
   predict_ = [](int64_t) { return PredictedTime{.batch_us = 0, .own_us = 100'000}; };
   Start();
