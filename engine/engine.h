@@ -128,7 +128,7 @@ struct KernelInfo {
   bool key_bias = false;
 };
 
-// Where the automatic kernel's cost model came from.
+// The origin of the automatic kernel's cost model.
 struct CostModelInfo {
   enum class Source { kNone, kMeasured, kFile };
   Source source = Source::kNone;

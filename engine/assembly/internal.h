@@ -1,4 +1,4 @@
-// What the files of this folder share: CreateEngine with replaceable dependencies, which tests use
+// Shared by the files of this folder: CreateEngine with replaceable dependencies, which tests use
 // too, and the engine's description of itself.
 #pragma once
 

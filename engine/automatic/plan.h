@@ -33,7 +33,7 @@ enum class Step {
   kFail,    // with the step's error, unless a retry may help
 };
 
-// How a step ended for one request.
+// The outcome of a step for one request.
 struct StepOutcome {
   absl::Status status = absl::OkStatus();
   double compute_us = 0;                            // of a run

@@ -1,4 +1,4 @@
-// Who may come in. Budgets bound all that is admitted and not yet answered, in requests, tokens,
+// Admission. Budgets bound all that is admitted and not yet answered, in requests, tokens,
 // bytes of staging memory and predicted time. A request that is not expected to meet its deadline
 // is refused before it has cost anything, so admitted requests are expected to be answered in time.
 // The device's memory is taken when a batch begins: a request is refused here only if it could

@@ -1,7 +1,7 @@
-// Who runs when. A batch starts with the first due request in the order of service. Others with its
-// key then join by rank: the batch skips incompatible requests, and compatible ones that are too
-// large for the room left in tokens or device memory. Requests that join may overtake others, so
-// each joins only as long as
+// The formation of batches. A batch starts with the first due request in the order of service.
+// Others with its key then join by rank: the batch skips incompatible requests, and compatible ones
+// that are too large for the room left in tokens or device memory. Requests that join may overtake
+// others, so each joins only as long as
 //
 // - the batch stays short: once its fixed time is a small part of it, growing it gains little;
 // - its tenant would have its turn before the first request's tenant has another;

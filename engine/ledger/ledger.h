@@ -18,8 +18,8 @@
 // bookkeeping are noexcept: without memory for a node of a table a request could stay registered
 // and never be answered, so the process ends instead (engine/DESIGN.md, "When things fail").
 //
-// ledger.cc has the life of a request, admission.cc decides who may come in, batching.cc who runs
-// when, and pools.cc what tokenizer and completion threads take.
+// ledger.cc has the life of a request, admission.cc admission, batching.cc the choice of batches,
+// and pools.cc the work of tokenizer and completion threads.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What the thread pools take from the ledger: texts to tokenize and answers to deliver. Tenants
-// take turns at both, and large items never occupy every thread of a pool.
+// The work that the thread pools take from the ledger: texts to tokenize and answers to deliver.
+// Tenants take turns at both, and large items never occupy every thread of a pool.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>

@@ -26,7 +26,7 @@
 
 namespace castor {
 
-// What the ledger knows about a run before it begins.
+// A run as it is known before it begins.
 struct RunPlan {
   double predicted_us = 0;
   double longest_us = 0;                   // the predicted time of its longest request, alone

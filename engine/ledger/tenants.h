@@ -82,7 +82,7 @@ class CountsBySize {
   int total_ = 0;
 };
 
-// What forecasts know about a request that waits, from its admission until it runs.
+// A request that waits, as forecasts see it: from its admission until it runs.
 struct Waiting {
   double us = 0;
   bool charged_batch_cost = false;  // whether `us` includes its batch's fixed time
