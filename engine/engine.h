@@ -1,5 +1,5 @@
 // Castor's engine: queues attention and encoder requests, batches them without padding, runs them
-// on one device and answers through a callback. Usable without a network: link castor_engine, and
+// on one device and answers through a callback. It needs no network: link castor_engine, and
 //
 //   absl::StatusOr<std::unique_ptr<Engine>> engine = CreateEngine(EngineOptions{});
 //   (*engine)->Submit(std::move(request), [](absl::StatusOr<AttentionResult> result) { ... });
@@ -23,33 +23,47 @@
 #include "engine/base/run_control.h"
 #include "engine/request.h"
 #include "engine/stats.h"
-#include "engine/tenant_terms.h"
 
 namespace castor {
 
 struct ModelSource {
-  std::string name;               // two names of one directory share its weights
+  std::string name;               // two names for one directory share its weights
   std::string directory;          // in Hugging Face layout; or NAME.safetensors with CAST layers
   DType dtype = DType::kFloat32;  // of the weights on the device: kFloat32 or kBFloat16
 
-  // The linear layers multiply in 8 bits, on a CPU with AVX2; `dtype`, of the rest, is kFloat32.
+  // Linear layers multiply in 8 bits; needs a CPU with AVX2, and kFloat32 as the `dtype` of the
+  // rest.
   bool int8 = false;
 };
 
 struct ModelInfo;
+
+// A tenant's share of the device, and its quotas.
+struct TenantTerms {
+  double weight = 1;  // tenants share the device in proportion to their weights: 0.001 to 1000
+
+  // Bounds on what the tenant has admitted and not yet answered, like the engine's budgets: a
+  // request over one is refused with QUEUE_FULL, or with TOO_LARGE if it exceeds it alone. 0: no
+  // quota.
+  int64_t max_queued_requests = 0;
+  int64_t max_queued_tokens = 0;
+  int64_t max_queued_bytes = 0;
+
+  bool operator==(const TenantTerms&) const = default;
+};
 
 struct EngineOptions {
   // "auto", "cpu", "cuda" or "cuda:N". "auto" uses CUDA if there is a driver and a device, and
   // fails if they do not work; otherwise it uses the CPU. "cuda" and "cuda:N" fail if there is no
   // such device.
   std::string device = "auto";
-  int cpu_threads = 0;  // and as many tokenizers; 0: AvailableProcessors()
+  int cpu_threads = 0;  // to compute, and as many to tokenize; 0: AvailableProcessors()
   std::vector<ModelSource> models;
-  // Called as each of them has been loaded, on the engine's thread; may be empty.
+  // Called when a model has been loaded, on the engine's thread; may be empty.
   std::function<void(const ModelInfo&)> on_model_loaded;
 
-  // Budgets over everything admitted and not yet answered. A request that alone exceeds a budget is
-  // refused with TOO_LARGE, one that does not fit now with QUEUE_FULL.
+  // Budgets over all that is admitted and not yet answered. A request that alone exceeds a budget
+  // is refused with TOO_LARGE; one that does not fit now, with QUEUE_FULL.
   int64_t max_queued_requests = 1024;
   int64_t max_queued_tokens = 1 << 20;
   // Staging memory: texts, inputs and outputs.
@@ -57,8 +71,8 @@ struct EngineOptions {
 
   // The device's memory, for the models' weights and for what batches need while they run. A model
   // whose weights do not fit next to the others is not loaded; a request that would need more than
-  // they leave is refused with TOO_LARGE; batches run beside each other as far as they fit. 0: half
-  // of the memory on the CPU, most of it on a GPU.
+  // they leave is refused with TOO_LARGE; batches run concurrently as far as they fit. 0: half of
+  // the memory on the CPU, most of it on a GPU.
   int64_t max_device_bytes = 0;
 
   // A request is admitted if it is predicted to begin within `max_queued_time`, and to take the
@@ -66,14 +80,14 @@ struct EngineOptions {
   std::chrono::milliseconds max_queued_time{30'000};
   std::chrono::milliseconds max_request_time{600'000};
 
-  // Until SetTenants replaces them. Who is not named has a weight of 1 and no quota.
+  // Tenants not listed have weight 1 and no quota. SetTenants replaces these terms.
   std::map<std::string, TenantTerms> tenants;
 
-  // Batches: formed when the device is free, of compatible requests up to the budgets. A request
+  // Limits of a batch, which is formed of compatible requests when the device is free. A request
   // above max_batch_tokens runs alone.
   int64_t max_batch_tokens = 16384;
   int32_t max_batch_requests = 256;
-  // How long the first of some that may share a batch waits for it to be full.
+  // How long the first request of a batch waits for the batch to fill up.
   std::chrono::microseconds batch_delay{0};
 
   int64_t max_sequences = 4096;      // in one request
@@ -83,13 +97,13 @@ struct EngineOptions {
   // the same kind of device, with the same libraries and `build`, so engines that share the file
   // choose alike. Otherwise, if the device has approximate kernels, it is measured at startup
   // within about `cost_model_budget`, and written to the file if there is none. A budget of 0
-  // disables measuring. Without a model, the automatic kernel is the most exact one allowed.
+  // disables measuring. Without a model, the automatic kernel is the most exact kernel allowed.
   std::chrono::milliseconds cost_model_budget{1000};
   std::string cost_model_file;  // empty: none
   std::string build;
 
-  // The share of requests for an approximate kernel, 0 to 1, whose error is measured for the
-  // statistics although they did not ask for it.
+  // The share of requests for an approximate kernel, 0 to 1, whose error is measured only for the
+  // statistics, if they do not ask for it.
   double fidelity_share = 0;
 
   int64_t max_cached_host_bytes = MemoryShare(int64_t{1} << 30, 8);
@@ -107,20 +121,20 @@ struct KernelInfo {
   KernelName name;
   std::vector<DType> dtypes;
   std::string backend;
-  // What of AttentionRequest it takes, for all dtypes.
+  // The optional parts of AttentionRequest that it supports, for all dtypes.
   bool log_sum_exp = false;  // return_log_sum_exp
   bool positions = false;
   bool softcap = false;
   bool key_bias = false;
 };
 
-// Where the automatic kernel's cost model came from.
+// The origin of the automatic kernel's cost model.
 struct CostModelInfo {
   enum class Source { kNone, kMeasured, kFile };
   Source source = Source::kNone;
-  double seconds = 0;  // time to measure or read it
+  double seconds = 0;  // the time to measure or read it
   std::string file;    // EngineOptions::cost_model_file
-  std::string note;    // why it was not read, measured in full or written, if so
+  std::string note;  // why it was not read, not measured in full, or not written; empty: no problem
   // Its predictions for one sequence of 4096 tokens, 8 heads of 64, in float32.
   struct Prediction {
     KernelName kernel;
@@ -129,40 +143,40 @@ struct CostModelInfo {
   std::vector<Prediction> examples;
 };
 
-// How a model whose linear layers multiply in 8 bits compares with itself in float32: the cosine of
-// pooled vectors, or of a model that does not pool its token rows, on texts of the engine's own,
-// when it was loaded. NaN where a vector is not finite.
+// The accuracy of a model whose linear layers multiply in 8 bits: the cosine between its pooled
+// vectors and those of the same model in float32, on built-in texts, when it was loaded. A model
+// that does not pool is compared by its token rows. NaN if a vector is not finite.
 struct Int8Fidelity {
   double mean_cosine = 0;
   double least_cosine = 0;
 };
 
-// A text that is put before others, by name.
+// A named text that is put before a request's texts.
 struct Prompt {
   std::string name;
   std::string text;
-  int32_t left_out = 0;    // tokens at a sequence's start that are not pooled because of it
-  int64_t max_tokens = 0;  // of a sequence that has it; 0: as many as the model allows
+  int32_t left_out = 0;    // the number of first tokens that are not pooled because of it
+  int64_t max_tokens = 0;  // of a sequence that has it; 0: the model's maximum
 };
 
 struct Prompts {
-  std::vector<Prompt> all;   // in order of name
+  std::vector<Prompt> all;   // sorted by name
   std::string default_name;  // empty: none
-  bool pooled = true;        // a prompt's tokens, with the text's
+  bool pooled = true;        // whether a prompt's tokens are pooled with the text's
 };
 
 struct ModelInfo {
   std::string name;
-  std::string alias_of;     // the name by which its weights were loaded; empty: this one
-  std::string directory;    // that it was loaded from
-  double load_seconds = 0;  // as long as that took
+  std::string alias_of;     // the name under which its weights were loaded; empty: `name`
+  std::string directory;    // the source of its weights
+  double load_seconds = 0;  // the time to load it
   std::string family;
   DType dtype = DType::kFloat32;
   std::optional<Int8Fidelity> int8;  // set if the linear layers multiply in 8 bits
-  int64_t hidden_size = 0;           // of the last layer's rows, and of embeddings in place of ids
-  int64_t pooled_size = 0;           // of a kPooled row; 0: hidden_size
-  int64_t token_size = 0;            // of a kTokenEmbeddings row; 0: hidden_size
-  bool takes_embeddings = true;      // in place of ids; else its table is not as wide as rows
+  int64_t hidden_size = 0;           // width of the last layer's rows, and of embeddings as input
+  int64_t pooled_size = 0;           // width of a kPooled row; 0: hidden_size
+  int64_t token_size = 0;            // width of a kTokenEmbeddings row; 0: hidden_size
+  bool takes_embeddings = true;      // as input in place of ids; false if its table is narrower
   int32_t layers = 0;
   int32_t heads = 0;
   int64_t max_tokens = 0;
@@ -170,17 +184,17 @@ struct ModelInfo {
   int64_t type_vocabulary_size = 0;
   Pooling pooling = Pooling::kMean;
   bool normalize = false;
-  int64_t dimensions = 0;               // of a kPooled row, where a request does not say; 0: all
-  std::string similarity;               // by which clients compare rows; empty: the model says none
-  Side truncation_side = Side::kRight;  // where a request does not say
-  // Of its attention layers, where a request names none. An encoder with CAST layers has Cast, with
-  // their parameters and without tensors; all others have exact attention.
+  int64_t dimensions = 0;               // default number of a kPooled row's dimensions; 0: all
+  std::string similarity;               // with which clients should compare rows; empty: not known
+  Side truncation_side = Side::kRight;  // default
+  // The default kernel of its attention layers. An encoder with CAST layers has Cast, with their
+  // parameters and without tensors; all others have exact attention.
   Kernel kernel = Vanilla{};
   std::vector<KernelName> kernels;
-  std::vector<EncodeOutput> outputs;  // the first is its own
+  std::vector<EncodeOutput> outputs;  // the first is the default
   std::vector<std::string> labels;    // of a classifier
-  bool token_labels = false;          // it has logits for each token, not for each sequence
-  bool lexical = false;               // its kSparse weighs the tokens' own ids
+  bool token_labels = false;          // whether it has logits for each token, not for each sequence
+  bool lexical = false;               // whether its kSparse weighs the ids of the input's tokens
   Prompts prompts;
   int64_t parameters = 0;
   int64_t weight_bytes = 0;
@@ -188,11 +202,11 @@ struct ModelInfo {
 
 struct EngineInfo {
   DeviceInfo device;
-  int64_t max_device_bytes = 0;  // as it was set, or found where it was not
+  int64_t max_device_bytes = 0;  // as set in the options, or as found if that is 0
   std::vector<KernelInfo> kernels;
   std::vector<ModelInfo> models;  // sorted by name
   CostModelInfo cost_model;
-  double warm_up_seconds = 0;  // the first runs of models and kernels, at startup
+  double warm_up_seconds = 0;  // the time of the first runs of models and kernels, at startup
 };
 
 // Identifies an admitted request, for Cancel. Never reused.
@@ -209,22 +223,21 @@ class Engine {
   // Checks the request, admits it against the budgets, copies its tensors into staging memory (the
   // caller's memory is free again when Submit returns) and queues it. Never blocks on the device.
   //
-  // A request with a deadline is refused with DEADLINE_EXCEEDED if it is not expected to be
-  // answered by then.
+  // A request is refused with DEADLINE_EXCEEDED if it is not expected to meet its deadline.
   //
-  // On an error the request was not admitted and `done` is dropped uncalled; nothing was allocated
-  // for it before the checks passed. Otherwise `done` is called exactly once, on a completion
-  // thread; it must not block or throw, and may destroy anything except the engine.
+  // On an error the request is not admitted and `done` is dropped without a call; nothing is
+  // allocated for a request before its checks pass. Otherwise `done` is called exactly once, on a
+  // completion thread; it must not block or throw, and may destroy anything except the engine.
   //
   // If an allocation whose size depends on the request fails, the answer is OUT_OF_MEMORY. If one
   // of the engine's own small allocations fails, the process ends through std::terminate.
   virtual absl::StatusOr<Ticket> Submit(AttentionRequest request, AttentionCompletion done) = 0;
   virtual absl::StatusOr<Ticket> Submit(EncodeRequest request, EncodeCompletion done) = 0;
 
-  // For what the caller gathers of a request before it can submit it: counts `bytes` and one
-  // request against the tenant's quotas until the result is destroyed, which must come before
-  // Submit. All that is gathered may be a sixteenth of max_queued_bytes, and a tenant's part three
-  // quarters of that. Errors as for Submit.
+  // For parts of a request that the caller gathers before it can submit the whole: counts `bytes`
+  // and one request against the tenant's quotas until the result is destroyed, which must be before
+  // Submit. All gathered bytes together may be a sixteenth of max_queued_bytes, and a tenant's
+  // three quarters of that. Errors as for Submit.
   virtual absl::StatusOr<std::shared_ptr<void>> Reserve(const std::string& tenant,
                                                         int64_t bytes) = 0;
 
@@ -234,10 +247,10 @@ class Engine {
   // ignored.
   virtual void Cancel(Ticket ticket) = 0;
 
-  // Replaces the terms of all tenants; those that are not named have a weight of 1 and no quota.
-  // What is admitted stays so, and waits by the new weights from now on: a tenant that has more
-  // than its new quota gets QUEUE_FULL until it has less. Check the terms before (option_bounds.h):
-  // what is out of range is taken as the nearest value that is not.
+  // Replaces the terms of all tenants; tenants not listed have weight 1 and no quota. Admitted
+  // requests stay admitted, and wait by the new weights. A tenant over its new quota gets
+  // QUEUE_FULL until it is below it. Values out of range become the nearest valid ones, so check
+  // them before (option_bounds.h).
   virtual void SetTenants(std::map<std::string, TenantTerms> tenants) = 0;
 
   // Never changes.

@@ -1,5 +1,5 @@
-// Each kernel's parameters other than its tensors, named as on the wire. Requests are checked
-// against them, and requests that share a batch have equal ones. Constants; any thread.
+// Each kernel's parameters except its tensors, named as on the wire. Requests are checked against
+// their ranges, and all requests of a batch have equal parameters. Constants; any thread.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace castor {
 
-// Why a parameter of the hash is refused beside another clustering.
+// The error for a parameter of the hash with another clustering.
 inline constexpr std::string_view kOnlyHash = "is for clustering HASH; QUERY_SPACE hashes nothing";
 
 struct ParameterRange {
@@ -23,7 +23,7 @@ template <typename Kernel, typename Value>
 struct Parameter {
   std::string_view name;
   Value Kernel::*member;
-  std::optional<ParameterRange> range = std::nullopt;  // of integers
+  std::optional<ParameterRange> range = std::nullopt;  // for integers
 };
 template <typename Kernel, typename Value>  // clang 16 cannot deduce from an aggregate
 Parameter(std::string_view, Value Kernel::*, std::optional<ParameterRange> = std::nullopt)

@@ -1,6 +1,6 @@
-// All attention kernels, one row each, in the order of KernelName and of the alternatives of
-// Kernel. All code that names, counts or lists kernels reads this table: metrics, log fields, the
-// wire's names, the automatic choice. Constants; any thread.
+// The table of attention kernels, in the order of KernelName and of the alternatives of Kernel. All
+// code that names, counts or lists kernels reads it: metrics, log fields, the wire's names, the
+// automatic choice. Constants; any thread.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace castor {
 
 enum class KernelKind {
   kExact,          // softmax attention itself
-  kApproximation,  // approximates it, with a measurable error; the automatic kernel may choose it
+  kApproximation,  // approximates that with a measurable error; the automatic kernel may choose it
   kOther,          // another function, with inputs that only the caller has
 };
 

@@ -1,6 +1,6 @@
-// The ranges of EngineOptions' integers, in the same units. Shared by CheckOptions and by programs
-// that check earlier, under option names of their own. Each bound was tried: a server starts and
-// serves with it.
+// The ranges of EngineOptions' integers, in the same units. CheckOptions uses them, and programs
+// that check earlier, under their own option names. A server was seen to start and serve with each
+// bound.
 #pragma once
 
 #include <cstdint>

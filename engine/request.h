@@ -1,5 +1,5 @@
-// What callers ask of the engine and what they get: plain C++ types, no tensor library, no network.
-// Field names follow the wire (proto/castor/v1), which documents every limit and default.
+// The engine's requests and results: plain C++ types, no tensor library, no network. Field names
+// follow the wire (proto/castor/v1), which documents every limit and default.
 #pragma once
 
 #include <cstddef>
@@ -32,10 +32,10 @@ struct FileRange {
   int64_t size = 0;    // bytes
 };
 
-// An input tensor, row-major: the concatenation of pieces of memory, or a range of a file. Read
-// once, while Submit runs; the descriptor must stay open until Submit returns. Other processes may
-// change or truncate the file at any time: the bytes are whatever was read, and a range that is no
-// longer complete is an error. engine/tensor_reader.h reads both kinds.
+// An input tensor, row-major: the concatenation of pieces of memory, or a range of a file. It is
+// read once, while Submit runs; the descriptor must stay open until Submit returns. Other processes
+// may change or truncate the file at any time: changed bytes are taken as they were read, and a
+// range that is no longer complete is an error. engine/tensor_reader.h reads both kinds.
 struct TensorInput {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
@@ -53,14 +53,14 @@ struct Clustered {
   enum class Clustering { kHash, kQuerySpace };
 
   int32_t clusters = 100;
-  int32_t iterations = 10;  // callers who choose kQuerySpace put its default here, see below
-  int32_t bits = 63;        // of kHash; must stay as it is for kQuerySpace
-  bool hash_bias = true;    // likewise
+  int32_t iterations = 10;  // with kQuerySpace callers must set this: DefaultIterations, or another
+  int32_t bits = 63;        // for kHash; must keep its default for kQuerySpace
+  bool hash_bias = true;    // as `bits`
   uint64_t seed = 0;
   Clustering clustering = Clustering::kHash;
 };
 
-// What `iterations` is where the caller leaves it to the kernel.
+// The default of `iterations`.
 constexpr int32_t DefaultIterations(Clustered::Clustering clustering) {
   return clustering == Clustered::Clustering::kQuerySpace ? 1 : Clustered{}.iterations;
 }
@@ -98,19 +98,20 @@ using Kernel = std::variant<Vanilla, Clustered, ImprovedClustered, Cast, Automat
 
 enum class Priority { kLow, kNormal, kHigh };
 
-// What every request carries besides its problem.
+// The fields that every request has in addition to its problem.
 struct CallContext {
   std::string request_id;  // for logs; the engine never interprets it
   Priority priority = Priority::kNormal;
   std::optional<TimePoint> deadline;
-  // When the request's bytes arrived: its Timing starts here. Unset: when Submit is called.
+  // When the request's bytes arrived, where its Timing starts. Unset: when Submit is called.
   std::optional<TimePoint> received;
-  // Who shares the device fairly with the others; empty: all who give none.
+  // Tenants share the device fairly. All requests with an empty name are of one tenant.
   std::string tenant;
 };
 
-// Which keys a query at position p sees: those at positions p - left .. p + right, where -1 is no
-// bound. Those below `always_visible`, unless it is 0, are never too far to the left.
+// The keys that a query at position p sees: those at positions p - left .. p + right, where -1
+// means no bound. Keys at positions below `always_visible`, unless that is 0, are never too far to
+// the left.
 struct Window {
   int64_t left = -1;
   int64_t right = -1;
@@ -120,10 +121,10 @@ struct Window {
   bool operator==(const Window&) const = default;
 };
 
-// Where queries and keys are, and what that does to scores.
+// The positions of queries and keys, and their effect on scores.
 struct Positions {
-  std::vector<int64_t> query;  // each sequence's first; empty: its keys less its queries
-  std::vector<int64_t> key;    // likewise; empty: 0
+  std::vector<int64_t> query;  // of each sequence's first query; empty: its keys less its queries
+  std::vector<int64_t> key;    // of each sequence's first key; empty: 0
   Window window;
   std::vector<float> alibi_slopes;           // [heads]; empty: none
   std::optional<TensorInput> relative_bias;  // [heads, 2 * reach + 1], float32
@@ -136,18 +137,18 @@ struct Positions {
 
 struct AttentionRequest {
   CallContext call;
-  TensorInput query;                    // [tokens, heads, head_dim] or [batch, tokens, ...]
-  TensorInput key;                      // [key_tokens, kv_heads, head_dim], likewise
-  TensorInput value;                    // [key_tokens, kv_heads, value_dim], likewise; or none
-  std::vector<int64_t> query_lengths;   // per packed sequence; empty: one sequence
-  std::vector<int64_t> key_lengths;     // empty: the same as query_lengths
+  TensorInput query;                   // [tokens, heads, head_dim] or [batch, tokens, ...]
+  TensorInput key;                     // [key_tokens, kv_heads, head_dim] or [batch, ...]
+  TensorInput value;                   // [key_tokens, kv_heads, value_dim] or [batch, ...]; or none
+  std::vector<int64_t> query_lengths;  // per packed sequence; empty: one sequence
+  std::vector<int64_t> key_lengths;    // empty: the same as query_lengths
   std::optional<double> softmax_scale;  // unset: 1 / sqrt(head_dim)
   Kernel kernel = Vanilla{};
   int32_t fidelity_rows = 0;
   bool check_finite = false;
   bool return_log_sum_exp = false;
-  bool value_is_key_prefix = false;  // there is no `value`: it is the first value_dim of a key
-  int64_t value_dim = 0;             // of value_is_key_prefix
+  bool value_is_key_prefix = false;  // a value is the first value_dim elements of its key
+  int64_t value_dim = 0;             // for value_is_key_prefix
   Positions positions;
   double softcap = 0;                   // 0: none
   std::optional<TensorInput> key_bias;  // [key_tokens] or [key_tokens, kv_heads], float32
@@ -159,8 +160,8 @@ struct TextInput {
   std::vector<std::string_view> pairs;  // empty, or one per text
   bool allow_special_tokens = false;
 
-  // Whether a text is the very one before it, as a query is in all of its pairs: then it is checked
-  // and copied once. It is charged for each pair, since it is tokenized with each.
+  // Whether text `i` is the same view as the one before it, as a query is in its pairs. Such a text
+  // is checked and copied once, but charged each time, since it is tokenized with each pair.
   static bool Repeats(const std::vector<std::string_view>& texts, size_t i) {
     return i > 0 && texts[i].data() == texts[i - 1].data() &&
            texts[i].size() == texts[i - 1].size();
@@ -179,40 +180,40 @@ struct EmbeddingInput {
 };
 
 // kLogits and kScores come from classifiers, kSparse from SPLADE models, kMaxSim from models with
-// late interaction, whose own output is kTokenEmbeddings: the first text is a query, the others are
-// documents, and each of these has one row, its MaxSim.
+// late interaction, whose default output is kTokenEmbeddings: the first text is a query, the others
+// are documents, and each document has one row, its MaxSim.
 enum class EncodeOutput { kPooled, kTokenEmbeddings, kLogits, kScores, kSparse, kMaxSim };
-// kSeveral: what the model's own modules put side by side.
+// kSeveral: the concatenation that the model's own modules define.
 enum class Pooling { kMean, kCls, kLastToken, kMaximum, kWeightedMean, kMeanSqrtLength, kSeveral };
 inline constexpr Pooling kAllPoolings[] = {Pooling::kMean,         Pooling::kCls,
                                            Pooling::kLastToken,    Pooling::kMaximum,
                                            Pooling::kWeightedMean, Pooling::kMeanSqrtLength};
 enum class Side { kLeft, kRight };
 
-// What rows of kPooled and kTokenEmbeddings are given as. Those of bits are eight dimensions to a
+// The type of rows of kPooled and kTokenEmbeddings. The binary types have eight dimensions to a
 // byte.
 enum class OutputType { kFloat32, kFloat16, kBFloat16, kInt8, kUInt8, kBinary, kUBinary };
 
-// Ranges of the request's sequences that are pooled each by itself.
+// Ranges of the request's sequences, each of which is pooled separately.
 struct Spans {
   enum class Unit { kCharacters, kBytes, kTokens };
   struct Range {
     int32_t sequence = 0;
     int64_t begin = 0;
     int64_t end = 0;    // exclusive
-    bool pair = false;  // of the second text of a pair; not of tokens
+    bool pair = false;  // in the second text of a pair; not for kTokens
   };
 
-  std::optional<Unit> unit;   // unset: characters of texts, tokens of the rest
+  std::optional<Unit> unit;   // unset: characters for texts, tokens for other inputs
   std::vector<Range> ranges;  // none: each sequence is pooled as a whole
 };
 
-// Instead of a pass through the model.
-struct TokenizeOnly {  // texts; cut only if `truncate` says so
+// Work in place of a pass through the model.
+struct TokenizeOnly {  // of texts, which are cut only if `truncate` is set
   bool add_special_tokens = true;
   bool return_tokens = false;
 };
-struct DetokenizeOnly {  // token ids
+struct DetokenizeOnly {  // of token ids
   bool skip_special_tokens = false;
 };
 
@@ -221,21 +222,21 @@ struct EncodeRequest {
   std::string model;  // empty: the only one
   std::variant<TextInput, TokenInput, EmbeddingInput> input;
   std::optional<Kernel> kernel;        // unset: the model's own
-  std::optional<EncodeOutput> output;  // unset: the model's own, the first it lists
-  std::vector<EncodeOutput> outputs;   // of one pass, instead; no two alike
+  std::optional<EncodeOutput> output;  // unset: the model's default
+  std::vector<EncodeOutput> outputs;  // several different outputs of one pass, in place of `output`
   OutputType output_type = OutputType::kFloat32;
-  std::optional<TensorInput> ranges;  // [2, dimensions]: of kInt8 and kUInt8; unset: the rows' own
+  std::optional<TensorInput> ranges;  // [2, dimensions], for kInt8 and kUInt8; unset: of the rows
   std::optional<Pooling> pooling;     // unset: the model's own
   std::optional<bool> normalize;      // unset: the model's own
   int64_t dimensions = 0;             // 0: all
   bool truncate = true;
   std::optional<Side> truncation_side;  // where longer sequences are cut; unset: the model's own
-  int64_t max_tokens = 0;               // of a sequence, at most the model's; 0: the model's
+  int64_t max_tokens = 0;               // of a sequence, at most the model's maximum; 0: that
   bool check_finite = true;
   Spans spans;
   std::optional<std::string> prompt_name;  // unset: the model's default; empty: no prompt
-  std::optional<std::string> prompt;       // a free text, instead
-  bool return_texts = false;               // the answer has them, and counts for them
+  std::optional<std::string> prompt;       // any text, in place of `prompt_name`
+  bool return_texts = false;               // the answer includes the texts and counts their bytes
   std::variant<std::monostate, TokenizeOnly, DetokenizeOnly> instead;
 
   bool runs() const { return std::holds_alternative<std::monostate>(instead); }  // on the device
@@ -250,14 +251,14 @@ struct TensorResult {
   HostBuffer data;
 };
 
-// The bytes that an answer counts for, in the engine's budget and its tenant's quota, until this is
-// destroyed. So the caller keeps it for as long as it holds the answer in any form. May outlive the
-// engine; any thread.
+// An answer's bytes in the engine's budget and its tenant's quota, until this object is destroyed.
+// The caller must keep it for as long as it holds the answer in any form. May outlive the engine;
+// any thread.
 class AnswerShare {
  public:
   virtual ~AnswerShare() = default;
 
-  // The answer takes so many bytes from now on.
+  // Changes the number of bytes that the answer holds.
   virtual void KeepOnly(int64_t bytes) noexcept = 0;
 };
 
@@ -272,7 +273,7 @@ struct KernelReport {
   Kernel kernel = Vanilla{};  // defaults resolved; never Automatic; Cast without its tensors
   std::string device;         // "cpu", "cuda:0"
   std::string backend;        // the implementation that ran, such as "cpu-avx2"
-  double predicted_us = 0;    // of the automatic choice, for this request alone; 0 otherwise
+  double predicted_us = 0;    // for this request alone, if the kernel was chosen; 0 otherwise
   double measured_us = 0;     // the whole batch
   std::vector<RejectedKernel> rejected;  // by the automatic choice, in order
 };
@@ -315,20 +316,20 @@ struct ExecutionReport {
 };
 
 struct AttentionResult {
-  std::shared_ptr<AnswerShare> share = nullptr;  // of all the tensors
+  std::shared_ptr<AnswerShare> share = nullptr;  // for all tensors
   TensorResult output;
   std::optional<TensorResult> log_sum_exp;  // float32, the output's shape without value_dim
   ExecutionReport report;
 };
 
-// What became of a range of Spans.
+// The tokens of a range of Spans.
 struct PooledSpan {
-  int32_t begin = 0;  // its tokens, within its sequence
+  int32_t begin = 0;  // within its sequence
   int32_t end = 0;
-  bool truncated = false;  // some of it was cut off
+  bool truncated = false;  // whether a part of it was cut off
 };
 
-// A row of each sequence, of which only what is not zero is here.
+// The non-zero elements of a row for each sequence.
 struct SparseRows {
   std::vector<int32_t> indices;  // ascending within a row
   std::vector<float> values;     // one for each index
@@ -347,7 +348,7 @@ struct OutputRows {
   std::vector<int64_t> lengths;      // rows per sequence
 };
 
-// What TokenizeOnly and DetokenizeOnly answer.
+// The answer to TokenizeOnly and DetokenizeOnly.
 struct Tokenized {
   struct Range {
     int64_t begin = 0;
@@ -355,16 +356,18 @@ struct Tokenized {
   };
   static constexpr int64_t kBytesPerToken = 2 * sizeof(int64_t) + 2 + 2 * sizeof(Range);
 
-  std::vector<int64_t> ids;  // [tokens], and so on
+  // One element for each token of all texts.
+  std::vector<int64_t> ids;
   std::vector<int64_t> type_ids;
-  std::vector<bool> special;      // that the tokenizer added
-  std::vector<bool> pair;         // of the second text of a pair
-  std::vector<Range> bytes;       // of the text behind its prompt; of special ones 0 to 0
-  std::vector<Range> characters;  // likewise
+  std::vector<bool> special;      // whether the tokenizer added it
+  std::vector<bool> pair;         // whether it is in the second text of a pair
+  std::vector<Range> bytes;       // within the text, without its prompt; empty for special tokens
+  std::vector<Range> characters;  // as `bytes`
   std::vector<std::string> tokens;
-  std::vector<int64_t> lengths;    // tokens of each text
-  std::vector<bool> truncated;     // likewise
-  std::vector<std::string> texts;  // DetokenizeOnly
+  // One element for each text.
+  std::vector<int64_t> lengths;  // in tokens
+  std::vector<bool> truncated;
+  std::vector<std::string> texts;  // for DetokenizeOnly
 
   int64_t size_bytes() const {
     auto bytes = static_cast<int64_t>(ids.size()) * kBytesPerToken;
@@ -378,22 +381,22 @@ struct Tokenized {
 };
 
 struct EncodeResult {
-  std::shared_ptr<AnswerShare> share = nullptr;  // of all that follows
+  std::shared_ptr<AnswerShare> share = nullptr;  // for all members below
   std::string model;
-  std::string prompt_name;            // put before the texts; empty: none, or a free text
+  std::string prompt_name;            // of the prompt used; empty: none, or a text of the request
   TensorResult output;                // empty where `sparse` or `outputs` is set
   std::optional<SparseRows> sparse;   // kSparse
-  std::vector<OutputRows> outputs;    // in the order of the request's
-  std::vector<std::string> labels;    // of the columns, with kLogits and kScores
+  std::vector<OutputRows> outputs;    // in the order of the request's outputs
+  std::vector<std::string> labels;    // of the columns of kLogits and kScores
   std::vector<int64_t> lengths;       // rows of `output` or `sparse` per sequence
   std::vector<int64_t> token_counts;  // tokens computed per sequence
   std::vector<bool> truncated;
   std::vector<PooledSpan> spans;  // one per range
-  // With return_texts: the texts, of pairs the second ones; views of `text`.
+  // With return_texts: the texts, or the second ones of pairs. Views of `text`.
   std::vector<std::string_view> texts;
   std::string text;
-  std::optional<Tokenized> tokenized;  // instead of all the above but the names
-  ExecutionReport report;              // of `tokenized` nothing but decode_us
+  std::optional<Tokenized> tokenized;  // in place of all members above except the names
+  ExecutionReport report;              // with `tokenized`, only decode_us is set
 };
 
 // The kernel's name. `kernel` must not hold Automatic.

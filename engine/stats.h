@@ -1,4 +1,4 @@
-// What the engine has counted since it started: a snapshot for exporters.
+// The engine's counts since it started: a snapshot for exporters.
 #pragma once
 
 #include <array>
@@ -12,12 +12,12 @@
 
 namespace castor {
 
-// Of "attend" per kernel ("vanilla", ...), of "encode" per model. All that this engine can run is
-// listed, from the start.
+// A row for each kernel of "attend" ("vanilla", ...) and each model of "encode". All that this
+// engine can run has a row from the start.
 struct WorkStats {
   std::string operation;
-  std::string kernel;                                      // empty: of "encode"
-  std::string model;                                       // empty: of "attend"
+  std::string kernel;                                      // empty for "encode"
+  std::string model;                                       // empty for "attend"
   std::vector<std::pair<std::string, uint64_t>> requests;  // answered OK, by kernel
   uint64_t batches = 0;                                    // executed
   uint64_t tokens = 0;                                     // computed
@@ -29,14 +29,14 @@ struct WorkStats {
   HistogramSnapshot batch_requests;    // per batch
   HistogramSnapshot batch_tokens;      // per batch
 
-  // Of the kernels that "automatic" may choose for "attend".
-  uint64_t automatic_requests = 0;  // those of `requests` whose kernel it chose
-  uint64_t automatic_rejected = 0;  // its runs whose estimated error was too large
-  // Of "attend" with approximate kernels: estimates, per probed request. No bounds elsewhere.
+  // For kernels of "attend" that "automatic" may choose.
+  uint64_t automatic_requests = 0;  // the part of `requests` for which it was chosen
+  uint64_t automatic_rejected = 0;  // runs that were rejected because of their estimated error
+  // For approximate kernels of "attend": the estimate of each probed request. Else without bounds.
   HistogramSnapshot relative_error;
-  HistogramSnapshot prediction_ratio;  // measured time of a batch by what was predicted
+  HistogramSnapshot prediction_ratio;  // measured / predicted time of a batch
 
-  uint64_t answered() const {  // OK, by whichever kernel
+  uint64_t answered() const {  // OK, by any kernel
     uint64_t all = 0;
     for (const auto& [by, count] : requests) all += count;
     return all;
@@ -48,7 +48,7 @@ struct RefusalStats {
   uint64_t count = 0;
 };
 
-// What waits or runs now, and its budgets.
+// The requests that wait or run now, and their budgets.
 struct LoadStats {
   int64_t queued_requests = 0;    // waiting for a batch
   int64_t inflight_requests = 0;  // admitted and not answered, waiting ones included
@@ -57,33 +57,33 @@ struct LoadStats {
   int64_t max_requests = 0;
   int64_t max_tokens = 0;
   int64_t max_bytes = 0;
-  // Of the device's memory: what the models' weights take and running batches are predicted to
-  // take, and the bound on it.
+  // The device's memory that models' weights take and running batches are predicted to take, and
+  // the bound on it.
   int64_t device_bytes = 0;
   int64_t max_device_bytes = 0;
-  double queued_seconds = 0;      // predicted time of what waits, alone on the device
+  double queued_seconds = 0;      // predicted device time of the waiting requests
   double max_queued_seconds = 0;  // the longest predicted wait
-  double oldest_seconds = 0;      // since the oldest request that is not answered arrived
-  // Share in use of the scarcest of the budgets over what is admitted, 0 to 1. The device's memory
-  // is none of them: who finds no room in it waits, and so counts.
+  double oldest_seconds = 0;      // since the oldest unanswered request arrived
+  // The used share of the scarcest admission budget, 0 to 1. The device's memory is not one of
+  // them: requests without room in it wait, and so count.
   double saturation = 0;
 };
 
-// What running batches take of the device's memory, as it is predicted: upper bounds.
+// Predicted upper bounds of the device's memory that running batches take.
 struct RunMemory {
   int64_t activations = 0;  // of an encoder's layers, between kernels
-  int64_t workspace = 0;    // all else: kernels' scratch, copies of tensors on a GPU
+  int64_t workspace = 0;    // the rest: kernels' scratch, copies of tensors on a GPU
 };
 
 struct MemoryStats {
   int64_t device_allocated_bytes = 0;  // in tensors; on the CPU: the model weights
   int64_t device_reserved_bytes = 0;   // held by the caching allocator
   int64_t device_peak_bytes = 0;
-  // Of what is reserved and in no tensor, parts of blocks that others still use: only tensors that
-  // fit can have them, and the driver cannot have them back.
+  // The free parts of reserved blocks that are partly in use. Only tensors that fit can use them,
+  // and they cannot be returned to the driver.
   int64_t device_split_bytes = 0;
   RunMemory runs;
-  RunMemory runs_peak;            // the most of each so far
+  RunMemory runs_peak;            // the maximum of each so far
   int64_t host_in_use_bytes = 0;  // staging memory handed out
   int64_t host_cached_bytes = 0;
   int64_t host_peak_bytes = 0;
@@ -97,15 +97,15 @@ struct EngineStats {
   HistogramSnapshot tokenize_seconds;  // per request that brought text
   HistogramSnapshot fidelity_seconds;  // per batch of fidelity probes
   uint64_t cancelled_queued = 0;       // cancelled or expired before their batch was formed
-  // Cancelled while they ran, or expired in a run that failed or was ended.
+  // Requests that were cancelled while they ran, or expired in a run that failed or was ended.
   uint64_t cancelled_running = 0;
   uint64_t device_faults = 0;
   uint64_t deadline_misses = 0;  // requests that were admitted and not answered by their deadline
-  uint64_t preemptions = 0;      // batches that passed a running one
-  // Of the device, on runs for requests that were not answered, or too late.
+  uint64_t preemptions = 0;      // batches that preempted a running one
+  // Device time on requests that were not answered, or too late.
   double wasted_seconds = 0;
   std::array<HistogramSnapshot, 3> wait_seconds;  // for a batch to start, by Priority
-  // Of the device, by tenant; many tenants share the row "other".
+  // Device time by tenant; all but the first tenants share the row "other".
   std::vector<std::pair<std::string, double>> tenant_seconds;
   bool device_healthy = true;
 };

@@ -60,7 +60,7 @@ absl::Status TensorReader::ReadFile(size_t size, std::byte* out) {
       return InvalidField(DataField(input_, field_),
                           "the shared memory ends " +
                               std::to_string(file.size - static_cast<int64_t>(used_)) +
-                              " bytes before the tensor does: it was cut after it was registered");
+                              " bytes before the tensor: it was truncated after its registration");
     }
     out += got;
     used_ += static_cast<size_t>(got);

@@ -1,7 +1,7 @@
 // Reads the bytes of a TensorInput front to back, from memory or from a file.
 //
-// A file is read with pread and never mapped: other processes may truncate it at any time. A
-// mapping would then raise SIGBUS; pread reports an error. Used by one thread.
+// A file is read with pread and never mapped, because other processes may truncate it at any time:
+// a mapping would raise SIGBUS then, whereas pread reports an error. Used by one thread.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,7 @@
 
 namespace castor {
 
-// The wire's path of the bytes of the tensor at `field`, such as "query.raw" or
-// "query.shared_memory".
+// The wire's path of a tensor's bytes: for the field "query", "query.raw" or "query.shared_memory".
 std::string DataField(const TensorInput& input, std::string_view field);
 
 class TensorReader {
@@ -22,7 +21,7 @@ class TensorReader {
   // `field` is the tensor's path, such as "query", for errors. Both must outlive the reader.
   TensorReader(const TensorInput& input, std::string_view field) : input_(input), field_(field) {}
 
-  // Reads the next `size` bytes; the input must have that many left. INVALID_FIELD when a file ends
+  // Reads the next `size` bytes; the input must have that many left. INVALID_FIELD if a file ends
   // too early or cannot be read; the contents of `out` are then unspecified.
   absl::Status Read(size_t size, std::byte* out);
   void Skip(size_t size);

@@ -1,14 +1,22 @@
 #include "engine/engine.h"
 
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
 #include <tuple>
 #include <utility>
 
-#include "engine/assembly/engine_impl.h"
-#include "engine/assembly/engine_info.h"
+#include "engine/assembly/internal.h"
 #include "engine/attention/resolve.h"
+#include "engine/automatic/plan.h"
 #include "engine/base/error.h"
 #include "engine/base/guarded.h"
-#include "engine/requests/batch_key.h"
+#include "engine/ledger/counters.h"
+#include "engine/ledger/ledger.h"
+#include "engine/loop/engine_loop.h"
+#include "engine/loop/pools.h"
 #include "engine/requests/resolve_encode.h"
 #include "engine/requests/staging.h"
 
@@ -28,7 +36,7 @@ LedgerOptions LedgerOptionsOf(const EngineOptions& options) {
           .completion_threads = kCompletionThreads};
 }
 
-// What the ledger needs in addition to the request's cost, time and memory.
+// Sets what the ledger needs in addition to the request's cost, time and memory.
 void SetCall(const CallContext& call, TimePoint now, Job* job) {
   job->tenant = call.tenant;
   job->priority = call.priority;
@@ -37,6 +45,57 @@ void SetCall(const CallContext& call, TimePoint now, Job* job) {
 }
 
 }  // namespace
+
+// The engine behind engine/engine.h: connects the parts of the other folders. engine/DESIGN.md
+// walks a request through them.
+class EngineImpl final : public Engine {
+ public:
+  EngineImpl(EngineOptions options, EngineParts parts);
+  ~EngineImpl() override;
+
+  // Opens the device and loads the models. Called once, before anything else.
+  absl::Status Start();
+
+  absl::StatusOr<Ticket> Submit(AttentionRequest request, AttentionCompletion done) override;
+  absl::StatusOr<Ticket> Submit(EncodeRequest request, EncodeCompletion done) override;
+  absl::StatusOr<std::shared_ptr<void>> Reserve(const std::string& tenant, int64_t bytes) override {
+    return Guarded([&] { return ledger_->Reserve(tenant, bytes); });
+  }
+  void Cancel(Ticket ticket) override { ledger_->Cancel(ticket); }
+  void SetTenants(std::map<std::string, TenantTerms> tenants) override {
+    ledger_->SetTenants(std::move(tenants));
+  }
+  EngineInfo info() const override { return info_; }
+  const EngineOptions& options() const override { return options_; }
+  EngineStats stats() const override;
+  Progress progress() const override { return loop_.progress(); }
+  bool healthy() const override { return loop_.healthy(); }
+  bool Drain(TimePoint deadline) override;
+
+ private:
+  absl::StatusOr<Ticket> DoSubmit(AttentionRequest& request, AttentionCompletion& done);
+  absl::StatusOr<Ticket> DoSubmit(EncodeRequest& request, EncodeCompletion& done);
+  void SetEstimate(const Estimate& estimate, Job* job) const;
+  absl::Status CheckCall(const CallContext& call, TimePoint now) const;
+
+  const EngineOptions options_;
+  EngineParts parts_;  // constant
+
+  // In order of dependency: each may use those before it.
+  Counters counters_;
+  const std::shared_ptr<Ledger> ledger_;
+  Completions completions_;
+  EngineLoop loop_;
+  FidelitySampling sampling_;
+  std::thread deadlines_;
+
+  // Constant after Start.
+  bool started_ = false;
+  EngineInfo info_;
+  attention::PriceOf price_of_;
+  std::shared_ptr<HostPool> host_pool_;
+  std::optional<Tokenizers> tokenizers_;
+};
 
 EngineImpl::EngineImpl(EngineOptions options, EngineParts parts)
     : options_(std::move(options)),
@@ -48,8 +107,8 @@ EngineImpl::EngineImpl(EngineOptions options, EngineParts parts)
 
 EngineImpl::~EngineImpl() {
   if (started_) Drain(TimePoint::max());
-  // Before the engine thread stops, so that it frees the models: a request that was withdrawn while
-  // it was being tokenized is answered, and so drained, but its tokenizer still holds the model.
+  // Ends before the engine thread, which frees the models: the tokenizer of a request that was
+  // withdrawn meanwhile may still hold one, although the request is answered and so drained.
   tokenizers_.reset();
   ledger_->Stop();
   if (deadlines_.joinable()) deadlines_.join();
@@ -59,7 +118,7 @@ absl::Status EngineImpl::Start() {
   auto status = loop_.Start(parts_.open_device, options_, parts_.warm_up);
   if (!status.ok()) return status;
   host_pool_ = loop_.device().host_pool();
-  info_ = DescribeEngine(loop_.device());
+  info_ = DescribeEngine(loop_.device(), loop_.models());
   info_.max_device_bytes = ledger_->device_memory().most();
   info_.cost_model = loop_.costs().info;
   info_.warm_up_seconds = loop_.warm_up_seconds();
@@ -67,7 +126,6 @@ absl::Status EngineImpl::Start() {
   if (!price_of_) {
     price_of_ = [this](const auto&... problem) { return loop_.costs().model.Predict(problem...); };
   }
-  info_.models = DescribeModels(loop_.models());
   counters_.ListWork(loop_.device().variants(), info_.models);
   tokenizers_.emplace(TokenizerThreads(options_.cpu_threads), *host_pool_, *ledger_,
                       loop_.forecast(), *parts_.clock, counters_);
@@ -95,7 +153,7 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, Attention
                                      loop_.models().cast_layers(), options_.max_sequences);
   if (!resolved.ok()) return resolved.status();
 
-  // Before anything is computed from the request's sizes.
+  // Check the cost before computing anything else from the request's sizes.
   auto status = ledger_->CheckAlone(TensorCost(*resolved), request.call.tenant);
   if (!status.ok()) return status;
   auto job = std::make_unique<Job>();
@@ -111,7 +169,7 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, Attention
   work.resolved = *std::move(resolved);
   if (status = ledger_->Admit(*job); !status.ok()) return status;
   if (status = StageAttention(request, *host_pool_, &work); !status.ok()) return status;
-  // Biases of the request's own are nobody else's: it runs alone.
+  // A request with its own biases shares its batch with no other.
   if (work.resolved.spec.bias.any()) job->batch_key = BatchKey(work.resolved.spec);
   job->done = std::move(done);
   return ledger_->Enqueue(std::move(job));
@@ -154,7 +212,7 @@ void EngineImpl::SetEstimate(const Estimate& estimate, Job* job) const {
   job->predicted = parts_.predict ? parts_.predict(job->cost.tokens) : estimate.time;
 }
 
-// The checks that do not depend on the request's contents.
+// Checks that do not depend on the request's contents.
 absl::Status EngineImpl::CheckCall(const CallContext& call, TimePoint now) const {
   if (!healthy()) return MakeError(Reason::kInternal, "the device has failed");
   if (call.deadline && *call.deadline <= now) {

@@ -1,11 +1,10 @@
-#include "engine/assembly/engine_info.h"
-
 #include <chrono>
 #include <cstdint>
 #include <limits>
 #include <set>
 #include <string>
 
+#include "engine/assembly/internal.h"
 #include "engine/base/error.h"
 #include "engine/kernel_table.h"
 #include "engine/option_bounds.h"
@@ -13,7 +12,7 @@
 namespace castor {
 namespace {
 
-// A problem that every implementation of a kernel should support if it supports the dtype.
+// A problem that an implementation of a kernel should support if it supports the dtype.
 attention::Spec CommonSpec(KernelName name, DType dtype) {
   attention::Spec spec;
   spec.dtype = dtype;
@@ -27,7 +26,7 @@ attention::Spec CommonSpec(KernelName name, DType dtype) {
 
 }  // namespace
 
-EngineInfo DescribeEngine(const Device& device) {
+EngineInfo DescribeEngine(const Device& device, const ModelSet& models) {
   EngineInfo info;
   info.device = device.info();
   for (const KernelRow& row : kKernels) {
@@ -55,13 +54,8 @@ EngineInfo DescribeEngine(const Device& device) {
     }
     if (!kernel.dtypes.empty()) info.kernels.push_back(std::move(kernel));
   }
+  for (const ModelPtr& model : models.all()) info.models.push_back(model->info);
   return info;
-}
-
-std::vector<ModelInfo> DescribeModels(const ModelSet& models) {
-  std::vector<ModelInfo> infos;
-  for (const ModelPtr& model : models.all()) infos.push_back(model->info);
-  return infos;
 }
 
 namespace {

@@ -10,20 +10,21 @@
 namespace castor::attention {
 namespace {
 
-// The assumed probability that an approximation meets the allowance, before anything is known of
-// the input. Trying it pays if it costs at most this share of what would run in its place.
+// The assumed probability that an approximation meets the allowance, while nothing is known about
+// the input. Trying it pays if it costs at most this share of the kernel that would run in its
+// place.
 constexpr double kEvenOdds = 0.5;
 
-// Between neighbours times differ by about two, and so do the candidates of a request.
+// The times of neighbours differ by about a factor of two, as those of candidates should.
 constexpr int32_t kClusters[] = {25, 50, 100, 200, 400, 800};
 constexpr int32_t kTopKeys[] = {32, 64, 128};
 
-// What a query's own top keys leave of the error of its cluster: for the default number of keys,
-// and for each doubling of it.
+// The remaining fraction of a cluster's error with a query's own top keys: for the default number
+// of keys, and for each doubling of it.
 constexpr double kImprovedPart = 0.4;
 constexpr double kDoublingPart = 0.75;
-// And with both options beyond the paper: of MiniLM's vectors 1 - cosine falls from 0.022 to 0.008,
-// and an error is the square root of that.
+// The remaining fraction with both options beyond the paper: for MiniLM's vectors 1 - cosine falls
+// from 0.022 to 0.008, and an error is the square root of that.
 constexpr double kOptionsPart = 0.6;
 
 bool HasOptions(const ImprovedClustered& kernel) {
@@ -111,7 +112,7 @@ std::vector<Candidate> CandidatesOf(const Automatic& automatic, const Spec& spec
   std::vector<Candidate> candidates;
   double next_us = kUnknownUs;  // the cost of the candidate that follows
   if (!IsApproximate(*first)) {
-    // Many short sequences: there is no need to look at each kernel.
+    // With many short sequences no approximation can pay.
     if (2 * probe_us > exact_us) return {most_exact};
     candidates.push_back(most_exact);
     next_us = exact_us;

@@ -1,7 +1,7 @@
-// The fidelity probe: how far an approximation is from exact attention, measured on a few query
-// rows.
+// The fidelity probe: the error of an approximation against exact attention, measured on a few
+// query rows.
 //
-// Pure functions of their arguments; any thread may call them.
+// Pure functions of their arguments; any thread.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace castor::attention {
 
-// Some queries of each sequence.
+// A selection of each sequence's queries.
 struct FidelityRows {
   std::vector<int32_t> tokens;      // positions over all sequences, ascending
   std::vector<int32_t> cu_seqlens;  // [sequences + 1], where each sequence's rows start in `tokens`

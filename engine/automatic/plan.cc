@@ -14,7 +14,7 @@ using attention::Resolved;
 Step Plan::Next(const StepOutcome& outcome) {
   const bool probed = std::exchange(probing_, false);
   if (!outcome.status.ok()) {
-    // A request that did not ask for the error keeps its result.
+    // A failed probe does not fail a request that did not ask for it.
     return probed && !reports_ ? Step::kAnswer : Step::kFail;
   }
   if (probed) return Accept(*outcome.estimate) ? Step::kAnswer : Step::kRun;
@@ -28,17 +28,17 @@ bool Plan::NeedsProbe() const {
   return !automatic() || (!settled_ && attention::IsApproximate(NameOf(kernel())));
 }
 
-// Whether a candidate may meet the allowance, where the one that ran last had this error: unless it
-// would need more luck than half of what LossOf lets expect. NaN fails the comparison.
+// Whether a candidate may meet the allowance, given the error of the last run: false if its error
+// would have to be less than half of what LossOf predicts. NaN fails the comparison.
 bool Plan::MayMeet(size_t candidate, double error) const {
   constexpr double kBetterThanExpected = 2;
   const double expected = error * LossOf(candidates_[candidate].kernel) / LossOf(kernel());
   return expected <= kBetterThanExpected * max_relative_error_;
 }
 
-// True: the last run is the answer. False: kernel() has changed and must run. It is then the next
-// candidate that may be expected to meet the allowance; the last one if none is. If no kernel meets
-// the allowance, the one with the least estimate is the answer; it runs again if another ran last.
+// Returns true if the last run is the answer. Otherwise kernel() has changed and must run: it is
+// the next candidate that may meet the allowance, or the last one if none may. If no kernel meets
+// the allowance, the one with the smallest error is the answer; it runs again if another ran last.
 bool Plan::Accept(const Fidelity& estimate) {
   attempts_.push_back({.candidate = current_, .estimate = estimate, .measured_us = compute_us_});
   // A NaN estimate fails the comparison.
@@ -74,7 +74,7 @@ int32_t FidelitySampling::NextRows() {
   constexpr int32_t kRows = 16;
   if (share_ == 0) return 0;
   const auto seen = static_cast<double>(seen_.fetch_add(1, std::memory_order_relaxed));
-  // Picked whenever the expected number of picks passes a whole number.
+  // Pick a request whenever the expected number of picks reaches the next integer.
   return std::floor((seen + 1) * share_) > std::floor(seen * share_) ? kRows : 0;
 }
 
@@ -103,7 +103,7 @@ Cost TensorCost(const Resolved& resolved) {
 Cost CostOf(const Plan& plan, const Resolved& resolved) {
   Cost cost = TensorCost(resolved);
   if (plan.probe_rows() == 0) return cost;
-  // The probe's own queries and results.
+  // Add the probe's queries and results.
   const attention::Spec& spec = resolved.spec;
   const int64_t rows = attention::OffsetsOfRows(resolved.cu_seqlens_q, plan.probe_rows()).back();
   cost.bytes =

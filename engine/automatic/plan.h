@@ -1,13 +1,12 @@
-// The steps that a request still needs. A plan is told how each step ended and says what comes
-// next:
+// The steps that a request still needs. A plan takes the outcome of each step and returns the next:
 //
 //   run     the device computes the output with the job's kernel;
-//   probe   the error of an approximate run is measured, because the caller asked for it, for the
-//           statistics, or because the automatic kernel goes on until an error is small enough.
+//   probe   the error of an approximate run is measured: because the caller asked for it, for the
+//           statistics, or because the automatic kernel continues until the error is small enough.
 //
-// The automatic kernel's candidates run one after the other, from an approximation to a more exact
-// one, while the error is larger than the caller allows. The code that runs the steps need not know
-// why or how often. A plan depends only on what it is told, and belongs to the owner of its job.
+// The automatic kernel's candidates run one after another, each more exact than the one before,
+// while the error is larger than the caller allows. The code that runs the steps need not know why
+// or how often. A plan depends only on the outcomes, and belongs to the owner of its job.
 #pragma once
 
 #include <atomic>
@@ -30,11 +29,11 @@ namespace castor {
 enum class Step {
   kRun,     // with Plan::kernel()
   kProbe,   // of the last run's output
-  kAnswer,  // with the last run's output: nothing is left to do
-  kFail,    // with the step's error, unless it helps to run again
+  kAnswer,  // with the last run's output
+  kFail,    // with the step's error, unless a retry may help
 };
 
-// How a step ended for one request.
+// The outcome of a step for one request.
 struct StepOutcome {
   absl::Status status = absl::OkStatus();
   double compute_us = 0;                            // of a run
@@ -46,11 +45,11 @@ class Plan {
   // One run, then the answer.
   Plan() = default;
 
-  // After a run of an approximation, probes `rows` rows per sequence; 0: no probe. If it `reports`,
-  // the answer states the error; if not, the error is measured for the statistics only.
+  // After the run of an approximation, probes `rows` rows per sequence; 0: no probe. `reports`: the
+  // answer states the error; otherwise it is measured only for the statistics.
   Plan(int32_t rows, bool reports) : probe_rows_(rows), reports_(reports) {}
 
-  // Of the automatic kernel: at least one candidate, each more exact than the one before.
+  // For the automatic kernel: at least one candidate, each more exact than the one before.
   Plan(std::vector<attention::Candidate> candidates, double max_relative_error, int32_t rows)
       : candidates_(std::move(candidates)),
         max_relative_error_(max_relative_error),
@@ -64,15 +63,15 @@ class Plan {
   // Whether the kernel is the engine's choice.
   bool automatic() const { return !candidates_.empty(); }
 
-  // What to run when Next has returned kRun. Requires automatic().
+  // The kernel to run when Next has returned kRun. Requires automatic().
   const Kernel& kernel() const { return candidates_[current_].kernel; }
 
-  // Every kernel that may run; empty if the caller named one.
+  // All kernels that may run; empty if the caller named one.
   std::span<const attention::Candidate> candidates() const { return candidates_; }
 
   int32_t probe_rows() const { return probe_rows_; }
 
-  // Adds to an answer's report what is known about the choice of its kernel and its error.
+  // Adds the choice of the kernel and its error to an answer's report.
   void Describe(ExecutionReport* report) const;
 
  private:
@@ -94,12 +93,12 @@ class Plan {
   bool probing_ = false;  // the current step is a probe
   double compute_us_ = 0;
   size_t current_ = 0;    // the candidate that runs next, or ran last
-  bool settled_ = false;  // it is the answer, whatever its error
+  bool settled_ = false;  // whether it is the answer, whatever its error
   std::vector<Attempt> attempts_;
 };
 
-// Picks the requests whose error is measured although they did not ask for it: evenly spread, by
-// counting. The pick changes no result.
+// Picks the requests whose error is measured only for the statistics: evenly spread, by counting.
+// The pick changes no result.
 class FidelitySampling {
  public:
   explicit FidelitySampling(double share) : share_(share) {}
@@ -112,15 +111,15 @@ class FidelitySampling {
   std::atomic<uint64_t> seen_ = 0;
 };
 
-// What is decided about an attention request when it is submitted: the kernels that the automatic
-// one may run, and whether an error is measured. Replaces the kernel of `resolved` with the plan's
-// first one. Any thread.
+// The plan of an attention request when it is submitted: the candidates of the automatic kernel,
+// and whether an error is measured. Replaces the kernel of `resolved` with the plan's first one.
+// Any thread.
 Plan PlanAttention(const AttentionRequest& request, std::span<const attention::Variant> variants,
                    const attention::PriceOf& price_of, FidelitySampling& sampling,
                    attention::Resolved* resolved);
 
-// The budget share of a request's tensors alone. It is exact and free to compute, so it is checked
-// before anything else is computed from the request's sizes.
+// The budget share of a request's tensors alone. It is exact and costs nothing to compute, so it is
+// checked before anything else is computed from the request's sizes.
 Cost TensorCost(const attention::Resolved& resolved);
 
 // The budget share of the whole request: its tensors, and the rows that a probe of the error

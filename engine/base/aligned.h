@@ -1,4 +1,4 @@
-// Memory for vectors, which begins at a multiple of 64 bytes.
+// Memory for vector instructions, aligned to 64 bytes.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ constexpr size_t AlignUp(size_t size) {
   return (size + kUnit - 1) / kUnit * kUnit;
 }
 
-// An array that is not initialised. T: a type that needs no destructor.
+// An uninitialised array. T must need no destructor.
 template <typename T>
 using AlignedArray = std::unique_ptr<T[], FreeAligned>;
 

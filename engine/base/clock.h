@@ -1,6 +1,6 @@
 // The engine's monotonic clock, replaceable so that tests of deadlines and delays never sleep.
 //
-// Thread-safe. Everything in the engine that reads the time or waits for a time does it here.
+// Thread-safe. All code of the engine that reads the time or waits for a time uses it.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,8 @@ inline double Microseconds(TimePoint from, TimePoint to) {
   return std::chrono::duration<double, std::micro>(to - from).count();
 }
 
-// Classes of times by their size: powers of two of microseconds. The first is also of less and of
-// NaN, the last of more.
+// Size classes of times: powers of two of microseconds. The first class includes smaller times and
+// NaN, the last one larger times.
 inline constexpr size_t kTimeClasses = 40;
 inline size_t TimeClassOf(double us) {
   return us > 1 ? std::min(static_cast<size_t>(std::ilogb(us)), kTimeClasses - 1) : 0;
@@ -32,8 +32,8 @@ class Clock {
 
   virtual TimePoint Now() const = 0;
 
-  // Waits on `cv` until it is notified or the time has come (TimePoint::max(): for ever). Spurious
-  // wake-ups are possible.
+  // Waits on `cv` until it is notified or the time `when` has come; TimePoint::max(): no time
+  // limit. Spurious wake-ups are possible.
   virtual void WaitUntil(CondVar& cv, Mutex& mu, TimePoint when)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) = 0;
 };

@@ -1,4 +1,4 @@
-// Element types of tensors, and arithmetic on shapes that cannot overflow silently.
+// Element types of tensors, and arithmetic on shapes that detects overflow.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,10 @@ namespace castor {
 
 enum class DType : uint8_t { kFloat32, kFloat16, kBFloat16, kInt32, kInt64, kInt8, kUInt8 };
 
-// What there is to know of a dtype.
 struct DTypeTraits {
   DType dtype;
   size_t size;            // bytes of an element
-  std::string_view name;  // the wire's
+  std::string_view name;  // on the wire
   bool floating;
 };
 inline constexpr DTypeTraits kDTypes[] = {
@@ -27,7 +26,7 @@ inline constexpr DTypeTraits kDTypes[] = {
     {DType::kUInt8, 1, "UINT8", false},
 };
 
-// What attention is computed in.
+// The dtypes in which attention is computed.
 inline constexpr DType kFloatingDTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBFloat16};
 
 constexpr const DTypeTraits& TraitsOf(DType dtype) { return kDTypes[static_cast<size_t>(dtype)]; }
@@ -45,7 +44,7 @@ static_assert([] {
          floating == std::size(kFloatingDTypes);
 }());
 
-// a * b, a + b; nullopt when the result leaves int64 or an operand is negative.
+// a * b, a + b; nullopt if the result exceeds int64 or an operand is negative.
 std::optional<int64_t> CheckedMultiply(int64_t a, int64_t b);
 std::optional<int64_t> CheckedAdd(int64_t a, int64_t b);
 

@@ -18,8 +18,7 @@ struct ReasonRow {
   absl::StatusCode code;
 };
 
-// In the order of the enumeration. Where reasons share a code, ReasonOf falls back to the first of
-// them.
+// In the order of the enumeration. ReasonOf falls back to the first reason with a code.
 constexpr std::array<ReasonRow, 20> kReasons = {{
     {Reason::kInvalidField, "INVALID_FIELD", absl::StatusCode::kInvalidArgument},
     {Reason::kMalformedMessage, "MALFORMED_MESSAGE", absl::StatusCode::kInvalidArgument},

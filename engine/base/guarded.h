@@ -1,8 +1,8 @@
-// The edge where exceptions end: calls into code that allocates or computes, turned into a Status.
+// Turns exceptions into a Status, around code that allocates or computes.
 //
-// Devices catch what their libraries throw. This catches what nobody expected, above all
-// std::bad_alloc: a failure of one request must not end the process. If there is not even memory
-// for the text of another error, it does end.
+// Devices catch the exceptions of their libraries. This catches the others, above all
+// std::bad_alloc: a failure of one request must not end the process. It does end if there is no
+// memory even for the text of another error.
 #pragma once
 
 #include <exception>
@@ -16,7 +16,7 @@
 
 namespace castor {
 
-// Made once: to copy it needs no memory.
+// Made once, because copying it needs no memory.
 inline const absl::Status& out_of_host_memory =
     *new absl::Status(MakeError(Reason::kOutOfMemory, "out of host memory"));
 
@@ -35,7 +35,7 @@ auto Guarded(Function&& function) noexcept
     return out_of_host_memory;
   } catch (const std::system_error& error) {
     return MakeError(Reason::kInternal,
-                     std::string("a thread or another resource cannot be had: ") + error.what());
+                     std::string("cannot get a thread or another resource: ") + error.what());
   } catch (const std::exception& error) {
     return MakeError(Reason::kInternal, std::string("unexpected exception: ") + error.what());
   }

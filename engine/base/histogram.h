@@ -1,4 +1,4 @@
-// A histogram that any thread may write and read, without locks.
+// A lock-free histogram that any thread may write and read.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace castor {
 
-// A reader's copy: `counts` has one entry per bound plus one for what lies above the last.
+// A reader's copy: `counts` has one entry per bound, plus one for values above the last bound.
 // Bounds are inclusive upper edges, ascending; counts are not cumulative.
 struct HistogramSnapshot {
   std::vector<double> bounds;
@@ -28,7 +28,7 @@ class Histogram {
   explicit Histogram(std::span<const double> bounds)
       : bounds_(bounds.begin(), bounds.end()), counts_(bounds.size() + 1) {}
 
-  // Any thread. NaN and negative values are dropped: NaN would make the sum NaN for ever.
+  // Any thread. Drops negative values, and NaN, which would make the sum NaN.
   void Observe(double value) {
     if (!(value >= 0)) return;
     const auto bucket = std::lower_bound(bounds_.begin(), bounds_.end(), value) - bounds_.begin();

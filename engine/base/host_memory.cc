@@ -21,15 +21,15 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
-// Four classes per power of two: at most 25% of a buffer is slack.
+// Four classes per power of two, so that at most 25 % of a block is unused.
 size_t SizeClass(size_t size) {
   if (size <= 4 * kAlignment) return 4 * kAlignment;
   const size_t step = std::bit_floor(size - 1) / 4;
   return (size + step - 1) / step * step;
 }
 
-// No machine has more memory, and the arithmetic of the classes stays within size_t.
-constexpr size_t kMostBytes = size_t{1} << 62;
+// More than any machine has; up to here the arithmetic of classes stays within size_t.
+constexpr size_t kMaxBytes = size_t{1} << 62;
 constexpr size_t kClasses = 4 * 64;
 
 // The number of a class, less than kClasses.
@@ -39,8 +39,8 @@ size_t ClassIndex(size_t capacity) {
   return 4 * power + (capacity - 1) / step % 4;
 }
 
-// Tells AddressSanitizer that only the first or last `usable` bytes of a block may be touched. To
-// it, a block in the pool looks allocated.
+// Tell AddressSanitizer that only the first or last `usable` bytes of a block may be accessed.
+// Without this it would take a block in the pool for allocated memory.
 void Fence([[maybe_unused]] std::byte* data, [[maybe_unused]] size_t usable,
            [[maybe_unused]] size_t capacity) {
 #ifdef ABSL_HAVE_ADDRESS_SANITIZER
@@ -57,16 +57,16 @@ void FenceButLast([[maybe_unused]] std::byte* data, [[maybe_unused]] size_t usab
 #endif
 }
 
-// A block that waits for reuse. Its bookkeeping lies in the block itself, at the end, so that
-// giving memory back allocates nothing and cannot fail. Each block is in two lists, that of all
-// blocks and that of its class, both ordered from the most recently returned to the oldest.
+// A block that waits for reuse. Its bookkeeping is stored in the block itself, at the end, so that
+// returning memory allocates nothing and cannot fail. Each block is in two lists, that of all
+// blocks and that of its class, both ordered from the most recently returned block to the oldest.
 struct FreeBlock {
   struct Links {
     FreeBlock* newer = nullptr;
     FreeBlock* older = nullptr;
   };
   size_t capacity = 0;
-  uint64_t round = 0;  // of ReleaseUnused, in which it was returned
+  uint64_t round = 0;  // the round of ReleaseUnused in which it was returned
   Links all;
   Links in_class;
 
@@ -110,12 +110,12 @@ class CachingHostPool : public HostPool {
 
   absl::StatusOr<HostBuffer> Allocate(size_t size) override {
     if (size == 0) return HostBuffer();
-    if (size > kMostBytes) return NoMemoryFor(size);
+    if (size > kMaxBytes) return NoMemoryFor(size);
     const size_t capacity = SizeClass(size);
     std::byte* data = TakeCached(capacity);
     if (data == nullptr) data = source_.allocate(capacity);
     if (data == nullptr) {
-      // The cached blocks of other sizes may be just what the system lacks.
+      // The cached blocks of other sizes may be the memory that the system lacks.
       ReleaseAll(EvictAllBut(0));
       data = source_.allocate(capacity);
     }
@@ -151,7 +151,7 @@ class CachingHostPool : public HostPool {
 
   std::byte* TakeCached(size_t capacity) {
     MutexLock lock(mu_);
-    // The most recently returned one is the most likely to be in a processor's cache.
+    // The most recently returned block is the most likely to be in a processor's cache.
     FreeBlock* const block = classes_[ClassIndex(capacity)].newest();
     if (block == nullptr) return nullptr;
     Forget(block);
@@ -182,8 +182,8 @@ class CachingHostPool : public HostPool {
     return EvictLocked(bytes, 0);
   }
 
-  // Takes the oldest blocks, of whatever class, out of the cache until it holds at most `bytes`,
-  // and none from before `round`. They are chained by their links in the list of all blocks.
+  // Takes the oldest blocks of any class out of the cache until it holds at most `bytes`, and none
+  // from before `round`. The result is a chain by `all.older`.
   FreeBlock* EvictLocked(int64_t bytes, uint64_t round) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     FreeBlock* evicted = nullptr;
     while (FreeBlock* const block = all_.oldest()) {
@@ -201,7 +201,7 @@ class CachingHostPool : public HostPool {
     stats_.cached_bytes -= static_cast<int64_t>(block->capacity);
   }
 
-  // Not under the lock: the system can take long, and a driver even longer.
+  // To be called without the lock: the system may take long, and a driver longer.
   void ReleaseAll(FreeBlock* evicted) {
     while (evicted != nullptr) {
       FreeBlock* const block = std::exchange(evicted, evicted->all.older);

@@ -1,8 +1,8 @@
-// Host memory that requests are staged in and answers are read from.
+// Host memory in which requests are staged, and from which answers are read.
 //
 // Every buffer is 64-byte aligned. On a machine with a GPU the memory is pinned, so that copies to
-// and from the device are asynchronous; either way it comes from a pool, since fresh pages cost
-// more than the copy that fills them.
+// and from the device are asynchronous. The memory comes from a pool, because fresh pages cost more
+// than the copy that fills them.
 #pragma once
 
 #include <cstddef>
@@ -52,29 +52,29 @@ class HostBuffer {
  private:
   std::byte* data_ = nullptr;
   size_t size_ = 0;
-  size_t capacity_ = 0;  // what the pool handed out, >= size_
+  size_t capacity_ = 0;  // the size of the pool's block, >= size_
   std::shared_ptr<HostPool> pool_;
 };
 
 struct HostPoolStats {
-  int64_t in_use_bytes = 0;  // handed out
+  int64_t in_use_bytes = 0;  // allocated
   int64_t cached_bytes = 0;  // free, kept for the next allocation
   int64_t peak_bytes = 0;    // the greatest in_use_bytes so far
 };
 
-// A thread-safe pool of aligned host memory in size classes. The cache is bounded: when there is no
-// room for a returned block, the least recently used blocks go, whatever their size.
+// A thread-safe pool of aligned host memory in size classes. The cache is bounded: if there is no
+// room for a returned block, the least recently used blocks of any size are released.
 class HostPool : public std::enable_shared_from_this<HostPool> {
  public:
   virtual ~HostPool() = default;
 
-  // OUT_OF_MEMORY when the system has none, even after the cache was returned to it. A size of 0
+  // OUT_OF_MEMORY if the system has none, even after the cache was returned to it. A size of 0
   // gives an empty buffer.
   virtual absl::StatusOr<HostBuffer> Allocate(size_t size) = 0;
   virtual HostPoolStats stats() const = 0;
 
-  // Returns to the system what has been free since the call before the last. Where memory is
-  // pinned this waits for the device.
+  // Returns to the system the blocks that have been free since the call before the last. Waits for
+  // the device if the memory is pinned.
   virtual void ReleaseUnused() = 0;
 
  private:
@@ -82,13 +82,13 @@ class HostPool : public std::enable_shared_from_this<HostPool> {
   virtual void Free(std::byte* data, size_t capacity) noexcept = 0;
 };
 
-// Where a pool's memory comes from: the system's allocator, or the CUDA driver's pinned memory.
+// The source of a pool's memory: the system's allocator, or the CUDA driver's pinned memory.
 struct HostMemorySource {
   std::byte* (*allocate)(size_t size);  // 64-byte aligned, or nullptr
   void (*free)(std::byte* data, size_t size);
 };
 
-// `max_cached_bytes` bounds what the pool keeps beyond what is in use.
+// `max_cached_bytes` bounds the free memory that the pool keeps.
 std::shared_ptr<HostPool> MakeHostPool(HostMemorySource source, int64_t max_cached_bytes);
 
 // Ordinary pageable memory.

@@ -19,12 +19,12 @@
 namespace castor {
 namespace {
 
-// One hierarchy as mounted: folder `root` of it is seen at `point`.
+// A mounted hierarchy: its folder `root` is visible at `point`.
 struct CgroupMount {
   bool unified = false;  // version 2
   std::string root;
   std::string point;
-  std::string controllers;  // version 1: among the options "rw,cpu,cpuacct"
+  std::string controllers;  // version 1: the options that name them, such as "rw,cpu,cpuacct"
 };
 
 std::vector<std::string> Split(std::string_view text, char separator) {
@@ -78,11 +78,11 @@ std::vector<CgroupMount> CgroupMounts(const std::string& root) {
   return mounts;
 }
 
-// Where the cgroup `path` of a hierarchy lies below the mount: "" is the mount itself. Nothing
-// where the mount shows another part of the hierarchy.
+// The path of the cgroup `path` below the mount: "" for the mount itself, or nullopt if the mount
+// shows another part of the hierarchy.
 std::optional<std::string> Below(const CgroupMount& mount, const std::string& path) {
-  // A mount from outside of a cgroup namespace: its root lies so many levels above ours, whose name
-  // from there is not known. The limits of that folder apply to us.
+  // A mount from outside of a cgroup namespace: its root is above ours by a number of levels whose
+  // names are not known. The limits of that root apply to us.
   if (mount.root.starts_with("/..")) return "";
   if (path.find("/..") != std::string::npos) return std::nullopt;
   if (mount.root == "/") return path == "/" ? "" : path;
@@ -92,8 +92,7 @@ std::optional<std::string> Below(const CgroupMount& mount, const std::string& pa
   return rest;
 }
 
-// The first word of the file as a number. Nothing if that is "max" or does not fit int64, or if
-// there is no file.
+// The text as a number; nullopt if it is "max", or does not fit int64.
 std::optional<int64_t> Number(const std::string& text) {
   int64_t number = 0;
   const char* end = text.data() + text.size();
@@ -102,7 +101,7 @@ std::optional<int64_t> Number(const std::string& text) {
   return number;
 }
 
-// "200000 100000", "max 100000", "-1".
+// The words of a file such as "200000 100000" or "max 100000".
 std::vector<std::string> Words(const std::string& path) {
   std::ifstream file(path);
   return {std::istream_iterator<std::string>(file), {}};
@@ -138,7 +137,7 @@ void ReadFolder(const std::string& folder, const CgroupMount& mount, CgroupLimit
   }
 }
 
-// Limits of `path` and of everything above it. Each level can be the tightest.
+// Reads the limits of `path` and of all levels above it, any of which may be the lowest.
 void ReadUpwards(const std::string& root, const CgroupMount& mount, const std::string& path,
                  CgroupLimits& limits) {
   std::optional<std::string> below = Below(mount, path);
@@ -151,7 +150,7 @@ void ReadUpwards(const std::string& root, const CgroupMount& mount, const std::s
 }
 
 int AffinityCount() {
-  // The kernel refuses a set smaller than its own, which may have more bits than the usual 1024.
+  // The kernel rejects a set that is smaller than its own, which may have more than 1024 bits.
   for (size_t processors = CPU_SETSIZE; processors <= size_t{1} << 20; processors *= 2) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(
         CPU_ALLOC(processors), [](cpu_set_t* allocated) { CPU_FREE(allocated); });
@@ -178,7 +177,7 @@ const CgroupLimits& OwnCgroupLimits() {
 CgroupLimits ReadCgroupLimits(const std::string& root) {
   CgroupLimits limits;
   const std::vector<CgroupMount> mounts = CgroupMounts(root);
-  // "4:cpu,cpuacct:/path" of version 1, "0::/path" of version 2; a path may hold colons.
+  // "4:cpu,cpuacct:/path" in version 1, "0::/path" in version 2; a path may contain colons.
   for (const std::string& line : Lines(root + "/proc/self/cgroup")) {
     const size_t first = line.find(':');
     const size_t second = first == std::string::npos ? first : line.find(':', first + 1);

@@ -1,8 +1,8 @@
-// What this process may use of its machine: processors and memory, as the scheduler, cgroups
-// (containers), and resource limits bound them. Sizes of thread teams and defaults of budgets
-// follow from it.
+// The processors and memory that this process may use, as bounded by the scheduler, cgroups
+// (containers) and resource limits. They determine the sizes of thread teams and the defaults of
+// budgets.
 //
-// Thread-safe. Read once, when first asked: a limit that changes later is seen by the next start.
+// Thread-safe. Each value is read once, on the first call: later changes need a restart.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace castor {
 
-// The processors that the process may run on, or fewer if a cgroup grants it the time of fewer,
-// rounded up. At least 1.
+// The number of processors that the process may run on, or its cgroup's quota of processor time,
+// rounded up, if that is less. At least 1.
 int AvailableProcessors();
 
-// The least of the machine's memory, the limits of its cgroups, RLIMIT_AS and RLIMIT_DATA.
+// The minimum of the machine's memory, the limits of the cgroups, RLIMIT_AS and RLIMIT_DATA.
 int64_t MemoryLimitBytes();
 
 // A default for a memory budget: `most`, but no more than the memory limit divided by `parts`.
@@ -28,9 +28,9 @@ struct CgroupLimits {
   int64_t memory_bytes = std::numeric_limits<int64_t>::max();
 };
 
-// Reads ROOT/proc/self/cgroup and mountinfo, and the cgroups where they say, below `root` too: ""
-// is this machine, tests have folders. Understands versions 1 and 2, also side by side. A limit
-// that cannot be read or parsed is ignored.
+// Reads ROOT/proc/self/cgroup and mountinfo, and the cgroups that they name, also below `root`: ""
+// is this machine; tests use folders. Understands cgroup versions 1 and 2, also both at once.
+// Ignores a limit that cannot be read or parsed.
 CgroupLimits ReadCgroupLimits(const std::string& root);
 
 }  // namespace castor

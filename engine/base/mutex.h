@@ -1,7 +1,7 @@
 // Locks: thin annotated wrappers over the standard ones.
 //
 // clang's -Wthread-safety checks the annotations, and ThreadSanitizer sees the locks. It would not
-// see absl::Mutex, which Debian builds without instrumentation.
+// see those of absl::Mutex, which Debian builds without instrumentation.
 #pragma once
 
 #include <chrono>
@@ -46,7 +46,7 @@ class CondVar {
     lock.release();
   }
 
-  // Returns false if the time came first.
+  // Returns false if the time came before a notification.
   bool WaitUntil(Mutex& mu, std::chrono::steady_clock::time_point when)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     std::unique_lock<std::mutex> lock(mu.mu_, std::adopt_lock);

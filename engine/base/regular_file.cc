@@ -39,7 +39,8 @@ std::string_view KindOf(mode_t mode) {
   return "something else";
 }
 
-// What a clone has in place of a large file until git-lfs has fetched it: three lines of text.
+// Whether the file is the three lines of text that a clone has in place of a large file until
+// git-lfs has fetched it.
 bool IsGitLfsPointer(int descriptor) {
   constexpr std::string_view kBegins = "version https://git-lfs.github.com/spec/";
   std::array<char, kBegins.size()> bytes;
@@ -55,8 +56,8 @@ absl::Status CheckKind(const std::string& path, mode_t mode) {
 }  // namespace
 
 absl::StatusOr<RegularFile> RegularFile::Open(const std::string& path, int64_t max_bytes) {
-  // Opening a device can have side effects, so check first. A pipe that replaces the file meanwhile
-  // is caught below.
+  // Check the kind before opening, which can have side effects on a device. The second check
+  // catches a pipe that replaces the file in between.
   struct stat info;
   if (stat(path.c_str(), &info) != 0) return OpenError(path, errno);
   if (absl::Status status = CheckKind(path, info.st_mode); !status.ok()) return status;

@@ -1,8 +1,8 @@
-// Files that are read whole when the process starts: configurations, tokenizers, weights.
+// Files that are read as a whole when the process starts: configurations, tokenizers, weights.
 //
-// Only regular files, or links to one: a pipe could block the start for ever, and a device may have
-// no end. Opening does not wait, and the file that was checked is the file that is read, whatever
-// its name refers to later. Any thread.
+// Only regular files and links to them: a pipe could block the start, and a device may have no end.
+// Opening does not block, and the checked file is the one that is read, even if its name changes
+// its meaning. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ namespace castor {
 // Owns a descriptor of a regular file, open for reading.
 class RegularFile {
  public:
-  // NOT_FOUND when there is no `path`, or it links to nothing; INVALID_ARGUMENT when it is not a
-  // regular file, has more than `max_bytes`, cannot be opened, or is one of git-lfs's pointers in
-  // place of the file. Errors begin with the path.
+  // NOT_FOUND if there is no `path`, or it is a dangling link; INVALID_ARGUMENT if it is not a
+  // regular file, has more than `max_bytes`, cannot be opened, or is a git-lfs pointer in place of
+  // the file. Errors begin with the path.
   static absl::StatusOr<RegularFile> Open(const std::string& path, int64_t max_bytes);
 
   ~RegularFile();
@@ -34,12 +34,12 @@ class RegularFile {
   int64_t size_;
 };
 
-// The contents of `path`. Errors as for Open, and INVALID_ARGUMENT when the file is cut short while
+// The contents of `path`. Errors as for Open, and INVALID_ARGUMENT if the file is truncated while
 // it is read.
 absl::StatusOr<std::string> ReadRegularFile(const std::string& path, int64_t max_bytes);
 
-// Whether the name exists, even as a link to nothing. For optional files: if one is there it is
-// read, and the reader reports what is wrong with it.
+// Whether the name exists, even as a dangling link. For optional files: one that exists is read,
+// and the reader reports its problems.
 bool NameExists(const std::string& path);
 
 }  // namespace castor

@@ -1,9 +1,9 @@
-// What a run asks at its checkpoints: whether it may go on.
+// The control of a run at its checkpoints: whether it may go on.
 //
-// A run of a kernel is stages of tasks (attention/parallel.h), one of an encoder is layers.
-// Between two rounds of tasks, and between two layers, is a checkpoint, where whoever started the
-// run may end it, or hold it up while another run happens on the same thread. The kernel does not
-// know why, and its results do not depend on it.
+// A run of a kernel consists of stages of tasks (attention/parallel.h), and a run of an encoder of
+// layers. Between two rounds of tasks, and between two layers, is a checkpoint, where the code that
+// started the run may end it, or pause it while another run takes place on the same thread. The
+// kernel does not know why, and its results do not depend on it.
 //
 // One object belongs to one run. Engine thread only.
 #pragma once
@@ -16,14 +16,13 @@
 
 namespace castor {
 
-// How the thread that owns a device shows progress: a count that rises with every piece of work. A
-// watcher can so tell a long computation from one that hangs.
+// The progress of the thread that owns a device: a count that rises with every piece of work. It
+// lets a watcher tell a long computation from one that hangs.
 //
 // One thread at a time beats; any may read. The thread binds its heartbeat, and code that computes
-// for it beats without knowing the owner. Waiting for a device is no progress, so nothing beats
-// then.
+// for it beats without knowing the owner. Waiting for a device is no progress and makes no beats.
 struct Progress {
-  bool busy = false;   // there is work at hand; false while the thread waits for some
+  bool busy = false;   // whether the thread has work; false while it waits for some
   uint64_t beats = 0;  // rises with each piece of work, and when `busy` changes
 };
 
@@ -41,7 +40,7 @@ class Heartbeat {
   static Heartbeat* OfThisThread() noexcept;
 
  private:
-  // There is one writer, so nothing comes between load and store.
+  // There is only one writer, so no other store comes between a load and a store.
   uint64_t Next() const noexcept { return (Read().beats + 1) << 1; }
   void Store(uint64_t value) noexcept { value_.store(value, std::memory_order_relaxed); }
 
@@ -67,23 +66,23 @@ class RunControl {
   using Duration = std::chrono::steady_clock::duration;
   static constexpr Duration kNever = Duration::max();
 
-  // How long a run goes on before a checkpoint is due, as far as its steps allow. Zero: a
-  // checkpoint is due wherever there can be one.
+  // The time until a checkpoint is due; the run reaches it as soon as its steps allow. Zero: every
+  // possible checkpoint is due.
   explicit RunControl(Duration interval) : interval_(interval) { Restart(); }
   virtual ~RunControl() = default;
   RunControl(const RunControl&) = delete;
   RunControl& operator=(const RunControl&) = delete;
 
-  // Whether the run must come to a checkpoint. Reads the clock, so it is to be asked every 100 us
-  // or so. Other threads may be at tasks of the run meanwhile.
+  // Whether the run must come to a checkpoint. Reads the clock, so call it every 100 us or so.
+  // Other threads may be working on the run's tasks meanwhile.
   bool Due() {
     if (std::chrono::steady_clock::now() < next_) return false;
     Restart();
     return WantsCheckpoint();
   }
 
-  // The run has come to the checkpoint that was due: no thread is at a task of it. Anything but OK
-  // ends the run, which returns that status.
+  // The run has come to the due checkpoint, and no thread works on its tasks. An error ends the
+  // run, which returns that status.
   absl::Status Pause() {
     const auto begin = std::chrono::steady_clock::now();
     absl::Status status = AtCheckpoint();
@@ -92,19 +91,19 @@ class RunControl {
     return status;
   }
 
-  // A place where no thread is at a task of the run: a beat of the thread's heartbeat, and the
-  // checkpoint if one is due.
+  // A point where no thread works on the run's tasks: beats the thread's heartbeat, and comes to
+  // the checkpoint if one is due.
   absl::Status Checkpoint() {
     BeatHere();
     return Due() ? Pause() : absl::OkStatus();
   }
 
-  // How long the run has been held up, all in all.
+  // How long the run has been paused in total.
   Duration paused() const { return paused_; }
 
  private:
-  // Whether AtCheckpoint has anything to do: if not, nobody waits for the run's threads. Cheap;
-  // called on the engine thread, once in an interval.
+  // Whether AtCheckpoint has anything to do; if not, the run need not wait for its threads. Cheap;
+  // called on the engine thread, once per interval.
   virtual bool WantsCheckpoint() { return true; }
   virtual absl::Status AtCheckpoint() = 0;
 
@@ -118,7 +117,7 @@ class RunControl {
   Duration paused_{};
 };
 
-// For runs that nothing interrupts. Has no state, so runs may share it.
+// The control of runs that are never interrupted. It has no state, so runs may share it.
 RunControl& RunToEnd();
 
 }  // namespace castor

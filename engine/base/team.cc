@@ -17,8 +17,8 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// How long a helper looks for the next round before it sleeps: longer than what lies between two
-// stages, shorter than what anybody else would miss.
+// How long a helper spins for the next round before it sleeps: longer than the time between two
+// stages, short enough not to slow other processes.
 constexpr std::chrono::microseconds kSpin{50};
 
 void Relax() {
@@ -34,7 +34,7 @@ Team::Team(int helpers) {
     for (int thread = 1; thread <= std::min<int>(helpers, kHelpers); ++thread) {
       threads_.emplace_back([this, thread] { Help(thread); });
     }
-  } catch (const std::exception&) {  // no more threads: those that are there do the work
+  } catch (const std::exception&) {  // the system allows no more threads
   }
 }
 
@@ -48,13 +48,13 @@ void Team::Run(int threads, const std::function<void(int)>& work) {
   if (threads <= 1 || threads_.empty()) return work(0);
   work_ = &work;
   round_threads_ = threads;
-  // Nobody is at work, so all lower bits are zero.
+  // No helper works, so all lower bits are zero.
   const uint32_t round = state_.load(std::memory_order_relaxed) + kRound;
   state_.store(round | kOpen, std::memory_order_release);
   state_.notify_all();
   work(0);
   state_.fetch_and(~kOpen, std::memory_order_relaxed);
-  // Those who began are in the middle of something short, unless the system took their core away.
+  // Helpers that have begun end soon, unless the system has preempted them.
   for (int looks = 0; (state_.load(std::memory_order_acquire) & kHelpers) != 0; ++looks) {
     if (looks < 1000) {
       Relax();

@@ -26,7 +26,7 @@ using Lengths = std::vector<int64_t>;
 const Lengths kTiny = {16};
 const Lengths kMany(16, 16);
 
-// Parameters that shift a kernel's work from one term to another, besides the defaults.
+// The kernel with other parameters, which shift its work from one term to another.
 std::vector<Kernel> Variations(const Kernel& kernel, int64_t n) {
   std::vector<Kernel> variations;
   const auto add = [&](auto changed, auto&& change) {
@@ -58,7 +58,7 @@ std::vector<Kernel> Variations(const Kernel& kernel, int64_t n) {
 std::vector<Trial> TrialsOf(KernelName name, int64_t n) {
   const Kernel kernel = DefaultKernel(name);
   const bool vanilla = name == KernelName::kVanilla;
-  if (!vanilla) n *= 2;  // theirs grows slower
+  if (!vanilla) n *= 2;  // the work of other kernels grows slower
   constexpr int64_t kDim = Trial::kDim;
   std::vector<Trial> trials = {
       {kernel, kTiny, kTiny},  // the launch
@@ -82,14 +82,14 @@ std::vector<Trial> TrialsOf(KernelName name, int64_t n) {
   return trials;
 }
 
-// Twice as long until vanilla takes half a millisecond: enough to keep the device busy, and short
-// enough for the budget.
+// The length at which vanilla takes about half a millisecond, found by doubling: enough to keep the
+// device busy, and short enough for the budget.
 int64_t TrialLength(TrialRunner& runner, steady_clock::time_point until) {
-  constexpr int64_t kLeast = 128;
-  constexpr int64_t kMost = 8192;
+  constexpr int64_t kMin = 128;
+  constexpr int64_t kMax = 8192;
   constexpr double kEnoughUs = 400;
-  int64_t n = kLeast;
-  for (; n < kMost && steady_clock::now() < until; n *= 2) {
+  int64_t n = kMin;
+  for (; n < kMax && steady_clock::now() < until; n *= 2) {
     const Trial trial = {Vanilla{}, {n}, {n}};
     runner.Run(trial, DType::kFloat32).IgnoreError();  // cold
     const auto us = runner.Run(trial, DType::kFloat32);
@@ -98,7 +98,7 @@ int64_t TrialLength(TrialRunner& runner, steady_clock::time_point until) {
   return n;
 }
 
-// A kernel in a dtype, and its trials.
+// A kernel in a dtype, with its trials.
 struct Measured {
   struct Runs {
     Trial trial;
@@ -110,7 +110,7 @@ struct Measured {
   DType dtype;
   std::vector<Runs> trials = {};
 
-  // None if a trial did not run.
+  // Empty if a trial did not run.
   std::vector<CostSample> Samples() const {
     std::vector<CostSample> samples;
     for (const auto& [trial, terms, runs] : trials) {
@@ -141,8 +141,8 @@ std::vector<Measured> ServedTrials(TrialRunner& runner, int64_t n, const Device&
   return all;
 }
 
-// What a model is valid for: a device of this kind, its libraries, its kernels and this build, on
-// one line. Identical devices have the same key.
+// The conditions under which a model is valid, on one line: the kind of device, its libraries, its
+// kernels and this build. Identical devices have the same key.
 std::string CostKey(const Device& device, const EngineOptions& options) {
   const DeviceInfo& info = device.info();
   std::string key = options.build + "; " + info.description + "; " + std::to_string(info.threads) +
@@ -172,7 +172,7 @@ void AddExamples(const CostModel& model, CostModelInfo* info) {
   }
 }
 
-// OK when the file holds a model for `key`.
+// OK if the file holds a model for `key`.
 absl::Status Read(const std::string& key, PreparedCosts* prepared) {
   auto read = ReadCosts(prepared->info.file, key);
   if (!read.ok()) return read.status();
@@ -199,7 +199,7 @@ void ReadOrMeasure(Device& device, const EngineOptions& options, PreparedCosts* 
   if (!measured.complete) info.note = "there was no time to measure every kernel, or one failed";
   if (prepared->model.empty()) return;
   info.source = CostModelInfo::Source::kMeasured;
-  // An incomplete model is better than none, but not good enough to share.
+  // An incomplete model is better than none, but other engines should not use it.
   if (!make_file || !measured.complete) return;
   const absl::Status written = WriteCosts(info.file, prepared->model, key);
   if (absl::IsAlreadyExists(written)) {
@@ -213,12 +213,12 @@ void ReadOrMeasure(Device& device, const EngineOptions& options, PreparedCosts* 
 
 MeasuredCosts MeasureCosts(Device& device, std::chrono::microseconds budget) {
   constexpr int kPasses = 3;
-  // The rest is for what is being run when it ends, and the fit.
+  // The rest of the budget is for the last run, which may exceed it, and for the fit.
   const steady_clock::time_point until = steady_clock::now() + budget * 9 / 10;
   TrialRunner runner(device);
   std::vector<Measured> all = ServedTrials(runner, TrialLength(runner, until), device);
-  // First one kernel after another, so that little time suffices for some. Then in random order: so
-  // before each run the device was busy with something else, as it is between requests.
+  // The first pass takes one kernel after another, so that some are complete even if time is short.
+  // Later passes are in random order: as between requests, the device has just run something else.
   std::vector<std::pair<DType, Measured::Runs*>> order;
   for (Measured& of : all) {
     for (Measured::Runs& trial : of.trials) order.emplace_back(of.dtype, &trial);
@@ -253,7 +253,7 @@ PreparedCosts PrepareCosts(Device& device, const EngineOptions& options) {
   const bool measures = options.cost_model_budget.count() > 0;
   if ((!measures && options.cost_model_file.empty()) || !HasChoice(device)) return prepared;
   const steady_clock::time_point start = steady_clock::now();
-  // Failures with files or memory here must not keep an engine from starting.
+  // A failure with a file or memory must not keep the engine from starting.
   const absl::Status status = Guarded([&] {
     ReadOrMeasure(device, options, &prepared);
     return absl::OkStatus();
@@ -265,7 +265,7 @@ PreparedCosts PrepareCosts(Device& device, const EngineOptions& options) {
 }
 
 void FillRandomly(DType dtype, HostBuffer& buffer) {
-  uint32_t bits = 1;  // a linear congruential generator, whose high bits are good enough here
+  uint32_t bits = 1;  // of a linear congruential generator, whose high bits are random enough
   for (size_t i = 0; i < buffer.size() / SizeOf(dtype); ++i) {
     bits = bits * 1664525 + 1013904223;
     switch (dtype) {
@@ -337,7 +337,7 @@ absl::StatusOr<AttentionRequest> TrialRunner::RequestOf(const Trial& trial, DTyp
     cast->surrogates = tensor(dtype, {trial.surrogates, trial.heads, trial.dim});
     cast->gate = tensor(DType::kFloat32, {keys});
   }
-  // Or the planes of the run before would be used again.
+  // With the same seed, the previous run's planes would be used again.
   if (auto* const clustered = std::get_if<Clustered>(&request.kernel)) clustered->seed = ++seed_;
   if (auto* const improved = std::get_if<ImprovedClustered>(&request.kernel)) {
     improved->seed = ++seed_;

@@ -1,6 +1,7 @@
-// The first runs, while the engine starts: so threads, code, memory pages and what libraries
-// prepare per shape are ready for the first request, and what cannot run is never served. They also
-// tell the prices of models, and of attention's kernels where no file holds them.
+// The first runs, while the engine starts. They make threads, code, memory pages and the libraries'
+// preparations per shape ready for the first request, and keep models and kernels that cannot run
+// from being served. They also give the prices of models, and of attention's kernels unless a file
+// has them.
 //
 // Engine thread only, before the first request.
 #pragma once
@@ -29,10 +30,9 @@
 
 namespace castor {
 
-// Runs each model on a few short inputs, however long that takes: as many as its costs need. Then,
-// until `budget` is spent on it, on further shapes and poolings. Then, until it is spent once more,
-// runs each kernel in each dtype that the device supports. An error names the model or kernel that
-// failed.
+// Runs each model on a few short inputs, as many as its prices need, however long that takes; then
+// on further shapes and poolings, for up to `budget` per model. Then runs each kernel in each dtype
+// that the device supports, for up to `budget`. An error names the model or kernel that failed.
 absl::StatusOr<EncoderPrices> WarmUp(Device& device, const ModelSet& models, const Clock& clock,
                                      std::chrono::milliseconds budget);
 
@@ -42,22 +42,20 @@ struct PreparedCosts {
 };
 
 // Reads or measures the cost model as EngineOptions says. Never fails: without a model the
-// automatic kernel is the most exact one, and the info gives the reason. A device without
-// approximate kernels has nothing to choose, so nothing is read or measured.
+// automatic kernel is the most exact one, and the info gives the reason. Does nothing for a device
+// without approximate kernels, where there is no choice.
 PreparedCosts PrepareCosts(Device& device, const EngineOptions& options);
 
-// Runs each kernel in each dtype on some fifteen problems that take about half a millisecond, a few
-// times, and fits prices to the median of each. A kernel that fails, or that `budget` does not
-// reach, is left out; a dtype that it does not reach has float32's prices.
+// Runs each kernel in each dtype a few times on some fifteen problems of about half a millisecond,
+// and fits prices to the median of each. Leaves out a kernel that fails, or for which `budget` has
+// no time; a dtype for which it has no time gets float32's prices.
 struct MeasuredCosts {
   CostModel model;
   bool complete = true;  // the budget sufficed, and nothing failed
 };
 MeasuredCosts MeasureCosts(Device& device, std::chrono::microseconds budget);
 
-// Attention problems that the engine makes up, to run them before the first request.
-//
-// Engine thread only, while the device is idle.
+// A made-up attention problem, to run before the first request while the device is idle.
 struct Trial {
   static constexpr int64_t kHeads = 8;
   static constexpr int64_t kDim = 64;  // the common one
@@ -67,14 +65,14 @@ struct Trial {
   std::vector<int64_t> keys;
   int64_t dim = kDim;
   int64_t heads = kHeads;
-  int64_t surrogates = 16;  // of CAST
+  int64_t surrogates = 16;  // for CAST
 };
 
-// Fills the buffer with numbers of either sign between 1/2 and 1, in any floating dtype. They form
-// no clusters, so Lloyd's iterations end late, as in the worst case.
+// Fills the buffer with numbers of absolute value between 1/2 and 1, in any floating dtype. They
+// form no clusters, so Lloyd's algorithm ends late, as in the worst case.
 void FillRandomly(DType dtype, HostBuffer& buffer);
 
-// Runs what is staged, alone. The time that it computed, in microseconds.
+// Runs staged work alone. Returns the time that it computed, in microseconds.
 absl::StatusOr<double> RunAlone(Device& device, const AttentionWork& work);
 absl::StatusOr<double> RunAlone(Device& device, const EncodeWork& work);
 
@@ -83,11 +81,11 @@ class TrialRunner {
   // `device` must outlive this object.
   explicit TrialRunner(Device& device) : device_(device), pool_(device.host_pool()) {}
 
-  // What a run of the trial is. An error if the device cannot run it.
+  // The checked problem of the trial; an error if the device cannot run it.
   absl::StatusOr<attention::Resolved> Resolve(const Trial& trial, DType dtype);
 
-  // Runs it once, and returns the time that it computed, in microseconds. As in an engine, another
-  // thread writes the inputs before; hash planes are drawn anew.
+  // Runs the trial once, and returns the time that it computed, in microseconds. As in an engine,
+  // another thread writes the inputs before; each run draws new hash planes.
   absl::StatusOr<double> Run(const Trial& trial, DType dtype);
 
  private:
@@ -96,8 +94,8 @@ class TrialRunner {
 
   Device& device_;
   const std::shared_ptr<HostPool> pool_;
-  std::map<DType, HostBuffer> numbers_;  // what all trials read
-  uint64_t seed_ = 0;                    // of hash planes
+  std::map<DType, HostBuffer> numbers_;  // the inputs of all trials
+  uint64_t seed_ = 0;                    // for hash planes
 };
 
 }  // namespace castor

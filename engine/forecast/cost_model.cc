@@ -33,10 +33,10 @@ double Median(std::vector<double> values) {
 }  // namespace
 
 CostTerms FitCosts(std::span<const CostSample> samples) {
-  // What the reference's proportions count, in runs. A calibration has some fifteen of a kernel.
+  // The weight of the reference's proportions, in runs. A calibration has some fifteen per kernel.
   constexpr double kPrior = 0.5;
-  // A relative error beyond which a run counts less (iteratively reweighted least squares, with
-  // Huber's weights).
+  // Runs with a larger relative error count less (iteratively reweighted least squares with Huber's
+  // weights).
   constexpr double kFar = 0.15;
   constexpr int kRounds = 5;
   std::vector<double> ratios;
@@ -85,7 +85,7 @@ using Json = nlohmann::ordered_json;
 constexpr char kFormat[] = "castor cost model 5";
 constexpr int64_t kMaxFileBytes = 1 << 16;
 
-// Whatever the device calls itself.
+// A device's name in the key may not be valid UTF-8, which `replace` allows.
 std::string TextOf(const Json& json) {
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -14,59 +14,59 @@ using attention::Spec;
 // Nanoseconds on the reference, fitted to 1,200 random problems of each kernel.
 constexpr double kVanillaLaunch = 7'000;
 constexpr double kOtherLaunch = 20'000;
-constexpr double kWake = 5'000;    // the team, for a stage
+constexpr double kWake = 5'000;    // waking the team for a stage
 constexpr double kShortTask = 50;  // a tile of vanilla
-constexpr double kTask = 250;      // of the other kernels, which have areas to prepare
-constexpr double kByte = 0.035;    // of tensors, which come from memory
+constexpr double kTask = 250;      // a task of another kernel, which has areas to prepare
+constexpr double kByte = 0.035;    // a byte of a tensor, which comes from memory
 constexpr double kRow = 2;         // a row that is moved,
-constexpr double kElement = 0.09;  // its elements, in whole vectors,
-constexpr double kTail = 0.85;     // and those beyond, one by one
+constexpr double kElement = 0.09;  // each of its elements in whole vectors,
+constexpr double kTail = 0.85;     // and each of the others
 constexpr double kMultiplyAdd = 0.008;
 constexpr double kBlock = 0.17;     // an output's element, read and written for a block of keys
-constexpr double kTopBlock = 0.38;  // likewise, where scores are kept for the search
+constexpr double kTopBlock = 0.38;  // the same where scores are kept for the search
 constexpr double kWeight = 0.08;    // an exponential and its sum
 constexpr double kCap = 0.27;       // a softcap of a score
-constexpr double kBias = 0.04;      // what is added to a score
+constexpr double kBias = 0.04;      // a bias of a score
 constexpr double kLaplaceWeight = 0.41;
-constexpr double kRefinedWeight = 0.69;  // of a query's own top keys
+constexpr double kRefinedWeight = 0.69;  // the weight of one of a query's own top keys
 constexpr double kHash = 0.013;          // a bit and an element of a query
-constexpr double kDistance = 0.05;       // of a code's 64 bits to a centroid's
+constexpr double kDistance = 0.05;       // the distance of a code's 64 bits to a centroid's
 constexpr double kPlane = 32.5;          // an element of a hash plane, drawn by Philox
 constexpr double kCluster = 30;
-constexpr double kTopCluster = 200;  // likewise, with its top keys
-constexpr double kGate = 6;          // of a token of CAST
+constexpr double kTopCluster = 200;  // a cluster with its top keys
+constexpr double kGate = 6;          // a token's gate in CAST
 constexpr double kCompare = 0.4;     // a step of the sorting network, for a centroid and a slot
 constexpr double kMember = 4;        // a token as a candidate for one of CAST's clusters
 
-// How kernels cut their work.
-constexpr double kLanes = 16;    // of a vector
+// How kernels divide their work.
+constexpr double kLanes = 16;    // elements of a vector
 constexpr double kTile = 192;    // rows of a task
 constexpr double kKeys = 128;    // keys between two updates of an output
-constexpr double kFewest = 32;   // centroids of a task
+constexpr double kFewest = 32;   // the least centroids of a task
 constexpr double kCodes = 512;   // codes that are compared together
-constexpr double kSorted = 256;  // the most slots that a sorting network has
-constexpr double kSearched = 8;  // comparisons with a key, where there is none
+constexpr double kSorted = 256;  // the maximum number of slots of a sorting network
+constexpr double kSearched = 8;  // comparisons with a key where there is no network
 constexpr double kCastTile = 96;
-constexpr double kCastPart = 256;  // queries of a cluster
+constexpr double kCastPart = 256;  // queries of a part of a cluster
 
 double& At(CostTerms& terms, CostTerm term) { return terms[static_cast<size_t>(term)]; }
 
 double Units(double n, double unit) { return std::ceil(n / unit); }
 
-// A row of `dim` elements that is moved.
+// The time to move a row of `dim` elements.
 double RowNs(double dim) { return kRow + kElement * InLanes(dim) + kTail * std::fmod(dim, kLanes); }
 
-// Tasks that threads share, before the next stage begins. Work is in nanoseconds of one thread.
+// Tasks that threads share before the next stage begins. Work is in nanoseconds of one thread.
 struct Stage {
   double tasks = 0;
-  double flops = 0;   // as ParallelFor is told
-  double passes = 1;  // each a stage of its own
+  double flops = 0;   // as given to ParallelFor
+  double passes = 1;  // each pass runs as a stage of its own
   CostTerms work{};
 
   double& operator[](CostTerm term) { return At(work, term); }
 
-  // `rows` rows in `tiles` tiles attend to `keys` keys each: `score_dim` multiply-adds for a score
-  // and `value_dim` for what it adds to an output.
+  // Adds the work of `rows` rows in `tiles` tiles that attend to `keys` keys each: `score_dim`
+  // multiply-adds for a score and `value_dim` for its part of the output.
   void AddProducts(double rows, double tiles, double keys, double score_dim, double value_dim,
                    double block = kBlock, double weight = kWeight) {
     if (rows <= 0 || keys <= 0) return;
@@ -86,7 +86,7 @@ void AddStage(const Stage& stage, int workers, CostTerms* terms) {
   for (size_t t = 0; t < kCostTerms; ++t) (*terms)[t] += stage.work[t] / busy * 1e-3;
 }
 
-// What all sequences of a problem share.
+// The dimensions that all sequences of a problem share.
 struct Shape {
   double heads;
   double d;
@@ -136,8 +136,8 @@ void AddVanilla(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
   AddStage(stage, workers, terms);
 }
 
-// Assigns queries to clusters, by Lloyd's algorithm. It ends when no query moves, which is soon
-// where few share a centroid.
+// The assignment of queries to clusters, by Lloyd's algorithm. It ends when no query moves, which
+// is soon if few queries share a centroid.
 void AddClustering(const Spec& spec, const Clustered& clustering, double queries, double keys,
                    double clusters, Stage* stage) {
   const auto [heads, d, dv] = ShapeOf(spec);
@@ -180,7 +180,7 @@ void AddClustered(const Spec& spec, const Clustered& clustering,
       hash[CostTerm::kClusters] +=
           heads * queries * (RowNs(d) + InLanes(clustering.bits) * d * kHash);
     }
-    if (all_heads < workers) {  // then threads share the codes of a head
+    if (all_heads < workers) {  // threads share the codes of a head
       Stage shared = {.tasks = Units(queries, kCodes)};
       AddClustering(spec, clustering, queries, keys, clusters, &shared);
       shared.passes *= heads;
@@ -246,11 +246,11 @@ void AddCast(const Spec& spec, const Cast& cast, std::span<const int32_t> cu_seq
     const double tiles = Units(tokens, kCastTile);
     const double pairs = tokens * clusters;
     const double asked = cast.cluster_size > 0 ? cast.cluster_size : Units(tokens, clusters);
-    // Clusters of a single assignment share the tokens; there may be room for more.
+    // With a single assignment, clusters share the tokens, and may have room for more.
     const double members =
         std::min(tokens, single ? std::min(asked, Units(tokens, clusters)) : asked);
 
-    // Queries and keys with all surrogates, without outputs.
+    // Scores of queries and keys with all surrogates, without outputs.
     affinities.tasks += tiles * clusterings;
     affinities.flops += heads * pairs * (4 * d + 40);
     affinities[CostTerm::kClusters] += tokens * kGate;
@@ -262,7 +262,7 @@ void AddCast(const Spec& spec, const Cast& cast, std::span<const int32_t> cu_seq
     select[CostTerm::kSelect] += pairs * clusterings * kMember;
     if (single) select[CostTerm::kClusters] += 10 * tokens * clusterings * kGate;
 
-    // Members among themselves: keys and values are gathered for each part of the queries.
+    // Attention within clusters: keys and values are gathered for each part of the queries.
     const double used = heads * (single ? std::min(clusters, tokens) : clusters);
     const double parts = Units(members, kCastPart);
     inside.tasks += used * parts;
@@ -275,7 +275,7 @@ void AddCast(const Spec& spec, const Cast& cast, std::span<const int32_t> cu_seq
     combine[CostTerm::kBytes] += heads * tokens * (row + value_row) + used * members * value_row;
     combine.AddProducts(heads * tokens, heads * tiles, clusters, d, dv, kBlock, weight);
   });
-  // Sequences share a layer's surrogates.
+  // All sequences share a layer's surrogates.
   At(*terms, CostTerm::kBytes) += heads * clusters * row * 1e-3;
   for (Stage* const stage : {&affinities, &select, &inside, &combine}) {
     (*stage)[CostTerm::kTasks] += stage->tasks * kTask;
@@ -283,7 +283,7 @@ void AddCast(const Spec& spec, const Cast& cast, std::span<const int32_t> cu_seq
   }
 }
 
-// The mean of a number that goes evenly from `from` to `to`, cut to 0..most.
+// The mean of a number that is uniform from `from` to `to`, clamped to 0..most.
 double MeanWithin(double from, double to, double most) {
   const auto integral = [most](double x) {
     const double within = std::clamp(x, 0.0, most);

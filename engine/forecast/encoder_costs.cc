@@ -20,8 +20,8 @@ double PartOf(const EncoderTerms& terms, const EncoderTerms& prices, EncoderTerm
   return terms[t] * prices[t];
 }
 
-// How many tokens a query of a CAST layer computes with: members of its clusters, surrogates that
-// its row is compared with as a query and as a key, and summaries.
+// The number of tokens that a query of a CAST layer computes with: members of its clusters, the
+// surrogates that its row is compared with as a query and as a key, and summaries.
 double SeenTokensOfCast(const attention::Spec& spec, double tokens) {
   const auto clusters = static_cast<double>(spec.surrogates);
   const auto size =
@@ -29,7 +29,8 @@ double SeenTokensOfCast(const attention::Spec& spec, double tokens) {
   return clusters * size * size / std::max(1.0, tokens) + 3 * clusters;
 }
 
-// How many tokens a query of a sequence of `tokens` computes with, on average over the layers.
+// The number of tokens that a query of a sequence of `tokens` computes with, averaged over the
+// layers.
 double SeenTokens(std::span<const encoder::AttentionLayers> layers, double tokens) {
   double all = 0;
   double seen = 0;
@@ -43,13 +44,13 @@ double SeenTokens(std::span<const encoder::AttentionLayers> layers, double token
   return all > 0 ? seen / all : tokens;
 }
 
-// Of a span's rows, those that pooling reads.
+// The number of a span's rows that pooling reads.
 double RowsRead(Pooling pooling, double rows) {
   const bool one = pooling == Pooling::kCls || pooling == Pooling::kLastToken;
   return one ? std::min(1.0, rows) : rows;
 }
 
-// Of output rows that are as wide as these.
+// The elements of output rows of labels, logits or a vocabulary, which a head computes one by one.
 double WideElements(EncodeOutput output, const ModelInfo& info, double sequences, double tokens) {
   if (encoder::HasVectors(output)) return 0;
   return (encoder::PerToken(info, output) ? tokens : sequences) *
@@ -60,9 +61,9 @@ double WideElements(EncodeOutput output, const ModelInfo& info, double sequences
 
 double ReadOutUs(const EncodeRequest& request, const ModelInfo& info,
                  std::span<const int32_t> cu_seqlens, int workers) {
-  constexpr double kCharacters = 4;   // a token's, in most languages at least
+  constexpr double kCharacters = 4;   // characters of a token, in most languages at least
   constexpr double kOfOneCore = 4e3;  // elements in a microsecond
-  constexpr double kProducts = 10;    // multiply-adds in the time of an element
+  constexpr double kProducts = 10;    // multiply-adds in the time of one element
   constexpr double kOfAccelerator = 2e5;
   const bool in_tokens = encoder::UnitOf(request) == Spans::Unit::kTokens;
   const Pooling pooling = request.pooling.value_or(info.pooling);
@@ -109,8 +110,8 @@ PredictedTime TimeOf(const EncoderTerms& terms, const EncoderCosts& prices, bool
 
 std::optional<EncoderCosts> FitEncoder(std::span<const EncoderSample> samples,
                                        const EncoderCosts& assumed) {
-  // What an expectation counts beside a run: about as much as a run in which pairs take a seventh.
-  constexpr double kExpectation = 0.15;
+  // The weight of the prior: about that of a run in which pairs take a seventh of the time.
+  constexpr double kPriorWeight = 0.15;
   if (samples.size() < kEncoderTerms) return std::nullopt;
   const double ratio = At(assumed, EncoderTerm::kPairs) / At(assumed, EncoderTerm::kTokens);
   std::vector<EncoderSample> fitted(samples.begin(), samples.end());
@@ -118,10 +119,10 @@ std::optional<EncoderCosts> FitEncoder(std::span<const EncoderSample> samples,
     At(sample.terms, EncoderTerm::kTokens) +=
         ratio * std::exchange(At(sample.terms, EncoderTerm::kPairs), 0);
   }
-  const double expected = ratio * At(FitRelative<kEncoderTerms>(fitted), EncoderTerm::kTokens);
+  const double prior_us = ratio * At(FitRelative<kEncoderTerms>(fitted), EncoderTerm::kTokens);
   fitted.assign(samples.begin(), samples.end());
-  if (expected > 0) {
-    EncoderSample pairs = {.us = expected, .weight = kExpectation};
+  if (prior_us > 0) {
+    EncoderSample pairs = {.us = prior_us, .weight = kPriorWeight};
     At(pairs.terms, EncoderTerm::kPairs) = 1;
     fitted.push_back(pairs);
   }
@@ -130,8 +131,8 @@ std::optional<EncoderCosts> FitEncoder(std::span<const EncoderSample> samples,
 
 EncoderCosts AssumedCosts(const ModelInfo& info, int workers) {
   constexpr double kPerMicrosecond = 20e3;  // multiply-adds of one core
-  constexpr double kScore = 16;             // of a pair of tokens, in addition to its products
-  constexpr double kLaunchTokens = 8;       // what reading the weights takes, in tokens
+  constexpr double kScore = 16;             // for a pair's score, in addition to its products
+  constexpr double kLaunchTokens = 8;       // the cost of reading the weights, in tokens
   const double speed = kPerMicrosecond * std::max(1, workers);
   const auto hidden = static_cast<double>(info.hidden_size);
   const double embeddings = static_cast<double>(info.vocabulary_size) * hidden;

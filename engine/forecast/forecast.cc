@@ -12,11 +12,11 @@
 namespace castor {
 namespace {
 
-// Measured prices are off by little, and worth some runs; assumed ones say next to nothing.
-constexpr TimeFactors::Trust kMeasured = {.most = 4, .runs = 3};
-constexpr TimeFactors::Trust kAssumed = {.most = 1000, .runs = 0};
+// Measured prices are nearly right, and worth some runs; assumed ones say next to nothing.
+constexpr TimeFactors::Prior kMeasured = {.max_factor = 4, .runs = 3};
+constexpr TimeFactors::Prior kAssumed = {.max_factor = 1000, .runs = 0};
 
-// English in WordPiece; corrected by what a model's tokenizer makes of its texts.
+// For English in WordPiece; corrected by the texts that a model tokenizes.
 constexpr double kUsualBytesPerToken = 4.5;
 constexpr double kSpecialTokens = 2;
 
@@ -26,7 +26,7 @@ PredictedTime Times(const PredictedTime& time, double factor) {
           .correction = time.correction * factor};
 }
 
-// The bytes that become a text's tokens, its pair's and its prompt's among them.
+// The bytes that become the tokens of text `i`: its own, its pair's and its prompt's.
 double BytesOf(const EncodeWork& work, size_t i) {
   const auto& input = std::get<TextInput>(work.request.input);
   const size_t pair = i < input.pairs.size() ? input.pairs[i].size() : 0;
@@ -49,7 +49,7 @@ PredictedTime Forecast::Base(const EncodeWork& work, std::span<const int32_t> cu
   const auto measured = encoders_.find(model.number);
   const EncoderCosts prices =
       measured == encoders_.end() ? AssumedCosts(model.info, costs_.workers()) : measured->second;
-  // What a model's own runs have measured includes its own kernel's pairs.
+  // A model's measured prices include the pairs of its own kernel.
   const bool own_kernel = NameOf(kernel) == NameOf(model.info.kernel);
   PredictedTime base = TimeOf(EncoderTermsOf(cu_seqlens, layers), prices, own_kernel);
   base.own_us += ReadOutUs(work.request, model.info, cu_seqlens, costs_.workers());
@@ -69,7 +69,7 @@ Estimate Forecast::Of(const Plan& plan, const attention::Resolved& resolved) con
       Corrected({0, NameOf(spec.kernel), spec.dtype}, Base(spec, queries, keys, resolved.places)),
       memory_.Of(plan, resolved)};
   if (plan.probe_rows() == 0 || !attention::IsApproximate(NameOf(spec.kernel))) return estimate;
-  // Some queries of each sequence attend exactly.
+  // The probe computes exact attention for some queries of each sequence.
   spec.kernel = Vanilla{};
   const PredictedTime probe =
       Corrected({0, KernelName::kVanilla, spec.dtype},
@@ -84,70 +84,70 @@ Estimate Forecast::Of(const EncodeWork& work, std::span<const int32_t> cu_seqlen
           memory_.Of(*work.model, work.kernel, work.request, cu_seqlens)};
 }
 
-// An encoder has one kernel, whose estimate stands.
+// An encoder runs one kernel, so its estimate stays.
 Estimate Forecast::Of(const Job& job) const {
   if (const auto* work = std::get_if<AttentionWork>(&job.work)) return Of(job.plan, work->resolved);
   return {job.predicted, job.memory};
 }
 
-Forecast::Part Forecast::PartOf(const Job& job) const {
+Forecast::BatchMember Forecast::MemberOf(const Job& job) const {
   if (const auto* work = std::get_if<AttentionWork>(&job.work)) {
     const attention::Resolved& resolved = work->resolved;
-    const Kind kind = {0, NameOf(resolved.spec.kernel), resolved.spec.dtype};
+    const FactorKey key = {0, NameOf(resolved.spec.kernel), resolved.spec.dtype};
     return {
-        .kind = kind,
+        .key = key,
         .base = Base(resolved.spec, resolved.cu_seqlens_q, resolved.cu_seqlens_k, resolved.places),
-        .measured = costs_.Knows(kind.kernel, kind.dtype)};
+        .measured = costs_.Knows(key.kernel, key.dtype)};
   }
   const auto& work = std::get<EncodeWork>(job.work);
-  return {.kind = {work.model->number, NameOf(work.kernel), {}},
+  return {.key = {work.model->number, NameOf(work.kernel), {}},
           .base = Times(job.predicted, 1 / job.predicted.correction),
           .measured = encoders_.contains(work.model->number)};
 }
 
-Forecast::Lesson Forecast::LessonOf(const JobList& jobs, double compute_us) const {
-  Lesson lesson;
-  if (!(compute_us > 0)) return lesson;
-  lesson.compute_us_ = compute_us;
-  lesson.parts_.reserve(jobs.size());
-  for (const auto& job : jobs) lesson.parts_.push_back(PartOf(*job));
-  return lesson;
+Forecast::RunSample Forecast::LessonOf(const JobList& jobs, double compute_us) const {
+  RunSample sample;
+  if (!(compute_us > 0)) return sample;
+  sample.compute_us_ = compute_us;
+  sample.members_.reserve(jobs.size());
+  for (const auto& job : jobs) sample.members_.push_back(MemberOf(*job));
+  return sample;
 }
 
-void Forecast::Learn(const Lesson& lesson) {
+void Forecast::Learn(const RunSample& sample) {
   MutexLock lock(mu_);
   double shared_us = 0;
   double own_us = 0;
   double all_us = 0;
-  for (const Part& part : lesson.parts_) {
-    const double factor = FactorLocked(part);
-    shared_us = std::max(shared_us, factor * part.base.batch_us);
-    own_us += factor * part.base.own_us;
-    all_us += part.base.alone_us();
+  for (const BatchMember& member : sample.members_) {
+    const double factor = FactorLocked(member);
+    shared_us = std::max(shared_us, factor * member.base.batch_us);
+    own_us += factor * member.base.own_us;
+    all_us += member.base.alone_us();
   }
   const double predicted_us = shared_us + own_us;
   if (!(predicted_us > 0)) return;
-  // Requests of one size share a factor; each teaches by its share of the batch.
-  for (const Part& part : lesson.parts_) {
-    TimeFactors& factors = FactorsOf(part);
-    const double base_us = part.base.alone_us();
-    factors.Learn(base_us, factors.Of(base_us) * lesson.compute_us_ / predicted_us,
+  // Requests of one size share a factor; each counts by its share of the batch.
+  for (const BatchMember& member : sample.members_) {
+    TimeFactors& factors = FactorsOf(member);
+    const double base_us = member.base.alone_us();
+    factors.Learn(base_us, factors.Of(base_us) * sample.compute_us_ / predicted_us,
                   base_us / all_us);
   }
 }
 
-PredictedTime Forecast::Corrected(const Kind& kind, PredictedTime base) const {
+PredictedTime Forecast::Corrected(const FactorKey& key, PredictedTime base) const {
   MutexLock lock(mu_);
-  return Times(base, FactorLocked({.kind = kind, .base = base}));
+  return Times(base, FactorLocked({.key = key, .base = base}));
 }
 
-double Forecast::FactorLocked(const Part& part) const {
-  const auto found = factors_.find(part.kind);
-  return found == factors_.end() ? 1 : found->second.Of(part.base.alone_us());
+double Forecast::FactorLocked(const BatchMember& member) const {
+  const auto found = factors_.find(member.key);
+  return found == factors_.end() ? 1 : found->second.Of(member.base.alone_us());
 }
 
-TimeFactors& Forecast::FactorsOf(const Part& part) {
-  return factors_.try_emplace(part.kind, part.measured ? kMeasured : kAssumed).first->second;
+TimeFactors& Forecast::FactorsOf(const BatchMember& member) {
+  return factors_.try_emplace(member.key, member.measured ? kMeasured : kAssumed).first->second;
 }
 
 std::vector<int32_t> Forecast::ExpectedOffsets(const EncodeWork& work) const {
@@ -183,15 +183,15 @@ void Forecast::LearnTexts(const EncodeWork& work) {
   double bytes = 0;
   double tokens = 0;
   for (size_t i = 0; i < prepared.truncated.size(); ++i) {
-    if (prepared.truncated[i]) continue;  // says nothing about the rest of the text
+    if (prepared.truncated[i]) continue;  // the length of the whole text is not known
     bytes += BytesOf(work, i);
     tokens += prepared.cu_seqlens[i + 1] - prepared.cu_seqlens[i] - kSpecialTokens;
   }
   if (bytes <= 0 || tokens <= 0) return;
-  // A long request says more than a word does.
-  constexpr double kLeastStep = 0.02;
+  // A long request has more weight than a word.
+  constexpr double kMinStep = 0.02;
   constexpr double kHalfStepTokens = 500;
-  const double step = std::max(kLeastStep, tokens / (tokens + kHalfStepTokens));
+  const double step = std::max(kMinStep, tokens / (tokens + kHalfStepTokens));
   MutexLock lock(mu_);
   double& ratio = BytesPerToken(work.request.call.tenant, work.model->number);
   ratio *= std::pow(bytes / tokens / ratio, step);
@@ -204,7 +204,7 @@ double& Forecast::BytesPerToken(const std::string& tenant, uint64_t model) {
         [](const auto& a, const auto& b) { return a.second.learned < b.second.learned; }));
   }
   Tenant& mine = tenants_[tenant];
-  mine.learned = ++lessons_of_texts_;
+  mine.learned = ++text_samples_;
   return mine.bytes_per_token.try_emplace(model, kUsualBytesPerToken).first->second;
 }
 

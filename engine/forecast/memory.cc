@@ -16,17 +16,17 @@ using attention::Count;
 using attention::Spec;
 using attention::Variant;
 
-// On the CPU: lists of tasks and offsets, which kernels do not count in their workspace, and the
-// little that libraries take for a while.
+// On the CPU: bounds for lists of tasks and offsets, which kernels do not count in their workspace,
+// and for the little that libraries allocate.
 constexpr int64_t kListsOfSequence = 256;
 constexpr int64_t kListsOfToken = 2;
 constexpr int64_t kListsOfBatch = 256 << 10;
 
-// What a GPU's allocator may take for a batch's tensors beyond their sizes: a large one is up to
-// 1 MiB smaller than its block.
+// The bytes that a GPU's allocator may take for a batch's tensors beyond their sizes: a large
+// tensor may be 1 MiB smaller than its block.
 constexpr int64_t kBlocksOfBatch = int64_t{8} << 20;
 
-// The sizes of one batch's tensors, as a device with memory of its own copies them.
+// The sizes of the tensors that a device with its own memory copies.
 Count TensorBytes(const Spec& spec, int64_t query_tokens, int64_t key_tokens) {
   const Count query_row = Count(spec.heads) * spec.head_dim;
   const Count queries = query_row + Count(spec.heads) * spec.value_dim;  // and the output
@@ -48,8 +48,8 @@ Count TensorBytes(const Spec& spec, int64_t query_tokens, int64_t key_tokens) {
 
 }  // namespace
 
-// A variant tells what a problem takes as a whole. What it takes for no sequence at all is shared:
-// so much less than for one of a single token, as one takes less than two.
+// A variant reports the workspace of a whole problem. The part for no sequence at all is shared. It
+// is extrapolated from the workspaces of one and of two sequences of a single token.
 MemoryNeed MemoryForecast::WorkspaceOf(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
                                        std::span<const int32_t> cu_seqlens_k) const {
   const Variant* const variant = attention::FindVariant(variants_, spec);
@@ -64,7 +64,7 @@ MemoryNeed MemoryForecast::WorkspaceOf(const Spec& spec, std::span<const int32_t
   return {.own = std::max<int64_t>(0, all - shared), .shared = shared};
 }
 
-// One run of a kernel over a request's tensors.
+// The need of one run of a kernel over a request's tensors.
 MemoryNeed MemoryForecast::RunOf(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
                                  std::span<const int32_t> cu_seqlens_k) const {
   MemoryNeed memory = WorkspaceOf(spec, cu_seqlens_q, cu_seqlens_k);
@@ -97,7 +97,7 @@ MemoryNeed MemoryForecast::Of(const Plan& plan, const attention::Resolved& resol
   return Most(memory, RunOf(spec, attention::OffsetsOfRows(queries, plan.probe_rows()), keys));
 }
 
-// The attention of an encoder, one layer after another.
+// The need of an encoder's attention, whose layers run one after another.
 MemoryNeed MemoryForecast::LayersOf(const LoadedModel& model, const Kernel& kernel,
                                     std::span<const int32_t> cu_seqlens) const {
   MemoryNeed workspace;
@@ -115,7 +115,7 @@ MemoryNeed MemoryForecast::Of(const LoadedModel& model, const Kernel& kernel,
   const auto sequences = static_cast<int64_t>(cu_seqlens.size()) - 1;
   const MemoryNeed workspace = LayersOf(model, kernel, cu_seqlens);
   const encoder::Activations activations = model.encoder->activations();
-  // A prompt that is not pooled makes a span of each sequence.
+  // If the prompt is not pooled, each sequence has a span.
   const auto ranges = static_cast<int64_t>(request.spans.ranges.size());
   const bool leaves_out =
       !info.prompts.pooled && ranges == 0 && !encoder::PromptTextOf(request, info.prompts).empty();
@@ -125,7 +125,7 @@ MemoryNeed MemoryForecast::Of(const LoadedModel& model, const Kernel& kernel,
   Count own = rows + workspace.own;
   Count shared = activations.batch() + workspace.shared;
   if (copies_) {
-    // Kernels return their rows in a tensor of their own, and embeddings are copied in.
+    // Kernels return rows in their own tensor, and embeddings are copied to the device.
     const attention::Spec layer = model.encoder->attention(kernel).front().spec;
     own += Count(tokens) * layer.heads * layer.value_dim * static_cast<int64_t>(SizeOf(info.dtype));
     if (const auto* given = std::get_if<EmbeddingInput>(&request.input)) {

@@ -1,4 +1,4 @@
-// What a request will need of the device's memory: an upper bound, counted from its lengths as the
+// The device memory that a request will need: an upper bound, counted from its lengths as the
 // kernels and layers allocate.
 //
 // Any thread.
@@ -23,11 +23,12 @@ class MemoryForecast {
   MemoryForecast(std::span<const attention::Variant> variants, bool copies)
       : variants_(variants), copies_(copies) {}
 
-  // Of an attention request: enough for every kernel that may run, and for the probe of the error.
+  // The need of an attention request: enough for any kernel that may run, and for the probe of the
+  // error.
   MemoryNeed Of(const Plan& plan, const attention::Resolved& resolved) const;
 
-  // Of sequences with these offsets, from an encoder with this kernel, for the request's output and
-  // inputs.
+  // The need of an encoder with this kernel for sequences with these offsets and the request's
+  // inputs and outputs.
   MemoryNeed Of(const LoadedModel& model, const Kernel& kernel, const EncodeRequest& request,
                 std::span<const int32_t> cu_seqlens) const;
 

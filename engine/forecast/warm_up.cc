@@ -21,7 +21,7 @@ absl::Status Failed(const std::string& what, const absl::Status& status) {
   return MakeError(ReasonOf(status), what + " does not run: " + std::string(status.message()));
 }
 
-// Sequences of `lengths`, cut to the model's limit, with ids from all over its vocabulary.
+// Sequences of `lengths`, cut to the model's limit, with ids from its whole vocabulary.
 EncodeRequest TokensOf(const std::vector<int64_t>& lengths, const ModelInfo& info) {
   TokenInput tokens;
   for (const int64_t length : lengths) {
@@ -38,15 +38,15 @@ EncodeRequest TokensOf(const std::vector<int64_t>& lengths, const ModelInfo& inf
 // The time that it computed, in microseconds.
 absl::StatusOr<double> RunModel(Device& device, const ModelPtr& model, EncodeRequest request) {
   EncodeWork work = OpenEncode(std::move(request), model, Vanilla{});
-  const auto prepared = PrepareEncode({}, &work);  // all of it
+  const auto prepared = PrepareEncode({}, &work);  // in one slice
   if (!prepared.ok()) return prepared.status();
   const auto cost = StageEncode(*device.host_pool(), &work);
   if (!cost.ok()) return cost.status();
   return RunAlone(device, work);
 }
 
-// Also the tokenizer's first run. If the vocabulary has none of the words, that is no fault of the
-// model.
+// Also runs the tokenizer for the first time. It is no fault of the model if its vocabulary has
+// none of the words.
 absl::Status RunTexts(Device& device, const ModelPtr& model) {
   EncodeRequest request;
   request.input = TextInput{{"a beaver builds a dam", "interest rates rose"}, {}, false};
@@ -54,7 +54,7 @@ absl::Status RunTexts(Device& device, const ModelPtr& model) {
   return ReasonOf(status) == Reason::kInvalidField ? absl::OkStatus() : status;
 }
 
-// The offsets of what TokensOf makes of these lengths.
+// The offsets of TokensOf these lengths.
 std::vector<int32_t> OffsetsOf(const std::vector<int64_t>& lengths, const LoadedModel& model) {
   std::vector<int32_t> offsets = {0};
   for (const int64_t length : lengths) {
@@ -63,6 +63,7 @@ std::vector<int32_t> OffsetsOf(const std::vector<int64_t>& lengths, const Loaded
   }
   return offsets;
 }
+
 // The time limit of optional runs.
 struct Budget {
   const Clock& clock;
@@ -71,13 +72,12 @@ struct Budget {
   bool over() const { return clock.Now() >= end; }
 };
 
-// Shapes beyond the shortest, each twice if there is time: several ragged sequences, enough of them
-// to wake every thread, and what tells the terms of a model's cost apart. The faster run of each is
-// a sample. The first shapes run in any case: a model without prices would be a stranger to
-// admission for good.
+// Runs further shapes, each twice if there is time: several ragged sequences, enough of them to
+// wake every thread, and shapes that tell the terms of a model's cost apart. The faster run of each
+// is a sample. The first shapes run in any case, because admission needs the model's prices.
 absl::Status RunFurther(Device& device, const ModelPtr& model, const Budget& budget,
                         EncoderPrices* prices) {
-  constexpr double kLeastShare = 0.1;  // of a run that is not the head's
+  constexpr double kMinShare = 0.1;  // of a run's time that is not the head's
   const int threads = device.info().threads;
   if (auto status = RunTexts(device, model); !status.ok()) return status;
   const std::vector<std::vector<int64_t>> shapes = {
@@ -98,10 +98,10 @@ absl::Status RunFurther(Device& device, const ModelPtr& model, const Budget& bud
       least = std::min(least.value_or(*us), *us);
     }
     if (!least) break;
-    // What the head took has a price of its own.
+    // ReadOutUs prices the head's work.
     const std::vector<int32_t> offsets = OffsetsOf(shapes[i], *model);
     const double head_us = ReadOutUs(EncodeRequest(), model->info, offsets, threads);
-    const double rest_us = std::max(*least - head_us, kLeastShare * *least);
+    const double rest_us = std::max(*least - head_us, kMinShare * *least);
     if (rest_us <= 0) continue;
     samples.push_back({EncoderTermsOf(offsets, model->encoder->attention(Vanilla{})), rest_us});
   }
@@ -110,7 +110,7 @@ absl::Status RunFurther(Device& device, const ModelPtr& model, const Budget& bud
   return absl::OkStatus();
 }
 
-// Two sequences, long enough that the kernels split their work among threads.
+// Runs each kernel on two sequences that are long enough to be split among threads.
 absl::Status RunKernels(Device& device, const Budget& budget) {
   const std::vector<int64_t> lengths = {64, 192};
   TrialRunner runner(device);

@@ -1,9 +1,8 @@
-// Who may come in. Budgets bound everything admitted and not yet answered, in requests, tokens,
-// bytes of staging memory and predicted time; and a request that cannot be answered by its
-// deadline, as far as is predicted, is refused before it has cost anything. So what is admitted is
-// expected to be answered in time. The device's memory is taken when a batch begins: a request is
-// refused here only if it could never have as much as it needs. A tenant's quota is a budget of its
-// own in the same sense, over what the tenant has admitted.
+// Admission. Budgets bound all that is admitted and not yet answered, in requests, tokens,
+// bytes of staging memory and predicted time. A request that is not expected to meet its deadline
+// is refused before it has cost anything, so admitted requests are expected to be answered in time.
+// The device's memory is taken when a batch begins: a request is refused here only if it could
+// never get as much as it needs. A tenant's quota is a budget over what that tenant has admitted.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -20,27 +19,25 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// Bounds of the hint. The lower keeps refused callers from spinning; the upper keeps one slow
-// second from sending them away for an hour.
+// Bounds of the hint. The lower one keeps refused callers from spinning; the upper one keeps one
+// slow second from sending them away for an hour.
 constexpr milliseconds kMinRetry{5};
 constexpr milliseconds kMaxRetry{10'000};
-// The hint when the room is taken by what the device is not busy with, such as answers on their
-// way.
+// The hint when no waiting request takes the room, but for example answers on their way.
 constexpr milliseconds kUnknownRetry{200};
 
-// A wait may be longer than its forecast by what predictions are off, and by what comes meanwhile.
-// Above all when load begins, and nobody knows yet how much of the machine the callers themselves
-// will take, or other tenants: the doubt is added. Beside the device's time a request needs a
-// moment for everything else.
+// A wait may be longer than its forecast: predictions are inexact, and other requests may arrive.
+// When load starts the slowdown is not yet known, so its uncertainty is added to the margin. The
+// overhead is the time of a request outside the device.
 constexpr double kWaitMargin = 1.5;
 constexpr double kOverheadUs = 1000;
 
-// The last part of each budget is for tenants that have less than their share of it, so that one
-// which fills the queue does not keep the others out.
-constexpr int64_t kLastPart = 8;
+// One part in so many of each budget is reserved for tenants below their share of it, so that a
+// tenant that fills the queue does not keep the others out.
+constexpr int64_t kReserveFraction = 8;
 
-// Before admission callers may gather a sixteenth of the byte budget, in addition to it.
-constexpr int64_t kGatheredPart = 16;
+// Before admission callers may gather one part in so many of the byte budget, in addition to it.
+constexpr int64_t kGatheredFraction = 16;
 
 milliseconds Hint(double us) {
   if (!(us > 0)) return kUnknownRetry;
@@ -48,7 +45,7 @@ milliseconds Hint(double us) {
   return std::clamp(milliseconds(static_cast<int64_t>(ms) + 1), kMinRetry, kMaxRetry);
 }
 
-// "1.2 s", "45 ms". Not by printf, which takes longer than the rest of a refusal's words.
+// "1.2 s", "45 ms". printf would take longer than the rest of an error's text.
 std::string InWords(double us) {
   const bool seconds = us >= 999'500;
   const double value = us * (seconds ? 1e-6 : 1e-3);
@@ -60,10 +57,10 @@ std::string InWords(double us) {
 
 double InUs(microseconds time) { return static_cast<double>(time.count()); }
 
-absl::Status CheckBudget(const BudgetPart& part, const char* whose) {
+absl::Status CheckBudget(const BudgetUse& part, const char* whose) {
   if (part.cost <= part.budget) return absl::OkStatus();
   return MakeError(Reason::kTooLarge, "the request takes " + std::to_string(part.cost) + " " +
-                                          part.name + ", " + whose + " " +
+                                          part.name + "; " + whose + " " +
                                           std::to_string(part.budget));
 }
 
@@ -75,17 +72,18 @@ absl::Status Ledger::CheckAlone(const Cost& cost, const std::string& tenant) con
 }
 
 absl::Status Ledger::CheckAloneLocked(const Cost& cost, const Cost& quota) const {
-  for (const BudgetPart& part : PartsOf(cost, {0, 0, 0}, budgets_.most)) {
+  for (const BudgetUse& part : UsesOf(cost, {0, 0, 0}, budgets_.most)) {
     if (auto status = CheckBudget(part, "this engine admits"); !status.ok()) return status;
   }
-  for (const BudgetPart& part : PartsOf(cost, {0, 0, 0}, quota)) {
+  for (const BudgetUse& part : UsesOf(cost, {0, 0, 0}, quota)) {
     if (auto status = CheckBudget(part, "its tenant's quota is"); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
 absl::Status Ledger::CheckTime(const PredictedTime& time) const {
-  // Were it refused by what was learned, no run could ever show that to be wrong.
+  // Ignore the learned factor here: refusing by a wrong factor would prevent the run that corrects
+  // it.
   const double us = time.alone_us() / std::max(1.0, time.correction);
   if (us <= InUs(budgets_.request_time)) return absl::OkStatus();
   return MakeError(Reason::kTooLarge,
@@ -102,8 +100,8 @@ absl::Status Ledger::CheckMemory(const MemoryNeed& memory) const {
       Reason::kTooLarge,
       "the request would take about " +
           (bytes == attention::Count::kMost ? std::string("2^63") : std::to_string(bytes)) +
-          " bytes of the device's memory while it runs, this engine has " + std::to_string(most) +
-          " beside its models (--max-device-bytes)");
+          " bytes of the device's memory while it runs; this engine has " + std::to_string(most) +
+          " besides its models' weights (--max-device-bytes)");
 }
 
 absl::Status Ledger::Admit(Job& job) {
@@ -121,12 +119,12 @@ absl::Status Ledger::Admit(Job& job) {
   if (auto status = CheckRoom(job, tenant, now); !status.ok()) return status;
   job.rank = RankOf(job.priority, job.deadline, now, last_ticket_ + 1);
   if (auto status = CheckDeadlines(job, tenant, now); !status.ok()) return status;
-  Take(job, now);
+  TakeBudgets(job, now);
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<void>> Ledger::Reserve(const std::string& name, int64_t bytes) {
-  const auto reserved = std::make_shared<Reservation>();  // whose end takes the lock
+  const auto reserved = std::make_shared<Reservation>();  // its destructor takes the lock
   const TimePoint now = clock_->Now();
   const Guard guard(*this);
   if (auto status = CheckOpen(); !status.ok()) return status;
@@ -134,9 +132,9 @@ absl::StatusOr<std::shared_ptr<void>> Ledger::Reserve(const std::string& name, i
   const Cost cost{.bytes = bytes};
   if (auto s = CheckAloneLocked(cost, QuotaOf(tenant.terms)); !s.ok()) return s;
   if (auto status = CheckQuota(cost, tenant); !status.ok()) return status;
-  const int64_t most = budgets_.most.bytes / kGatheredPart;
+  const int64_t most = budgets_.most.bytes / kGatheredFraction;
   if (bytes > most - gathered_.bytes || bytes > most / 4 * 3 - tenant.gathered.bytes) {
-    return QueueFull("the queue is full: too much waits for the rest of its request",
+    return QueueFull("queue full: too many bytes wait for the rest of their requests",
                      kUnknownRetry);
   }
   Adjust(tenant, cost, /*gathers=*/true);
@@ -147,11 +145,11 @@ absl::StatusOr<std::shared_ptr<void>> Ledger::Reserve(const std::string& name, i
   return reserved;
 }
 
-// Never inlined into what is noexcept: when an exception reaches a noexcept function with locals to
-// destroy, GCC calls std::terminate without a current exception, and the handler could not say why
-// the process ends.
+// Never inlined into a noexcept function: when an exception reaches one that has locals to destroy,
+// GCC calls std::terminate without a current exception, and the handler could not log why the
+// process ends.
 ABSL_ATTRIBUTE_NOINLINE
-void Ledger::DoTake(Job& job, TimePoint now) {
+void Ledger::DoTakeBudgets(Job& job, TimePoint now) {
   Tenant& tenant = tenants_.FindOrAdd(job.tenant, now);
   job.ticket = ++last_ticket_;
   job.reservation.tenant_ = &tenant;
@@ -162,21 +160,21 @@ void Ledger::DoTake(Job& job, TimePoint now) {
   job.reservation.ledger_ = shared_from_this();
 }
 
-// Whether the tenant has so much left of its own quota. One that has not is not remembered as
-// refused: room would be kept from the others that this tenant could not take.
+// Whether the request fits in what is left of its tenant's quota. Do not mark a tenant over its
+// quota as refused: that would reserve room it cannot use.
 absl::Status Ledger::CheckQuota(const Cost& cost, const Tenant& tenant) {
-  const BudgetPart* scarce = nullptr;
-  double first = 0;  // the part of its own requests that has to be answered first
+  const BudgetUse* scarce = nullptr;
+  double first = 0;  // the fraction of its requests that must be answered first
   Cost held = tenant.in_use;
   held += tenant.gathered;
-  const auto parts = PartsOf(cost, held, QuotaOf(tenant.terms));
-  for (const BudgetPart& part : parts) {
+  const auto parts = UsesOf(cost, held, QuotaOf(tenant.terms));
+  for (const BudgetUse& part : parts) {
     if (part.missing() <= 0) continue;
     scarce = &part;
-    first = std::max(first, part.missing_part());
+    first = std::max(first, part.missing_fraction());
   }
   if (scarce == nullptr) return absl::OkStatus();
-  return QueueFull("the queue is full for this tenant: no room in its own quota of " +
+  return QueueFull("queue full for this tenant: no room in its quota of " +
                        std::to_string(scarce->budget) + " " + scarce->name,
                    Hint(tenants_.UntilServed(tenant, std::min(first, 1.0))));
 }
@@ -185,98 +183,98 @@ absl::Status Ledger::CheckQuota(const Cost& cost, const Tenant& tenant) {
 absl::Status Ledger::CheckRoom(const Job& job, Tenant* tenant, TimePoint now) {
   const char* scarce = nullptr;
   double wait_us = 0;
-  for (const BudgetPart& part : PartsOf(job.cost, in_use_, budgets_.most)) {
+  for (const BudgetUse& part : UsesOf(job.cost, in_use_, budgets_.most)) {
     if (part.missing() <= 0) continue;
     scarce = part.name;
-    wait_us = std::max(wait_us, tenants_.waiting_us() * part.missing_part());
+    wait_us = std::max(wait_us, tenants_.waiting_us() * part.missing_fraction());
   }
   if (scarce != nullptr) {
     tenants_.Refuse(tenant != nullptr ? *tenant : tenants_.FindOrAdd(job.tenant, now), now);
-    return QueueFull(std::string("the queue is full: no room in the budget of ") + scarce,
-                     Hint(wait_us));
+    return QueueFull(std::string("queue full: no room in the budget of ") + scarce, Hint(wait_us));
   }
-  if (MayTakeLast(job, tenant, now)) return absl::OkStatus();
+  if (MayUseReserve(job, tenant, now)) return absl::OkStatus();
   return QueueFull(
-      "the queue is full: the rest is for tenants below their share, and of bytes for high "
-      "priority",
-      Hint(tenants_.waiting_us() / kLastPart));
+      "queue full: the remaining eighth is reserved for tenants below their share (bytes: for high "
+      "priority)",
+      Hint(tenants_.waiting_us() / kReserveFraction));
 }
 
-// Whether the request leaves the last part of each budget alone, or its tenant has less than its
-// share of that budget. Of its bytes, a tenant leaves the last part to its own requests of high
-// priority: large ones without end would else shut them out.
-bool Ledger::MayTakeLast(const Job& job, const Tenant* tenant, TimePoint now) {
-  const auto all = PartsOf(job.cost, in_use_, budgets_.most);
-  const auto takes_last = [](const BudgetPart& part) {
-    return part.cost > part.budget - part.budget / kLastPart - part.used;
+// Whether, for each budget, the request fits without the reserve, or its tenant stays within its
+// share. A tenant keeps the last part of its share of the bytes for its own requests of high
+// priority, which an endless stream of large requests would otherwise shut out.
+bool Ledger::MayUseReserve(const Job& job, const Tenant* tenant, TimePoint now) {
+  const auto all = UsesOf(job.cost, in_use_, budgets_.most);
+  const auto uses_reserve = [](const BudgetUse& part) {
+    return part.cost > part.budget - part.budget / kReserveFraction - part.used;
   };
-  if (tenant == nullptr || std::none_of(all.begin(), all.end(), takes_last)) return true;
+  if (tenant == nullptr || std::none_of(all.begin(), all.end(), uses_reserve)) return true;
   const double share = tenants_.ShareOfBudgets(*tenant, now);
-  auto mine = PartsOf(job.cost, tenant->in_use, budgets_.most);
-  BudgetPart& bytes = mine.back();
+  auto mine = UsesOf(job.cost, tenant->in_use, budgets_.most);
+  BudgetUse& bytes = mine.back();
   if (job.priority != Priority::kHigh && bytes.used > 0) {
-    bytes.cost += static_cast<int64_t>(share * static_cast<double>(bytes.budget / kLastPart));
+    bytes.cost +=
+        static_cast<int64_t>(share * static_cast<double>(bytes.budget / kReserveFraction));
   }
   return std::equal(
-      all.begin(), all.end(), mine.begin(), [&](const BudgetPart& of_all, const BudgetPart& own) {
+      all.begin(), all.end(), mine.begin(), [&](const BudgetUse& of_all, const BudgetUse& own) {
         const double after = static_cast<double>(own.used) + static_cast<double>(own.cost);
-        return !takes_last(of_all) || after <= share * static_cast<double>(own.budget);
+        return !uses_reserve(of_all) || after <= share * static_cast<double>(own.budget);
       });
 }
 
-Ledger::Outlook Ledger::Foresee(const Job& job, const Tenant* tenant, TimePoint now) {
+Ledger::LatencyForecast Ledger::ForecastLatency(const Job& job, const Tenant* tenant,
+                                                TimePoint now) {
   const Runs::Wait device =
       runs_.WaitFor(job.predicted.alone_us(), now, device_memory_.for_runs() - job.memory.bytes());
-  const double pace = runs_.Pace(now);
-  const Tenants::Forecast forecast =
-      tenants_.Ask(job, tenant, now, device.us, kPredictionMargin * pace);
+  const double slowdown = runs_.Slowdown(now);
+  const Tenants::QueueForecast forecast =
+      tenants_.ForecastQueue(job, tenant, now, device.us, kPredictionMargin * slowdown);
   double ahead_us = forecast.ahead_us + forecast.others_us;
   if (forecast.ahead_us > 0) {
-    // Others may also come while it waits.
+    // More requests may arrive while it waits.
     const double share = tenants_.ShareAhead(tenant, job.priority, now);
     ahead_us = std::max(ahead_us, forecast.ahead_us / (1 - share));
   }
-  // While it waits, what it passes has as much of the device as those ahead of it.
-  constexpr double kPerPassing = Runs::kOwnShare / (1 - Runs::kOwnShare);
-  ahead_us += std::min(kPerPassing * ahead_us, device.passed_us + forecast.passed_us);
-  Outlook outlook{.wait_us = pace * (device.us + ahead_us),
-                  .own_us = pace * forecast.own_us,
-                  .alone_us = pace * job.predicted.alone_us(),
-                  .wait_margin = kWaitMargin + runs_.Doubt(now),
-                  .makes_late = forecast.makes_late};
-  const bool idle = tenants_.nobody_waits() && runs_.empty();
+  // Preempted runs keep half of the device, so count them up to the wait again.
+  constexpr double kPerPreemption = Runs::kOwnShare / (1 - Runs::kOwnShare);
+  ahead_us += std::min(kPerPreemption * ahead_us, device.preempted_us + forecast.preempted_us);
+  LatencyForecast latency{.wait_us = slowdown * (device.us + ahead_us),
+                          .own_us = slowdown * forecast.own_us,
+                          .alone_us = slowdown * job.predicted.alone_us(),
+                          .wait_margin = kWaitMargin + runs_.SlowdownUncertainty(now),
+                          .makes_late = forecast.makes_late};
+  const bool idle = tenants_.none_waiting() && runs_.empty();
   if (idle && job.predicted.correction > 1 && now >= next_trial_) {
-    // What was learned can be wrong, and only a run can show it: one, while it is recent.
-    outlook.own_us = outlook.alone_us /= job.predicted.correction;
+    // The learned factor may be wrong, and only a run can show that. Now and then ignore it.
+    latency.own_us = latency.alone_us /= job.predicted.correction;
     next_trial_ = now + Runs::kRecent;
   }
-  return outlook;
+  return latency;
 }
 
-// Whether the request, and those that it would overtake, are expected to be answered in time.
+// Whether the request and those that it would overtake are expected to meet their deadlines.
 absl::Status Ledger::CheckDeadlines(const Job& job, const Tenant* tenant, TimePoint now) {
   if (job.predicted.alone_us() == 0) return absl::OkStatus();  // not predicted
-  const Outlook outlook = Foresee(job, tenant, now);
+  const LatencyForecast latency = ForecastLatency(job, tenant, now);
   const double left_us = Microseconds(now, job.deadline.value_or(TimePoint::max()));
-  if (outlook.wait_margin * outlook.wait_us + kPredictionMargin * outlook.own_us + kOverheadUs >
+  if (latency.wait_margin * latency.wait_us + kPredictionMargin * latency.own_us + kOverheadUs >
       left_us) {
     absl::Status status = MakeError(
-        Reason::kDeadlineExceeded, "the request would take about " + InWords(outlook.own_us) +
-                                       " after " + InWords(outlook.wait_us) +
+        Reason::kDeadlineExceeded, "the request would take about " + InWords(latency.own_us) +
+                                       " after " + InWords(latency.wait_us) +
                                        " in the queue, and its deadline is in " + InWords(left_us));
-    const bool fits_alone = kPredictionMargin * outlook.alone_us + kOverheadUs <= left_us;
-    return fits_alone ? WithRetryAfter(std::move(status), Hint(outlook.wait_us)) : status;
+    const bool fits_alone = kPredictionMargin * latency.alone_us + kOverheadUs <= left_us;
+    return fits_alone ? WithRetryAfter(std::move(status), Hint(latency.wait_us)) : status;
   }
   const double most_us = InUs(budgets_.queued_time);
-  if (outlook.wait_us > most_us) {
-    return QueueFull("the queue is full: the request would wait for about " +
-                         InWords(outlook.wait_us) + ", this engine admits " + InWords(most_us),
-                     Hint(outlook.wait_us - most_us));
+  if (latency.wait_us > most_us) {
+    return QueueFull("queue full: the request would wait for about " + InWords(latency.wait_us) +
+                         "; this engine admits " + InWords(most_us),
+                     Hint(latency.wait_us - most_us));
   }
-  if (!outlook.makes_late) return absl::OkStatus();
-  return QueueFull(
-      "the queue is full: the request would make others late that were admitted before",
-      Hint(outlook.wait_us));
+  if (!latency.makes_late) return absl::OkStatus();
+  return QueueFull("queue full: admitting this would make earlier requests miss their deadlines",
+                   Hint(latency.wait_us));
 }
 
 }  // namespace castor

@@ -1,5 +1,5 @@
-// What bounds everything admitted and not yet answered: requests, tokens and bytes of staging
-// memory, for the engine and, as a quota, for a tenant; and predicted time.
+// The bounds on all that is admitted and not yet answered: requests, tokens and bytes of staging
+// memory, for the engine and, as quotas, for tenants; and predicted time.
 #pragma once
 
 #include <array>
@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "engine/engine.h"
 #include "engine/requests/staging.h"
-#include "engine/tenant_terms.h"
 
 namespace castor {
 
@@ -20,7 +20,7 @@ struct Budgets {
   std::chrono::microseconds request_time = std::chrono::microseconds::max();
 };
 
-// The most that a tenant may have admitted.
+// The maximum that a tenant may have admitted.
 inline Cost QuotaOf(const TenantTerms& terms) {
   const auto or_any = [](int64_t quota) {
     return quota == 0 ? std::numeric_limits<int64_t>::max() : quota;
@@ -29,31 +29,31 @@ inline Cost QuotaOf(const TenantTerms& terms) {
           or_any(terms.max_queued_bytes)};
 }
 
-// One budget, for what is done to each of them.
-struct BudgetPart {
+// One of the budgets, and what a request would add to its use.
+struct BudgetUse {
   int64_t cost;
   int64_t used;
   int64_t budget;
   const char* name;
 
-  int64_t missing() const { return cost - (budget - used); }  // no sum can overflow
-  // The part of what is used that has to be given back first.
-  double missing_part() const {
+  int64_t missing() const { return cost - (budget - used); }  // in an order that cannot overflow
+  // The fraction of the use that must be given back first.
+  double missing_fraction() const {
     return static_cast<double>(missing()) / static_cast<double>(used > 0 ? used : 1);
   }
 };
 
-inline std::array<BudgetPart, 3> PartsOf(const Cost& cost, const Cost& used, const Cost& budget) {
+inline std::array<BudgetUse, 3> UsesOf(const Cost& cost, const Cost& used, const Cost& budget) {
   return {{{cost.requests, used.requests, budget.requests, "requests"},
            {cost.tokens, used.tokens, budget.tokens, "tokens"},
            {cost.bytes, used.bytes, budget.bytes, "bytes"}}};
 }
 
-// How large a batch may become, and how long it may wait for more requests.
+// Limits on a batch's size, and on its wait for more requests.
 struct BatchLimits {
   int64_t max_tokens = 0;
   int64_t max_requests = 0;
-  // For how long the first of those that may share a batch waits for it to be full.
+  // How long the first request of a batch waits for the batch to fill up.
   std::chrono::microseconds delay{0};
 
   // Whether a batch of `requests` requests with `tokens` tokens in all is full.

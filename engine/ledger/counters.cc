@@ -7,8 +7,8 @@
 namespace castor {
 namespace {
 
-// Seconds, 10 us to 10 s in steps of about 1.6, coarser at the ends: a small kernel on a GPU up to
-// a full queue on a CPU. Every second bound is exported, including 1 ms and 100 ms; see
+// Seconds from 10 us to 10 s in steps of about 1.6, coarser at the ends: from a small kernel on a
+// GPU to a full queue on a CPU. Every second bound is exported, including 1 ms and 100 ms; see
 // server/metrics/metrics_engine.cc.
 constexpr double kSeconds[] = {1e-5,   2.5e-5, 6.3e-5, 1e-4,   1.6e-4, 2.5e-4, 4e-4,
                                6.3e-4, 1e-3,   1.6e-3, 2.5e-3, 4e-3,   6.3e-3, 0.01,
@@ -19,10 +19,11 @@ constexpr double kTokens[] = {16,   32,   64,   128,   256,   512,   1024,
                               2048, 4096, 8192, 16384, 32768, 65536, 131072};
 // From float32's rounding error to an unrelated result.
 constexpr double kErrors[] = {1e-5, 1e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1};
-// Measured time by predicted time: within a quarter, within a factor of 2.
+// Measured / predicted time: within a quarter, within a factor of 2.
 constexpr double kRatios[] = {0.5, 0.8, 1.25, 2};
-constexpr double kMostRatio = 1e6;   // as below
-constexpr double kWorstError = 1e3;  // the histogram's sum must stay finite
+// Bounds on what is added to a histogram, whose sum must stay finite.
+constexpr double kMaxRatio = 1e6;
+constexpr double kMaxError = 1e3;
 
 std::span<const double> ErrorBounds(Operation operation, std::span<const KernelName> kernels) {
   if (operation != Operation::kAttend || !attention::IsApproximate(kernels.front())) return {};
@@ -90,14 +91,14 @@ void Counters::Executed(const JobList& jobs, const ExecutionTimes& times) {
   Increment(work->tokens, static_cast<uint64_t>(tokens));
   Increment(work->padded_tokens, static_cast<uint64_t>(times.padded_tokens));
   for (const auto& job : jobs) {
-    if (job->last_run != nullptr) continue;  // only the first wait counts
+    if (job->last_run != nullptr) continue;  // count only the first wait
     const double waited = Microseconds(job->queued, job->launched) * 1e-6;
     work->queue_seconds.Observe(waited);
     wait_seconds_[static_cast<size_t>(job->priority)].Observe(waited);
   }
   const double predicted_us = PredictedUs(jobs);
   if (predicted_us > 0) {
-    work->prediction_ratio.Observe(std::min(times.compute_us / predicted_us, kMostRatio));
+    work->prediction_ratio.Observe(std::min(times.compute_us / predicted_us, kMaxRatio));
   }
   work->copy_in_seconds.Observe(times.copy_in_us * 1e-6);
   work->compute_seconds.Observe(times.compute_us * 1e-6);
@@ -125,7 +126,7 @@ void Counters::StepEnded(const Job& job, const StepOutcome& outcome, Step next) 
   if (!outcome.estimate) return;
   Work* work = Find(job);
   if (work == nullptr) return;
-  work->relative_error.Observe(std::min(outcome.estimate->relative_error, kWorstError));
+  work->relative_error.Observe(std::min(outcome.estimate->relative_error, kMaxError));
   if (next == Step::kRun) Increment(work->automatic_rejected);
 }
 

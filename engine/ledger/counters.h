@@ -1,4 +1,4 @@
-// What the engine counts: plain atomics and histograms that any thread may write and read.
+// The engine's counters: plain atomics and histograms that any thread may write and read.
 //
 // The table of kernels and models is fixed by ListWork before the first request.
 #pragma once
@@ -27,19 +27,19 @@ class Counters {
  public:
   Counters();
 
-  // Declares what this engine can run. Called once, at start-up.
+  // Declares the kernels and models that this engine can run. Called once, at start-up.
   void ListWork(std::span<const attention::Variant> variants, std::span<const ModelInfo> models);
 
-  // A request was refused, at Submit or through its completion.
+  // A request got an error, from Submit or through its completion.
   void Refused(const absl::Status& status) noexcept;
 
   // Executed: a batch has run. Answered: some or all of its jobs are being answered. Both require
-  // at least one job, all of one operation, kernel and model.
+  // at least one job, and that all have one operation, kernel and model.
   void Executed(const JobList& jobs, const ExecutionTimes& times);
   void Answered(const JobList& jobs, TimePoint now);
 
-  // A step of a request has ended, and `next` follows. After a probe, counts the measured error and
-  // whether it was too large.
+  // A step of a request has ended, and `next` follows. After a probe, counts the measured error,
+  // and whether it was too large.
   void StepEnded(const Job& job, const StepOutcome& outcome, Step next);
   void ProbedBatch(double seconds) { fidelity_seconds_.Observe(seconds); }
 
@@ -49,12 +49,13 @@ class Counters {
   void DeviceFault() { Increment(device_faults_); }
   // A request was admitted, and its deadline passed before its answer.
   void DeadlineMissed() { Increment(deadline_misses_); }
-  // A run has passed another.
+  // A run has preempted another.
   void Preempted() { Increment(preemptions_); }
-  // The device has worked for nobody.
+  // The device has worked for requests that got no answer, or a late one.
   void Wasted(double seconds) noexcept;
 
-  // Fills in what is counted here: all but load, memory, device_healthy and the tenants' seconds.
+  // Fills in the members that are counted here: all but load, memory, device_healthy and the
+  // tenants' seconds.
   void Fill(EngineStats* stats) const;
 
  private:
@@ -65,8 +66,8 @@ class Counters {
     Work(Operation operation, std::vector<KernelName> kernels, std::string model);
 
     const Operation operation;
-    const std::vector<KernelName> kernels;  // of attention one
-    const std::string model;                // of an encoder
+    const std::vector<KernelName> kernels;  // for attention, one
+    const std::string model;                // for an encoder
     std::array<std::atomic<uint64_t>, kKernelCount> requests{};
     std::atomic<uint64_t> batches = 0;
     std::atomic<uint64_t> tokens = 0;
@@ -79,7 +80,7 @@ class Counters {
     Histogram batch_tokens;
     std::atomic<uint64_t> automatic_requests = 0;
     std::atomic<uint64_t> automatic_rejected = 0;
-    Histogram relative_error;  // no bounds where nothing is measured
+    Histogram relative_error;  // without bounds for kernels whose error is not measured
     Histogram prediction_ratio;
   };
 

@@ -1,5 +1,5 @@
-// A sum that forgets: what was added a window ago counts for 1/e. An exponentially weighted moving
-// average (Roberts, 1959) of events in continuous time. Not thread-safe.
+// A sum that forgets: an amount that was added a window ago counts for 1/e. An exponentially
+// weighted moving average (Roberts, 1959) of events in continuous time. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ class DecayingSum {
     return elapsed.count() <= 0 ? sum_ : sum_ * std::exp(-elapsed / window_);
   }
 
-  // Of what is added in a second, the mean.
+  // The mean amount that is added in a second.
   double PerSecond(TimePoint now) const { return At(now) / window_.count(); }
 
  private:

@@ -4,7 +4,7 @@
 
 namespace castor {
 
-// Never inlined into what is noexcept: see admission.cc.
+// Never inlined into a noexcept function: see admission.cc.
 ABSL_ATTRIBUTE_NOINLINE
 void FairShare::Enter(Account& account) { order_.emplace(TurnOf(account), account.tenant); }
 
@@ -28,7 +28,7 @@ void FairShare::Leave(Account& account) noexcept {
 }
 
 void FairShare::Charge(Account& account, double service) noexcept {
-  // Had an idle tenant asked again, its turn would not have begun before now.
+  // The turn of an idle tenant would not have begun before now.
   const bool is_debt = !account.waits && service > 0;
   const double from = is_debt ? std::max(account.time, now_) : account.time;
   Move(account, from + service / account.weight);
@@ -40,6 +40,6 @@ void FairShare::Reweigh(Account& account, double weight) noexcept {
   account.weight = weight;
 }
 
-void FairShare::StartAnew(Account& account) noexcept { Move(account, account.time - now_); }
+void FairShare::Rebase(Account& account) noexcept { Move(account, account.time - now_); }
 
 }  // namespace castor

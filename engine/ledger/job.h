@@ -1,8 +1,8 @@
-// A job: one request from its admission to its answer, as the ledger's entry for it.
+// A job: one request from its admission to its answer, and the ledger's entry for it.
 //
-// A job is owned by exactly one place at a time: Submit, the ledger while it waits to be tokenized
-// or to run, a tokenizer thread, the engine thread, a completion thread. The owner may change it
-// without a lock; what others read meanwhile is guarded by the ledger's, as noted.
+// A job has exactly one owner at a time: Submit, the ledger while it waits to be tokenized or to
+// run, a tokenizer thread, the engine thread, or a completion thread. The owner may change it
+// without a lock, except the members that the ledger's lock guards, which other threads read.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@
 
 namespace castor {
 
-// What an execution reports for all requests of its batch.
+// A run's report for all requests of its batch.
 struct BatchOutcome {
   uint64_t id = 0;  // of the run
   TimePoint begun;
@@ -33,25 +33,25 @@ struct BatchOutcome {
   ExecutionTimes times;
   int32_t requests = 1;
   int64_t tokens = 0;
-  int64_t peak_bytes = 0;  // the device's, since the engine started
+  int64_t peak_bytes = 0;  // of the device's memory, since the engine started
   std::string device;      // "cpu", "cuda:0"
 };
 
 using Completion = std::variant<AttentionCompletion, EncodeCompletion>;
 
 struct Job {
-  // ---- What the ledger needs. Constant once the job has been admitted, except that a text's
-  // cost, time and memory are estimates until it has been tokenized; and that the engine thread
-  // changes the kernel, the key and the time between two runs of an automatic choice.
+  // ---- For the ledger. Constant once the job has been admitted, with two exceptions: the cost,
+  // time and memory of texts are estimates until they have been tokenized, and the engine thread
+  // changes the kernel, the key and the time between two runs of the automatic kernel.
   Operation operation = Operation::kAttend;
   KernelName kernel = KernelName::kVanilla;
-  std::string batch_key;  // jobs of equal keys may share a batch: requests/batch_key.h
+  std::string batch_key;  // jobs of equal keys may share a batch: requests/work.h
   std::string tenant;
   Priority priority = Priority::kNormal;
   std::optional<TimePoint> deadline;
-  Cost cost;                // its tokens are those that count against a batch's limit
+  Cost cost;                // its tokens count against a batch's limit
   PredictedTime predicted;  // of one run
-  MemoryNeed memory;        // likewise, whichever kernel runs
+  MemoryNeed memory;        // of one run, whichever kernel runs
 
   // ---- Set by the ledger when it admits the job.
   Ticket ticket = 0;
@@ -60,48 +60,48 @@ struct Job {
 
   // ---- For the owner only.
   std::variant<AttentionWork, EncodeWork> work;
-  Plan plan;        // what is still to do
+  Plan plan;        // the steps that are left
   Completion done;  // the ledger may take it while the job is being tokenized
   TimePoint received;
-  TimePoint queued;          // when it was ready to run
-  int64_t query_tokens = 0;  // what reports count
-  int64_t slice_bytes = 0;   // of text that its tokenizer goes through next
-  double turn_middle = 0;    // virtual: the middle of its batch's service
-  TimePoint launched;        // the last launch up to the first run that succeeded
-  std::shared_ptr<const BatchOutcome> last_run;  // that succeeded; null before the first one
+  TimePoint queued;          // when it became ready to run
+  int64_t query_tokens = 0;  // the tokens that reports count
+  int64_t slice_bytes = 0;   // the size of the next slice of its texts
+  double fair_midpoint = 0;  // the middle of its batch's service in virtual time
+  TimePoint launched;        // the last launch up to the first successful run
+  std::shared_ptr<const BatchOutcome> last_run;  // the last successful run; null before the first
   int device_errors = 0;
 
   // ---- Guarded by the ledger's lock.
   enum class State { kPreparing, kReady, kRunning } state = State::kPreparing;
-  bool cancelled = false;  // requested while it ran
-  int slices = 0;          // that were tokenized
+  bool cancelled = false;  // Cancel was called while it ran
+  int slices = 0;          // slices of its texts that were tokenized
 };
 
 using JobList = std::vector<std::unique_ptr<Job>>;
 
 inline bool Expired(const Job& job, TimePoint now) { return job.deadline && *job.deadline <= now; }
 
-// Of the jobs as one batch: the predicted time in microseconds, what they need of the device's
-// memory, and the tokens that reports count.
+// For the jobs as one batch: the predicted time in microseconds, the device memory that they need,
+// and the tokens that reports count.
 double PredictedUs(const JobList& jobs);
 MemoryNeed MemoryOf(const JobList& jobs);
 int64_t QueryTokens(const JobList& jobs);
 
-// How a job ends: what a completion thread delivers.
+// The end of a job, which a completion thread delivers.
 struct Answer {
-  std::unique_ptr<Job> job;  // null when it was refused while its tokenizer still held it
+  std::unique_ptr<Job> job;  // null if it was withdrawn while a tokenizer held it
   Completion done;
   absl::Status status;
   int64_t bytes = 0;  // of the result
 };
 
-// An answer for a job that failed or never ran; the second is for the completion of a job that
-// somebody else holds. The status is a deep copy: a shared one would be reference-counted on
-// several threads, inside a library that ThreadSanitizer cannot see into.
+// The answer of a job that failed or never ran; the second is for the completion of a job that a
+// tokenizer holds. The status is a deep copy: a shared one would be reference-counted on several
+// threads, inside a library that ThreadSanitizer cannot see into.
 Answer Refusal(std::unique_ptr<Job> job, const absl::Status& status);
 Answer Refusal(Completion done, const absl::Status& status);
 
-// An answer for a job whose last run's output is in host memory.
+// The answer of a job whose last run's output is in host memory.
 Answer Success(std::unique_ptr<Job> job);
 
 }  // namespace castor

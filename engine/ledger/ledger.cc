@@ -11,8 +11,8 @@
 namespace castor {
 namespace {
 
-// The first tenants that are seen have a row of their own in the statistics.
-constexpr size_t kMostTenantRows = 32;
+// How many tenants, the first to be seen, have rows of their own in the statistics.
+constexpr size_t kMaxTenantRows = 32;
 
 absl::Status Cancelled() { return MakeError(Reason::kCancelled, "the request was cancelled"); }
 
@@ -49,7 +49,7 @@ void Ledger::UnlockAndWake() {
 // ---- Reservations.
 
 void Reservation::KeepOnly(int64_t bytes) noexcept {
-  // Once it has given back everything, its tenant may have been forgotten.
+  // A reservation without bytes may have outlived its tenant's record.
   if (ledger_ != nullptr && cost_.bytes > 0) ledger_->GiveBack(*this, {0, 0, bytes});
 }
 
@@ -64,7 +64,7 @@ void Ledger::GiveBack(Reservation& reservation, const Cost& kept) noexcept {
   LeaveLine(reservation);
   const Cost by = kept - reservation.cost_;
   reservation.cost_ = kept;
-  // Likewise.
+  // As above: without a change, the tenant's record may be gone.
   if (by.requests != 0 || by.tokens != 0 || by.bytes != 0) {
     Adjust(*reservation.tenant_, by, reservation.gathers_);
   }
@@ -121,7 +121,7 @@ void Ledger::Cancel(Ticket ticket) noexcept {
   Withdraw(job, Cancelled());
 }
 
-// Never inlined into what is noexcept: see admission.cc.
+// Never inlined into a noexcept function: see admission.cc.
 ABSL_ATTRIBUTE_NOINLINE
 void Ledger::Open(Job& job) {
   open_.emplace(job.ticket, &job);
@@ -147,11 +147,11 @@ void Ledger::PushReady(std::unique_ptr<Job>&& job) {
   Tenant& tenant = *reservation.tenant_;
   Adjust(tenant, job->cost - reservation.cost_);
   reservation.cost_ = job->cost;
-  tenants_.AdjustTime(tenant, *reservation.place_, job->predicted);
+  tenants_.SetReady(tenant, *job);
   job->state = Job::State::kReady;
   job->queued = clock_->Now();
-  // A sleeper must look again if a batch is due earlier, or may be.
-  const TimePoint due = Insert(std::move(job));
+  // The engine thread must look again if this batch is due before it would wake.
+  const TimePoint due = InsertReady(std::move(job));
   if (due >= device_sleeps_until_) return;
   device_sleeps_until_ = due;
   wakes_.device = true;
@@ -159,17 +159,17 @@ void Ledger::PushReady(std::unique_ptr<Job>&& job) {
 
 // ---- The engine thread.
 
-Runs::Id Ledger::BeginRun(const JobList& jobs, bool passes, bool is_probe) noexcept {
-  return DoBeginRun(jobs, passes, is_probe);
+Runs::Id Ledger::BeginRun(const JobList& jobs, bool preempts, bool is_probe) noexcept {
+  return DoBeginRun(jobs, preempts, is_probe);
 }
 
 ABSL_ATTRIBUTE_NOINLINE
-Runs::Id Ledger::DoBeginRun(const JobList& jobs, bool passes, bool is_probe) {
+Runs::Id Ledger::DoBeginRun(const JobList& jobs, bool preempts, bool is_probe) {
   const MemoryNeed memory = MemoryOf(jobs);
   RunPlan plan{.predicted_us = is_probe ? 0 : PredictedUs(jobs),
                .tenant = jobs.front()->tenant,
-               .turn_middle = jobs.front()->turn_middle,
-               .passes = passes,
+               .fair_midpoint = jobs.front()->fair_midpoint,
+               .preempts = preempts,
                .device_bytes = memory.bytes(),
                .activation_bytes = memory.activations};
   for (const auto& job : jobs) {
@@ -187,10 +187,10 @@ double Ledger::EndRun(Runs::Id run, bool completed) noexcept {
   return runs_.End(run, now, completed, /*more=*/ready_ > 0);
 }
 
-void Ledger::Settle(const JobList& jobs, double took_us, bool runs_again) noexcept {
-  // A machine that stood still says nothing of who was on it.
+void Ledger::ChargeActual(const JobList& jobs, double took_us, bool runs_again) noexcept {
+  // A stall of the whole machine is not charged to the tenant that happened to run.
   const double predicted_us = PredictedUs(jobs);
-  const double owed_us = std::min(took_us, Runs::kMostPace * predicted_us + kShortWhileUs) -
+  const double owed_us = std::min(took_us, Runs::kMaxSlowdown * predicted_us + kShortWhileUs) -
                          (runs_again ? 0 : predicted_us);
   double own_us = 0;
   for (const auto& job : jobs) own_us += job->predicted.own_us;
@@ -209,22 +209,22 @@ void Ledger::Settle(const JobList& jobs, double took_us, bool runs_again) noexce
 
 ABSL_ATTRIBUTE_NOINLINE
 void Ledger::ChargeForStatistics(const std::string& tenant, double us) {
-  // A stream of no tenant is queued under a name that begins with a newline (engine_stream.h).
+  // A stream without a tenant has a queue name that begins with a newline (engine_stream.h).
   static const std::string no_tenant;
   const std::string& row = tenant.starts_with('\n') ? no_tenant : tenant;
-  const bool has_row = tenant_seconds_.contains(row) || tenant_seconds_.size() < kMostTenantRows;
+  const bool has_row = tenant_seconds_.contains(row) || tenant_seconds_.size() < kMaxTenantRows;
   tenant_seconds_[has_row ? row : "other"] += us * 1e-6;
 }
 
 void Ledger::AnswerAll(JobList jobs) noexcept {
   const TimePoint now = clock_->Now();
-  // One by one, so that nobody waits for all of them.
+  // The lock is taken once for each job, so that other threads need not wait for all of them.
   for (const auto& job : jobs) {
     MutexLock lock(mu_);
     Close(*job);
     if (job->cancelled) counters_.CancelledRunning();
   }
-  counters_.Answered(jobs, now);  // before a caller can see it
+  counters_.Answered(jobs, now);  // before a caller can see its answer
   for (auto& job : jobs) {
     MutexLock lock(mu_);
     Tenant& tenant = TenantOf(*job);
@@ -233,14 +233,14 @@ void Ledger::AnswerAll(JobList jobs) noexcept {
   const Guard wakes(*this);
 }
 
-bool Ledger::AllDead(const JobList& jobs) const noexcept {
+bool Ledger::AllAbandoned(const JobList& jobs) const noexcept {
   const TimePoint now = clock_->Now();
   MutexLock lock(mu_);
   return std::all_of(jobs.begin(), jobs.end(),
                      [now](const auto& job) { return job->cancelled || Expired(*job, now); });
 }
 
-void Ledger::DropDead(JobList* jobs) noexcept {
+void Ledger::AnswerAbandoned(JobList* jobs) noexcept {
   const TimePoint now = clock_->Now();
   JobList alive;
   for (auto& job : *jobs) {
@@ -276,9 +276,9 @@ int64_t Ledger::free_device_bytes() const {
 void Ledger::DoWithdraw(Job& job, const absl::Status& status) {
   Close(job);
   Tenant& tenant = TenantOf(job);
-  if (job.state == Job::State::kReady) return Post(tenant, Refusal(Remove(job), status));
+  if (job.state == Job::State::kReady) return Post(tenant, Refusal(RemoveReady(job), status));
   std::unique_ptr<Job> held = RemoveToTokenize(job);
-  // If a tokenizer has it, that drops it later: only the completion is taken now.
+  // A tokenizer that has the job drops it later: only take its completion now.
   Post(tenant,
        held == nullptr ? Refusal(std::move(job.done), status) : Refusal(std::move(held), status));
 }
@@ -293,7 +293,7 @@ void Ledger::WithdrawAll(const absl::Status& status) {
 
 // ---- The deadline thread.
 
-// A few of them. False: there are no more.
+// Withdraws a few expired requests. False if there are no more.
 bool Ledger::WithdrawExpired() {
   const TimePoint now = clock_->Now();
   for (int i = 0; i < kJobsAtOnce; ++i) {
@@ -315,7 +315,7 @@ void Ledger::Expire() noexcept {
 
 void Ledger::ExpireUntilStopped() noexcept {
   while (true) {
-    Expire();  // and wakes those who answer
+    Expire();  // and wakes completion threads
     const Guard guard(*this);
     if (stopped_) return;
     if (deadline_sleeps_until_ <= clock_->Now()) {
@@ -389,7 +389,7 @@ LoadStats Ledger::load() const {
   if (!open_.empty()) {
     load.oldest_seconds = std::max(0.0, Microseconds(open_.begin()->second->received, now) * 1e-6);
   }
-  for (const BudgetPart& part : PartsOf({0, 0, 0}, in_use_, budgets_.most)) {
+  for (const BudgetUse& part : UsesOf({0, 0, 0}, in_use_, budgets_.most)) {
     load.saturation = std::max(load.saturation,
                                static_cast<double>(part.used) / static_cast<double>(part.budget));
   }

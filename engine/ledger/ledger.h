@@ -1,25 +1,25 @@
-// The ledger: everything that the engine has admitted and not yet answered, in the order of
+// The ledger: every request that the engine has admitted and not yet answered, in the order of
 // service, behind one lock. Admission, batches, deadlines, cancellation, drains, fair shares and
-// statistics are questions to it.
+// statistics all work on it.
 //
-// A job passes through these states; whoever has it is in parentheses:
+// A job passes through these states; its owner is in parentheses:
 //
 //   admitted    it has its share of the budgets and its place in the order (Submit)
-//   preparing   its texts wait to be tokenized (the ledger), or are (a tokenizer thread)
+//   preparing   its texts wait to be tokenized (the ledger), or are tokenized (a tokenizer thread)
 //   ready       it waits for a batch (the ledger)
 //   running     (the engine thread)
 //   answered    its answer waits (the ledger), or is delivered (a completion thread)
 //
-// Exactly once: a request is answered by whoever takes its ticket out of the table of open
-// requests, under the lock. Cancelling, expiring, draining, a dead device and a finished batch all
-// do that, so only one of them wins.
+// Each request is answered exactly once: by the function that takes its ticket out of the table of
+// open requests, under the lock. Cancellation, expiry, a drain, a lost device and a finished batch
+// all do that, so only one of them wins.
 //
-// All methods may be called from any thread, except those marked. Functions that change the
-// bookkeeping are noexcept: without memory for a node of a table, a request could stay registered
+// All methods may be called from any thread, except where noted. Functions that change the
+// bookkeeping are noexcept: without memory for a node of a table a request could stay registered
 // and never be answered, so the process ends instead (engine/DESIGN.md, "When things fail").
 //
-// ledger.cc has the life of a request, admission.cc who may come in, batching.cc who runs when,
-// pools.cc what tokenizer and completion threads take.
+// ledger.cc has the life of a request, admission.cc admission, batching.cc the choice of batches,
+// and pools.cc the work of tokenizer and completion threads.
 #pragma once
 
 #include <cstdint>
@@ -62,51 +62,50 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
 
   // ---- Submit.
 
-  // TOO_LARGE when `cost` alone exceeds a budget, or a quota of its tenant; when so much of the
-  // device's memory could never be had.
+  // TOO_LARGE when `cost` alone exceeds a budget or a quota of its tenant, or when the device could
+  // never have so much memory free.
   absl::Status CheckAlone(const Cost& cost, const std::string& tenant) const;
   absl::Status CheckMemory(const MemoryNeed& memory) const;
 
-  // Checks both, and the job's predicted time; then takes its share of the budgets, and gives it
-  // its ticket and its place in the order.
+  // Checks both, and the job's predicted time. Then takes the job's share of the budgets, and gives
+  // it its ticket and its place in the order.
   //
-  // DRAINING or INTERNAL when no more are accepted. TOO_LARGE also when the request alone would
-  // take longer than any may. DEADLINE_EXCEEDED when its deadline is expected to pass before it
-  // could be answered. QUEUE_FULL when its tenant has used up a quota, when it does not fit next to
-  // what is admitted, would wait for too long, or would make others late that were admitted before.
-  // The last two bring a hint when to retry, if that may help.
+  // DRAINING or INTERNAL when no more jobs are accepted. TOO_LARGE also when the request alone
+  // would take longer than any request may. DEADLINE_EXCEEDED when its deadline is expected to pass
+  // before it could be answered. QUEUE_FULL when its tenant has used up a quota, when it does not
+  // fit next to what is admitted, would wait for too long, or would make earlier requests late. The
+  // last two errors have a hint when to retry, if a retry may help.
   absl::Status Admit(Job& job);
 
   // Engine::Reserve.
   absl::StatusOr<std::shared_ptr<void>> Reserve(const std::string& name, int64_t bytes);
 
-  // Takes a job that was admitted: one that is ready to run, whose cost and time may have become
-  // known since, or one that must be tokenized first. An admitted request is not refused for being
-  // larger than it was estimated. DRAINING or INTERNAL when no more are accepted; the job is then
-  // dropped with its completion uncalled.
+  // Take an admitted job: Enqueue one that is ready to run, whose actual cost and time may be known
+  // by now; Tokenize one that must be tokenized first. An admitted request is not refused for being
+  // larger than was estimated. DRAINING or INTERNAL when no more jobs are accepted; the job is then
+  // dropped and its completion not called.
   absl::StatusOr<Ticket> Enqueue(std::unique_ptr<Job> job) noexcept;
   absl::StatusOr<Ticket> Tokenize(std::unique_ptr<Job> job) noexcept;
 
-  // Answers a request that has not started with CANCELLED; marks one that is running.
+  // Answers a waiting request with CANCELLED; only marks one that is running.
   void Cancel(Ticket ticket) noexcept;
 
   // ---- Tokenizer threads.
 
-  // What a thread is busy with. What is large takes a while, and never occupies all threads of
-  // several.
-  enum class AtHand { kNothing, kSmall, kLarge };
+  // Size of the thread's current item. Large items never occupy every thread of a pool.
+  enum class WorkSize { kNothing, kSmall, kLarge };
 
-  // Waits for the next job to go on with. `at_hand` is what the thread has just done, and becomes
-  // what it does next. Null after StopTokenizers. In the order of service, but a request makes way
-  // for others after each slice of its texts, so that one with many or long texts does not hold
-  // them up; between tenants, fair by bytes of text.
-  std::unique_ptr<Job> NextToTokenize(AtHand* at_hand) noexcept;
+  // Waits for the next job to tokenize; null after StopTokenizers. `size` says what the thread has
+  // just finished, and becomes what it takes. In the order of service, except that a request gives
+  // way to others after each slice of its texts, so that many or long texts do not delay them.
+  // Between tenants, fair by bytes of text.
+  std::unique_ptr<Job> NextToTokenize(WorkSize* size) noexcept;
 
   // Whether the job is still unanswered.
   bool IsOpen(const Job& job) const;
 
-  // Hands a job back: more of its texts are to be tokenized; or it is ready, with its true cost,
-  // time and memory. Drops it if it has been answered in the meantime.
+  // Give a job back: more of its texts are to be tokenized; or it is ready, with its actual cost,
+  // time and memory. A job that has been answered in the meantime is dropped.
   void TokenizeMore(std::unique_ptr<Job> job) noexcept;
   void Tokenized(std::unique_ptr<Job> job) noexcept;
 
@@ -116,51 +115,52 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
 
   // ---- The engine thread.
 
-  // The next batch: anything if nothing runs, else what fits beside it. With `wait`, blocks until
-  // one is due; the result is then empty only after Stop, or when it is `until`.
+  // The next batch: any if nothing runs, else one that fits next to what runs. With `wait`, blocks
+  // until one is due; the result is then empty only after Stop, or at the time `until`.
   JobList NextBatch(bool wait, TimePoint until = TimePoint::max()) noexcept;
 
-  // At a checkpoint of a run: whether a batch is due that may pass it, and that batch. The first is
-  // cheap, and may be called by any thread.
-  bool HasPasser() noexcept;
-  JobList TakePasser() noexcept;
+  // At a checkpoint of a run: whether a batch is due that may preempt it, and that batch.
+  // HasPreemptor is cheap, and any thread may call it.
+  bool HasPreemptor() noexcept;
+  JobList TakePreemptor() noexcept;
 
-  // A batch begins, of the jobs as they are now; `passes`: at a checkpoint of the run that began
-  // last. A probe's time is not known.
-  Runs::Id BeginRun(const JobList& jobs, bool passes, bool is_probe = false) noexcept;
-  // It ends. Returns for how long it had the device, in microseconds.
+  // A batch of these jobs begins. `preempts`: at a checkpoint of the run that began last. The time
+  // of a probe is not predicted.
+  Runs::Id BeginRun(const JobList& jobs, bool preempts, bool is_probe = false) noexcept;
+  // The run ends. Returns how long it had the device, in microseconds.
   double EndRun(Runs::Id run, bool completed) noexcept;
 
-  // A batch took so much of the device by the device's own time: one that was launched behind
-  // another, or was passed, does not pay for that. Its tenants were charged with what was predicted
-  // when it was formed, unless it runs again; the difference is settled now. So nobody gains by
-  // being predicted badly, or by ending a run late.
-  void Settle(const JobList& jobs, double took_us, bool runs_again) noexcept;
+  // Charges the tenants of a batch with what it took by the device's own clock, which excludes
+  // waits behind earlier launches and preemptions. They were charged with the predicted time when
+  // the batch was formed, unless it runs again, so only the difference is charged. So no tenant
+  // gains by bad predictions, or by ending its runs late.
+  void ChargeActual(const JobList& jobs, double took_us, bool runs_again) noexcept;
 
-  // Answers jobs that have run, at least one: from here on they cannot be cancelled.
+  // Answers jobs that have run, at least one. They cannot be cancelled any more.
   void AnswerAll(JobList jobs) noexcept;
 
-  // Whether all of these running jobs were cancelled or have expired. Requires at least one.
-  bool AllDead(const JobList& jobs) const noexcept;
+  // Whether every one of these running jobs is cancelled or has expired. Requires at least one.
+  bool AllAbandoned(const JobList& jobs) const noexcept;
 
-  // For a batch that failed, was ended or must run again: answers and removes the jobs that were
+  // After a batch failed, was ended or must run again: answers and removes the jobs that are
   // cancelled or have expired.
-  void DropDead(JobList* jobs) noexcept;
+  void AnswerAbandoned(JobList* jobs) noexcept;
 
-  // The device is lost: answers everything that waits with INTERNAL, and refuses new jobs with it.
+  // The device is lost: answers all waiting jobs with INTERNAL, and refuses new ones with it.
   void FailAll() noexcept;
 
-  // What neither weights nor runs hold of the device's memory.
+  // The device's memory that neither weights nor runs hold.
   int64_t free_device_bytes() const;
 
   // ---- Completion threads.
 
-  // The next answer to deliver; `at_hand` as above. False if there is none; with `wait`, only after
-  // Stop. In the order in which they were posted, and fair between tenants by bytes.
-  bool NextAnswer(bool wait, AtHand* at_hand, Answer* answer) noexcept;
+  // The next answer to deliver; `size` as above. False if there is none; with `wait`, only after
+  // Stop. A tenant's answers come in the order in which they were posted; between tenants, fair by
+  // bytes.
+  bool NextAnswer(bool wait, WorkSize* size, Answer* answer) noexcept;
 
-  // ---- The deadline thread: answers waiting requests whose deadlines have passed; or all as they
-  // pass, until Stop.
+  // ---- The deadline thread: answers waiting requests whose deadlines have passed; the second, as
+  // they pass, until Stop.
   void Expire() noexcept;
   void ExpireUntilStopped() noexcept;
 
@@ -170,9 +170,9 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
 
   // Refuses new jobs from now on; waiting ones run without the batch delay.
   void StartDraining() noexcept;
-  // Waits until all that was admitted is answered. False when the deadline came first.
+  // Waits until every admitted request is answered. False when the deadline came first.
   bool WaitUntilAnswered(TimePoint deadline);
-  // Answers everything that still waits with DRAINING.
+  // Answers all waiting jobs with DRAINING.
   void RefuseWaiting() noexcept;
 
   // Let the threads return. Stop requires that nothing is open.
@@ -180,19 +180,19 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   void Stop() noexcept;
 
   LoadStats load() const;
-  // What runs hold of the device's memory, and the most so far.
+  // The device's memory that runs hold, and the maximum so far.
   std::pair<RunMemory, RunMemory> run_memory() const;
-  // What each tenant has had of the device, in seconds. The first tenants have a row of their own.
+  // Seconds of the device by tenant. Only the first tenants have rows of their own.
   std::vector<std::pair<std::string, double>> tenant_seconds() const;
 
-  // The device's memory: for the engine thread, before the first request.
+  // The device's memory budget. Only the engine thread may change it, before the first request.
   DeviceBudget& device_memory() { return device_memory_; }
   const DeviceBudget& device_memory() const { return device_memory_; }
 
  private:
   friend class Reservation;
 
-  // Holds the lock; when it has let go of it, wakes the threads that have been given something.
+  // Holds the lock. After it has released it, wakes the threads for which there is something to do.
   class ABSL_SCOPED_LOCKABLE Guard {
    public:
     explicit Guard(Ledger& ledger) ABSL_EXCLUSIVE_LOCK_FUNCTION(ledger.mu_) : ledger_(ledger) {
@@ -207,7 +207,7 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   };
   void UnlockAndWake() ABSL_UNLOCK_FUNCTION(mu_);
 
-  // The jobs that are dealt with under one lock: some 5 µs.
+  // How many jobs are handled before the lock is released: some 5 µs.
   static constexpr int kJobsAtOnce = 4;
 
   // ---- ledger.cc
@@ -218,21 +218,21 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   void Open(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Close(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ForgetDeadline(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  Runs::Id DoBeginRun(const JobList& jobs, bool passes, bool is_probe);
+  Runs::Id DoBeginRun(const JobList& jobs, bool preempts, bool is_probe);
   void ChargeForStatistics(const std::string& tenant, double us) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // A job that is destroyed takes the lock. So none may be on the way of an exception while it is
-  // held: what allocates takes a reference, or is behind something noexcept.
+  // Destroying a job takes the lock, so no exception may destroy one while the lock is held:
+  // functions that allocate take the job by reference, or are called by a noexcept function.
   void PushToTokenize(std::unique_ptr<Job>&& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::unique_ptr<Job> TakeToTokenize(AtHand* at_hand) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Null: a tokenizer has it.
+  std::unique_ptr<Job> TakeToTokenize(WorkSize* size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Null if a tokenizer has it.
   std::unique_ptr<Job> RemoveToTokenize(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PushReady(std::unique_ptr<Job>&& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Post(Tenant& tenant, Answer answer) noexcept ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     DoPost(tenant, std::move(answer));
   }
   void DoPost(Tenant& tenant, Answer&& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool TakeAnswer(AtHand* at_hand, Answer* answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Closes a job that waits or is being tokenized, and posts its answer.
+  bool TakeAnswer(WorkSize* size, Answer* answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Closes a job that waits or is being tokenized, and posts an error as its answer.
   void Withdraw(Job& job, const absl::Status& status) noexcept ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     DoWithdraw(job, status);
   }
@@ -240,22 +240,21 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   void WithdrawAll(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool WithdrawExpired() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // Reservations'.
+  // For reservations.
   void Adjust(Tenant& tenant, const Cost& by, bool gathers = false)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LeaveLine(Reservation& reservation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveBack(Reservation& reservation, const Cost& kept) noexcept;
 
   // ---- admission.cc
-  // What is expected of a request.
-  struct Outlook {
+  struct LatencyForecast {
     double wait_us = 0;
-    double own_us = 0;  // with its company
+    double own_us = 0;  // with its batch's fixed time, unless others share it
     double alone_us = 0;
-    double wait_margin = 1;   // that the wait may be longer
-    bool makes_late = false;  // others that were admitted before
+    double wait_margin = 1;   // safety factor for the wait
+    bool makes_late = false;  // it would make earlier requests miss their deadlines
   };
-  Outlook Foresee(const Job& job, const Tenant* tenant, TimePoint now)
+  LatencyForecast ForecastLatency(const Job& job, const Tenant* tenant, TimePoint now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckAloneLocked(const Cost& cost, const Cost& quota) const;
   absl::Status CheckTime(const PredictedTime& time) const;
@@ -265,12 +264,13 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckDeadlines(const Job& job, const Tenant* tenant, TimePoint now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool MayTakeLast(const Job& job, const Tenant* tenant, TimePoint now)
+  bool MayUseReserve(const Job& job, const Tenant* tenant, TimePoint now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Take(Job& job, TimePoint now) noexcept ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    DoTake(job, now);
+  // Gives the job its ticket, its share of the budgets and its place in the order.
+  void TakeBudgets(Job& job, TimePoint now) noexcept ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    DoTakeBudgets(job, now);
   }
-  void DoTake(Job& job, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DoTakeBudgets(Job& job, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- batching.cc
   // Ready jobs of one batch key. Never empty.
@@ -278,51 +278,51 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
     absl::btree_map<Rank, std::unique_ptr<Job>> jobs;
     int64_t tokens = 0;  // of all of them
   };
-  // What the device can take now: anything, the next batch behind one that runs, or at a checkpoint
-  // of a run what may pass it.
-  struct Opening {
-    enum class Beside {
-      kNothing,  // the first request is taken whatever it needs of the memory
-      kLaunch,   // one that runs: the first is taken once it fits, and nobody before it
-      kHeldUp,   // those that it passes: the first of those that fit is taken
+  // The room on the device for one more batch.
+  struct DeviceSlot {
+    enum class Kind {
+      kIdle,        // nothing runs: the first request is taken whatever memory it needs
+      kPipelined,   // behind a run: the first request is taken once it fits, and none before it
+      kPreempting,  // at a checkpoint of a run: the first request that fits is taken
     };
-    Beside beside = Beside::kNothing;
-    Runs::Passage passage = {};
-    double pace = 1;
+    Kind kind = Kind::kIdle;
+    Runs::PreemptionLimit limit = {};
+    double slowdown = 1;
     int64_t free_bytes = std::numeric_limits<int64_t>::max();  // of the device's memory
 
     bool HasMemoryFor(const Job& job) const {
-      return beside == Beside::kNothing || job.memory.bytes() <= free_bytes;
+      return kind == Kind::kIdle || job.memory.bytes() <= free_bytes;
     }
   };
-  Opening OpeningFor(Opening::Beside beside, TimePoint now) const
+  DeviceSlot DeviceSlotNow(DeviceSlot::Kind kind, TimePoint now) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns when its group is due.
-  TimePoint Insert(std::unique_ptr<Job>&& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::unique_ptr<Job> Remove(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // When the group is due: as soon as it can fill a batch, or its first has waited for the delay.
+  TimePoint InsertReady(std::unique_ptr<Job>&& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::unique_ptr<Job> RemoveReady(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // When the group is due: when it can fill a batch, or its first job has waited for the delay.
   TimePoint DueAt(const Group& group) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   TimePoint FirstDueAt() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // How far a search has come that lets go of the lock after some looks at tenants and requests.
+  // The state of a search that releases the lock after some looks at tenants and requests.
   struct Search {
     static constexpr int kLooks = 64;
     FairShare::Turn turn{-std::numeric_limits<double>::infinity(), 0};
-    Rank rank{TimePoint::min(), 0};  // of that tenant's requests, the last
+    Rank rank{TimePoint::min(), 0};  // the last request of that tenant that was looked at
     bool done = false;
   };
-  // Null: there is none, or the search is not done.
-  const Job* FirstDue(TimePoint now, const Opening& opening, Search* search)
+  // Null if there is none, or if the search is not done.
+  const Job* FirstDue(TimePoint now, const DeviceSlot& slot, Search* search)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  struct Growing;
-  JobList TakeBatch(bool passes);
-  void Begin(const Job& head, TimePoint now, const Opening& opening, std::optional<Growing>* batch)
+  struct GrowingBatch;
+  JobList TakeBatch(bool preempts);
+  void StartBatch(const Job& head, TimePoint now, const DeviceSlot& slot,
+                  std::optional<GrowingBatch>* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool Grow(GrowingBatch* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void MoveToBatch(const Job& job, double us, GrowingBatch* batch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool Grow(Growing* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Take(const Job& job, double us, Growing* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void DropLate(const Job& job, TimePoint now) noexcept ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    DoDropLate(job, now);
+  void AnswerTooLate(const Job& job, TimePoint now) noexcept ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    DoAnswerTooLate(job, now);
   }
-  void DoDropLate(const Job& job, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DoAnswerTooLate(const Job& job, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Budgets budgets_;
   const std::shared_ptr<Clock> clock_;
@@ -349,11 +349,11 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   int64_t ready_ ABSL_GUARDED_BY(mu_) = 0;                              // jobs in the groups
   int64_t unanswered_ ABSL_GUARDED_BY(mu_) = 0;                         // opened, and not delivered
 
-  int large_texts_ ABSL_GUARDED_BY(mu_) = 0;    // threads that work on one
-  int large_answers_ ABSL_GUARDED_BY(mu_) = 0;  // likewise
+  int large_texts_ ABSL_GUARDED_BY(mu_) = 0;    // threads that tokenize a large text
+  int large_answers_ ABSL_GUARDED_BY(mu_) = 0;  // threads that deliver a large answer
   int idle_completions_ ABSL_GUARDED_BY(mu_) = 0;
 
-  // Whom to wake once the lock is free.
+  // The threads to wake once the lock is released.
   struct Wakes {
     bool device = false;
     bool deadlines = false;
@@ -362,11 +362,11 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   };
   Wakes wakes_ ABSL_GUARDED_BY(mu_);
 
-  // When the engine thread will wake; min() while it is awake, or has been woken. Avoids needless
+  // When the engine thread will wake; min() while it is awake or being woken. Avoids needless
   // wake-ups.
   TimePoint device_sleeps_until_ ABSL_GUARDED_BY(mu_) = TimePoint::min();
-  // When the deadline thread will wake; min() while it is awake. It may then find nothing to do:
-  // that is cheaper than waking it for every request that ends.
+  // When the deadline thread will wake; min() while it is awake. It may find nothing to do then,
+  // which is cheaper than waking it for every request that ends.
   TimePoint deadline_sleeps_until_ ABSL_GUARDED_BY(mu_) = TimePoint::min();
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
   bool failed_ ABSL_GUARDED_BY(mu_) = false;

@@ -1,5 +1,5 @@
-// What the pools of threads take from the ledger: texts to tokenize, and answers to deliver.
-// Tenants take turns at both, and large work never occupies all threads of several.
+// The work that the thread pools take from the ledger: texts to tokenize and answers to deliver.
+// Tenants take turns at both, and large items never occupy every thread of a pool.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -12,16 +12,15 @@
 namespace castor {
 namespace {
 
-// Slices of text, and answers, of so many bytes are large: some milliseconds until they are done.
+// Slices of text and answers from these sizes on are large: they take some milliseconds.
 constexpr int64_t kLargeText = 65'536;
 constexpr int64_t kLargeAnswer = int64_t{4} << 20;
 
-// What delivering an answer takes in addition to its bytes, in bytes.
+// The fixed cost of delivering an answer, in bytes.
 constexpr int64_t kAnswerBytes = 16'384;
 
-// A request makes way for those that come up to so much later, for each slice of its texts that has
-// been tokenized. A slice is about a millisecond of work: of a busy thread, long texts keep a
-// twentieth.
+// How much later a request's rank becomes with each slice of its texts that has been tokenized. A
+// slice is about a millisecond of work, so long texts keep a twentieth of a busy thread.
 constexpr std::chrono::milliseconds kPerSlice{20};
 
 Rank TokenizingRank(const Job& job) {
@@ -32,7 +31,7 @@ Rank TokenizingRank(const Job& job) {
 
 // ---- Tokenizer threads.
 
-// Never inlined into what is noexcept: see admission.cc.
+// Never inlined into a noexcept function: see admission.cc.
 ABSL_ATTRIBUTE_NOINLINE
 void Ledger::PushToTokenize(std::unique_ptr<Job>&& job) {
   Tenant& tenant = TenantOf(*job);
@@ -42,18 +41,18 @@ void Ledger::PushToTokenize(std::unique_ptr<Job>&& job) {
   place = std::move(job);
 }
 
-std::unique_ptr<Job> Ledger::NextToTokenize(AtHand* at_hand) noexcept {
+std::unique_ptr<Job> Ledger::NextToTokenize(WorkSize* size) noexcept {
   const Guard guard(*this);
-  if (*at_hand == AtHand::kLarge) --large_texts_;
-  *at_hand = AtHand::kNothing;
+  if (*size == WorkSize::kLarge) --large_texts_;
+  *size = WorkSize::kNothing;
   while (!tokenizers_stopped_) {
-    if (auto job = TakeToTokenize(at_hand)) return job;
+    if (auto job = TakeToTokenize(size)) return job;
     tokenizer_wakes_.Wait(mu_);
   }
   return nullptr;
 }
 
-std::unique_ptr<Job> Ledger::TakeToTokenize(AtHand* at_hand) {
+std::unique_ptr<Job> Ledger::TakeToTokenize(WorkSize* size) {
   const bool any_size = large_texts_ < std::max(1, tokenizer_threads_ - 1);
   for (const auto& turn : tenants_.tokenizing.order()) {
     Tenant* const tenant = turn.second;
@@ -68,8 +67,8 @@ std::unique_ptr<Job> Ledger::TakeToTokenize(AtHand* at_hand) {
     tenants_.tokenizing.Begin(tenant->tokenizing);
     tenants_.tokenizing.Charge(tenant->tokenizing, static_cast<double>(job->slice_bytes));
     if (jobs.empty()) tenants_.tokenizing.Leave(tenant->tokenizing);
-    *at_hand = job->slice_bytes < kLargeText ? AtHand::kSmall : AtHand::kLarge;
-    if (*at_hand == AtHand::kLarge) ++large_texts_;
+    *size = job->slice_bytes < kLargeText ? WorkSize::kSmall : WorkSize::kLarge;
+    if (*size == WorkSize::kLarge) ++large_texts_;
     return job;
   }
   return nullptr;
@@ -90,7 +89,7 @@ bool Ledger::IsOpen(const Job& job) const {
   return open_.contains(job.ticket);
 }
 
-// Nobody is woken: the thread that hands it back takes the next.
+// Wakes no thread: the one that gives the job back takes the next.
 void Ledger::TokenizeMore(std::unique_ptr<Job> job) noexcept {
   MutexLock lock(mu_);
   if (open_.contains(job->ticket)) PushToTokenize(std::move(job));
@@ -120,18 +119,18 @@ ABSL_ATTRIBUTE_NOINLINE
 void Ledger::DoPost(Tenant& tenant, Answer&& answer) {
   tenants_.answering.Arrive(tenant.answering);
   tenant.to_answer.push_back(std::move(answer));
-  tenants_.Recount(tenant);
+  tenants_.UpdateDemand(tenant);
   if (wakes_.completions < idle_completions_) ++wakes_.completions;
 }
 
-bool Ledger::NextAnswer(bool wait, AtHand* at_hand, Answer* answer) noexcept {
+bool Ledger::NextAnswer(bool wait, WorkSize* size, Answer* answer) noexcept {
   const Guard guard(*this);
-  if (*at_hand == AtHand::kLarge) --large_answers_;
-  if (*at_hand != AtHand::kNothing && --unanswered_ == 0) all_answered_.NotifyAll();
-  *at_hand = AtHand::kNothing;
-  while (!TakeAnswer(at_hand, answer)) {
+  if (*size == WorkSize::kLarge) --large_answers_;
+  if (*size != WorkSize::kNothing && --unanswered_ == 0) all_answered_.NotifyAll();
+  *size = WorkSize::kNothing;
+  while (!TakeAnswer(size, answer)) {
     if (stopped_ && tenants_.answering.order().empty()) {
-      answer_wakes_.NotifyAll();  // whoever waited for a large one to be done
+      answer_wakes_.NotifyAll();  // threads that waited for a large answer to be delivered
       return false;
     }
     if (!wait) return false;
@@ -142,7 +141,7 @@ bool Ledger::NextAnswer(bool wait, AtHand* at_hand, Answer* answer) noexcept {
   return true;
 }
 
-bool Ledger::TakeAnswer(AtHand* at_hand, Answer* answer) {
+bool Ledger::TakeAnswer(WorkSize* size, Answer* answer) {
   const bool any_size = large_answers_ < std::max(1, completion_threads_ - 1);
   for (const auto& turn : tenants_.answering.order()) {
     Tenant* const tenant = turn.second;
@@ -153,12 +152,12 @@ bool Ledger::TakeAnswer(AtHand* at_hand, Answer* answer) {
     if (next == answers.end()) continue;
     *answer = std::move(*next);
     answers.erase(next);
-    tenants_.Recount(*tenant);
+    tenants_.UpdateDemand(*tenant);
     tenants_.answering.Begin(tenant->answering);
     tenants_.answering.Charge(tenant->answering, static_cast<double>(answer->bytes + kAnswerBytes));
     if (answers.empty()) tenants_.answering.Leave(tenant->answering);
-    *at_hand = answer->bytes < kLargeAnswer ? AtHand::kSmall : AtHand::kLarge;
-    if (*at_hand == AtHand::kLarge) ++large_answers_;
+    *size = answer->bytes < kLargeAnswer ? WorkSize::kSmall : WorkSize::kLarge;
+    if (*size == WorkSize::kLarge) ++large_answers_;
     return true;
   }
   return false;

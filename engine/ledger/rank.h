@@ -1,16 +1,16 @@
-// A request's place among those of its tenant: made once, when it is admitted, and never changed.
+// A request's place among those of its tenant: set once, when it is admitted, and never changed.
 //
-// The order is priority with ageing and, within it, earliest deadline first. Both are one point in
-// time, the moment by which the order wants the request served:
+// The order is priority with ageing and, within a priority, earliest deadline first. One point in
+// time expresses both, the moment by which the request should be served:
 //
 //   due = min(deadline, arrival + kPatience) + kHeadStart for each level below the highest
 //
-// So among requests of one priority the earliest deadline is first. Without a deadline, or with a
-// distant one, a request counts as due after kPatience, so that urgent ones do not starve it. And
-// one of a lower priority goes before those of a higher that come more than kHeadStart after it, or
-// a little earlier: it has aged.
+// So among requests of one priority the earliest deadline is first. A request without a deadline,
+// or with a distant one, counts as due after kPatience, so that urgent ones do not starve it. A
+// request also ages: it goes before those of the next higher priority that arrive about kHeadStart
+// later.
 //
-// Between tenants, whose ranks are not compared, see fair_share.h.
+// Ranks of different tenants are not compared: fair_share.h orders tenants.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ namespace castor {
 // The smaller rank is served first.
 struct Rank {
   TimePoint due{};
-  Ticket sequence = 0;  // order of arrival; unique, so ranks never tie
+  Ticket sequence = 0;  // the order of arrival; unique, so ranks never tie
 
   auto operator<=>(const Rank&) const = default;
 };

@@ -1,6 +1,6 @@
-// What one request holds of a ledger: its share of the budgets, and its place in the order of
-// service while it waits. Given back when destroyed, on any thread; it outlives the job with the
-// answer's bytes, until their holder lets go of them. Movable. Keeps its ledger alive.
+// A request's share of the ledger's budgets, and its place in the order of service while it waits.
+// The destructor gives both back, on any thread. It outlives the job, with the answer's bytes,
+// until their holder releases them. Movable. Keeps its ledger alive.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ class Reservation final : public AnswerShare {
   Reservation& operator=(const Reservation&) = delete;
   ~Reservation() override { Release(); }
 
-  // Gives back all but `bytes`: the request is answered, and the caller still holds the answer.
-  // These may be more than before, unless it holds none.
+  // Gives back all but `bytes`: the request is answered, and its caller still holds the answer. The
+  // bytes may grow, unless the reservation holds none.
   void KeepOnly(int64_t bytes) noexcept override;
 
   void Release() noexcept;
@@ -46,7 +46,7 @@ class Reservation final : public AnswerShare {
   Tenant* tenant_ = nullptr;
   Cost cost_;
   std::optional<Rank> place_;  // in the tenant's line, while it waits
-  bool gathers_ = false;       // by Ledger::Reserve: of no budget, but of the tenant's quotas
+  bool gathers_ = false;       // made by Ledger::Reserve: counts against the tenant's quotas only
 };
 
 }  // namespace castor

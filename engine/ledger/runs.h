@@ -1,12 +1,13 @@
-// The runs on the device now, the running one and those that it has passed, with their predicted
-// times and memory: how long each will still take, and whether another may pass.
+// The runs on the device now: the one that runs, and those that it has preempted. Each has a
+// predicted time and memory, which tell how long it will still take and what may preempt it.
 //
-// A run passes another at a checkpoint, if it is much shorter than what is left of that one, and
-// that one has a long request. Or if it is shorter, of another tenant, and by start-time fair
-// queueing due in the first half of the other's service: so nobody waits for the long batches of a
-// greedy tenant. The run that is passed keeps a share of the device: those that pass may take no
-// more time than it has had itself, or three times as much if they are other tenants', after a
-// first allowance. A run that passes may be passed in turn, up to a depth.
+// A batch may preempt a run at a checkpoint in two cases. The batch is much shorter than what is
+// left of the run, and the run has a long request. Or the batch is shorter, belongs to another
+// tenant, and by start-time fair queueing is due in the first half of the run's service: so no
+// tenant waits for the long batches of a greedy one. A preempted run keeps a share of the device:
+// after a first allowance, its preemptors may take no more time than it has had itself, or three
+// times as much if they belong to other tenants. Preemptors may be preempted in turn, up to a
+// depth.
 //
 // Not thread-safe: the ledger guards it.
 #pragma once
@@ -25,120 +26,121 @@
 
 namespace castor {
 
-// What is known of a run before it begins.
+// A run as it is known before it begins.
 struct RunPlan {
   double predicted_us = 0;
-  double longest_us = 0;  // of its longest request, alone
-  // Of all its requests; unset if they are of several.
-  std::optional<std::string> tenant = {};
-  double turn_middle = 0;        // virtual: the middle of its service (fair_share.h)
-  bool passes = false;           // the run that began last is held up until this one ends
-  int64_t device_bytes = 0;      // of the device's memory, that it holds to its end
-  int64_t activation_bytes = 0;  // of these
+  double longest_us = 0;                   // the predicted time of its longest request, alone
+  std::optional<std::string> tenant = {};  // unset if its requests belong to several tenants
+  double fair_midpoint = 0;      // the middle of its service in virtual time (fair_share.h)
+  bool preempts = false;         // the run that began last is preempted until this one ends
+  int64_t device_bytes = 0;      // memory of the device that it holds to its end
+  int64_t activation_bytes = 0;  // the part of `device_bytes` for activations
 };
 
-// A short while on the device: too little to judge a run, a tenant or the machine by.
+// A short time on the device: too little to judge a run, a tenant or the machine by.
 inline constexpr double kShortWhileUs = 20'000;
-// A few short requests at once, or one that is not so short: what a tenant may have beyond its turn
-// that asks for less than its share. Longer, and it would hold up the others noticeably.
+// A few short requests, or a longer one. A tenant that asks for less than its share may take so
+// much ahead of its turn; more would delay the others noticeably.
 inline constexpr double kFewRequestsUs = 100'000;
 
 class Runs {
  public:
   using Id = uint64_t;
 
-  // The bounds of the pace; and of how much longer than predicted anything counts as.
-  static constexpr double kMostPace = 8;
+  // The largest slowdown that is believed, as a factor; its inverse is the smallest.
+  static constexpr double kMaxSlowdown = 8;
 
-  // A run may pass another if it takes at most this part of what is left of that one, and of its
-  // longest request. Those that are passed are then delayed by little in proportion to what they
-  // take themselves; and a batch of short requests is not passed by more of their kind.
+  // A preemptor takes at most this fraction of what is left of the run, and of the run's longest
+  // request. So preempted requests are delayed little in proportion to their own time, and a batch
+  // of short requests is not preempted by similar ones.
   static constexpr double kMuchShorter = 0.25;
 
-  // Of the time from a run's first moment on, the least part that it has itself; and where it is
-  // passed by those of other tenants, whose turns are fair in any case.
+  // The smallest share of the device that a run has between its first moment and its end. The
+  // second is for preemptors of other tenants, whose turns are fair in any case.
   static constexpr double kOwnShare = 0.5;
   static constexpr double kOwnShareOfTenants = kOwnShare * kOwnShare;
 
-  // How long a run that has ended counts.
+  // The time constant with which ended runs are forgotten.
   static constexpr std::chrono::seconds kRecent{1};
 
   static constexpr int64_t kAnyBytes = std::numeric_limits<int64_t>::max();
 
   Id Begin(RunPlan plan, TimePoint now);
 
-  // Ends a run; one that was not `completed`, and took less than predicted, says nothing about the
-  // pace. `more`: others are ready to run. Returns for how long it had the device, in microseconds.
+  // Ends a run. A run that was not `completed` and took less than predicted does not count for the
+  // slowdown. `more`: other requests are ready to run. Returns how long the run had the device, in
+  // microseconds.
   double End(Id id, TimePoint now, bool completed, bool more) noexcept;
 
-  // How many times as long as predicted it has taken of late from one run's end to the next one's
-  // while there was work: what else the machine has to do, such as refusing callers, slows it down
-  // long before predictions adapt, in runs and between them.
-  double Pace(TimePoint now) const;
-  // How little is known of the pace: 1 if no run has ended of late, towards 0 with the time of
-  // those that have.
-  double Doubt(TimePoint now) const;
+  // Recent actual / predicted time between run ends, while work was ready. Other work on the
+  // machine, such as refusing callers, slows runs and the time between them long before predictions
+  // adapt.
+  double Slowdown(TimePoint now) const;
+  // How uncertain the slowdown is: 1 if no run has ended recently, towards 0 with the time of those
+  // that have.
+  double SlowdownUncertainty(TimePoint now) const;
 
-  // What may pass the run that began last: runs of at most so many predicted microseconds.
-  struct Passage {
+  // The longest batch that may preempt the run that began last, in predicted microseconds.
+  struct PreemptionLimit {
     double most_us = std::numeric_limits<double>::infinity();
-    double others_us = most_us;  // of other tenants than this one, that end by then
+    double others_us = most_us;  // for tenants other than `tenant`, before `fair_midpoint`
     std::optional<std::string> tenant = {};
-    double turn_middle = 0;
+    double fair_midpoint = 0;
 
-    // The longest that may begin with a request of this tenant, if it is its turn; and if its
-    // virtual time at the end is `end`.
+    // The limit for a batch that begins with a request of the tenant `of`, as long as its virtual
+    // time is not known.
     double MostUsOf(const std::string& of) const {
       return tenant && of != *tenant ? std::max(most_us, others_us) : most_us;
     }
+    // The same for a batch that ends at the virtual time `end`.
     double MostUs(const std::string& of, double end) const {
-      return end < turn_middle ? MostUsOf(of) : most_us;
+      return end < fair_midpoint ? MostUsOf(of) : most_us;
     }
-    // Whether nothing may pass.
+    // Whether no batch may preempt.
     bool closed() const { return most_us <= 0 && (!tenant || others_us <= 0); }
   };
-  Passage MayPass(TimePoint now) const;
+  PreemptionLimit LimitNow(TimePoint now) const;
 
   bool empty() const { return runs_.empty(); }
 
-  // Of the device's memory, what the runs hold together.
+  // The bytes of the device's memory that all runs hold together.
   int64_t held_bytes() const;
-  // The same by what it is for, and the most of each so far.
+  // The same by purpose, and the maximum of each so far.
   RunMemory memory() const;
   const RunMemory& peak_memory() const { return peak_; }
 
-  // The time until a request of `us` can begin, if none other waits; and what is left of the runs
-  // that it passes then, which keep their share of the device meanwhile. It passes those beside
-  // which it fits: together with the ones below they hold at most `beside` bytes.
+  // How long a request of `us` would wait if no other waited, and what would then be left of the
+  // runs that it preempts, which keep their share of the device meanwhile. It can preempt a run
+  // only if that one and those below it hold at most `room` bytes together.
   struct Wait {
     double us = 0;
-    double passed_us = 0;
+    double preempted_us = 0;
   };
-  Wait WaitFor(double us, TimePoint now, int64_t beside = kAnyBytes) const;
+  Wait WaitFor(double us, TimePoint now, int64_t room = kAnyBytes) const;
 
  private:
   struct Run {
     Id id;
     RunPlan plan;
-    double gap_us;     // from the end of the run before, while this one could have begun
-    double done_us;    // up to `since`
-    double passed_us;  // that others took meanwhile
-    TimePoint since;   // when it last began or went on; unless it is held up
-    bool held_up;
+    double gap_us;        // between the previous run's end and this one's begin, if it was ready
+    double done_us;       // time on the device up to `since`
+    double preempted_us;  // time that its preemptors have taken
+    TimePoint since;      // when it last began or resumed, or was preempted
+    bool preempted;
   };
 
   static double DoneUs(const Run& run, TimePoint now);
   static double LeftUs(const Run& run, TimePoint now);
-  // The longest that may pass it, as far as it depends on its own length.
-  static double PassedByUs(const Run& run, TimePoint now);
+  // The longest batch that may preempt it, as far as its own length decides.
+  static double MaxPreemptorUs(const Run& run, TimePoint now);
 
-  std::vector<Run> runs_;  // in order of their begin
+  std::vector<Run> runs_;  // in the order in which they began
   Id last_ = 0;
   RunMemory peak_;
-  // Of runs that have ended.
+  // Sums over ended runs.
   DecayingSum predicted_us_{kRecent};
   DecayingSum measured_us_{kRecent};
-  std::optional<TimePoint> gap_since_;  // the last run's end, if more were ready then
+  std::optional<TimePoint> gap_since_;  // the last run's end, if other requests were ready then
 };
 
 }  // namespace castor

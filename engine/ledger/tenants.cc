@@ -11,16 +11,16 @@
 namespace castor {
 namespace {
 
-// The most that others are counted to take of a tenant's time: the rest is its fair share in most
-// cases, and a forecast must not grow without bound.
-constexpr double kMostAhead = 0.75;
+// The largest share that forecasts give to requests which arrive later: the rest is a tenant's fair
+// share in most cases, and forecasts must not grow without bound.
+constexpr double kMaxShareAhead = 0.75;
 
 size_t LevelOf(Priority priority) { return static_cast<size_t>(priority); }
 
-bool UsedUp(const Tenant& tenant) {
-  const auto parts = PartsOf({0, 0, 0}, tenant.in_use, QuotaOf(tenant.terms));
+bool QuotaUsedUp(const Tenant& tenant) {
+  const auto parts = UsesOf({0, 0, 0}, tenant.in_use, QuotaOf(tenant.terms));
   return std::any_of(parts.begin(), parts.end(),
-                     [](const BudgetPart& part) { return part.used >= part.budget; });
+                     [](const BudgetUse& part) { return part.used >= part.budget; });
 }
 
 bool WasRefused(const Tenant& tenant, TimePoint now) {
@@ -29,8 +29,8 @@ bool WasRefused(const Tenant& tenant, TimePoint now) {
 
 }  // namespace
 
-double TimesBySize::NotPassedBy(double us) const {
-  return std::max(0.0, std::accumulate(sums_.begin(), sums_.begin() + FirstPassedBy(us), 0.0));
+double TimesBySize::NotPreemptedBy(double us) const {
+  return std::max(0.0, std::accumulate(sums_.begin(), sums_.begin() + FirstPreemptedBy(us), 0.0));
 }
 
 // ---- Records.
@@ -53,7 +53,7 @@ Tenants::Terms Tenants::SetTerms(Terms terms) {
     device.Reweigh(tenant->device, weight);
     answering.Reweigh(tenant->answering, weight);
     if (!tenant->line.empty()) total_weight_ += weight;
-    Recount(*tenant);
+    UpdateDemand(*tenant);
   }
   return terms;
 }
@@ -82,90 +82,93 @@ Tenant& Tenants::FindOrAdd(const std::string& name, TimePoint now) {
   device.Open(tenant.device);
   answering.Open(tenant.answering);
   tenants_.emplace(name, std::move(added));
-  to_look_at_.push_back(&tenant);
+  forget_candidates_.push_back(&tenant);
   return tenant;
 }
 
-// Those that owe or were refused stay, unless there are very many.
+// Tenants that owe or were refused recently stay, unless there are very many.
 void Tenants::ForgetNext(TimePoint now) {
-  Tenant& tenant = *to_look_at_.front();
-  to_look_at_.pop_front();
+  Tenant& tenant = *forget_candidates_.front();
+  forget_candidates_.pop_front();
   const bool wanted = device.Owes(tenant.device) || WasRefused(tenant, now);
   if (!tenant.idle() || tenant.gathered.requests != 0 || (wanted && tenants_.size() < 2 * kMany)) {
-    to_look_at_.push_back(&tenant);
+    forget_candidates_.push_back(&tenant);
     return;
   }
   if (tenant.refused) EndRefusal(tenant);
   tenants_.erase(tenants_.find(tenant.name));
 }
 
-// For those that have used up a quota nothing is kept: they could not take it.
-void Tenants::Recount(Tenant& tenant) noexcept {
-  const bool asks = (!tenant.idle() || tenant.refused) && !UsedUp(tenant);
+// A tenant that has used up a quota demands nothing: it could not use a share.
+void Tenants::UpdateDemand(Tenant& tenant) noexcept {
+  const bool asks = (!tenant.idle() || tenant.refused) && !QuotaUsedUp(tenant);
   const double weight = asks ? tenant.terms.weight : 0;
-  asking_weight_ += weight - tenant.asking_weight;
-  tenant.asking_weight = weight;
+  demand_weight_ += weight - tenant.demand_weight;
+  tenant.demand_weight = weight;
 }
 
 void Tenants::Refuse(Tenant& tenant, TimePoint now) {
   if (tenant.refused) EndRefusal(tenant);
   tenant.refused = now;
   refused_.emplace(now, &tenant);
-  Recount(tenant);
+  UpdateDemand(tenant);
 }
 
 void Tenants::EndRefusal(Tenant& tenant) noexcept {
   refused_.erase({*tenant.refused, &tenant});
   tenant.refused.reset();
-  Recount(tenant);
+  UpdateDemand(tenant);
 }
 
 double Tenants::ShareOfBudgets(const Tenant& tenant, TimePoint now) {
-  // Some at a time: the lock is held.
+  // A few at a time, since the lock is held.
   for (int i = 0; i < 64 && !refused_.empty() && !WasRefused(*refused_.begin()->second, now); ++i) {
     EndRefusal(*refused_.begin()->second);
   }
-  return tenant.terms.weight / (asking_weight_ - tenant.asking_weight + tenant.terms.weight);
+  return tenant.terms.weight / (demand_weight_ - tenant.demand_weight + tenant.terms.weight);
 }
 
-void Tenants::StartAnewIfFar() {
-  const auto start_anew = [this](FairShare& share, FairShare::Account Tenant::*account) {
-    if (!share.IsFar()) return;
-    for (auto& [name, tenant] : tenants_) share.StartAnew((*tenant).*account);
-    share.FinishAnew();
+void Tenants::RebaseIfNeeded() {
+  const auto rebase = [this](FairShare& share, FairShare::Account Tenant::*account) {
+    if (!share.NeedsRebase()) return;
+    for (auto& [name, tenant] : tenants_) share.Rebase((*tenant).*account);
+    share.FinishRebase();
   };
-  start_anew(tokenizing, &Tenant::tokenizing);
-  start_anew(device, &Tenant::device);
-  start_anew(answering, &Tenant::answering);
+  rebase(tokenizing, &Tenant::tokenizing);
+  rebase(device, &Tenant::device);
+  rebase(answering, &Tenant::answering);
 }
 
 // ---- The line.
 
 double Tenants::OwnTime(const Job& job, const Tenant* tenant) const {
-  const bool has_company = tenant != nullptr && tenant->keys.contains(job.batch_key);
-  return has_company ? job.predicted.own_us : job.predicted.alone_us();
+  const bool shares_key = tenant != nullptr && tenant->keys.contains(job.batch_key);
+  return shares_key ? job.predicted.own_us : job.predicted.alone_us();
 }
 
 void Tenants::Enter(Tenant& tenant, const Job& job, TimePoint now) {
   if (tenant.line.empty()) total_weight_ += tenant.terms.weight;
-  const auto [company, is_first] = tenant.keys.try_emplace(job.batch_key, 0);
-  ++company->second;
+  const auto [same_key, is_first] = tenant.keys.try_emplace(job.batch_key, 0);
+  ++same_key->second;
   const Waiting waiting{.us = is_first ? job.predicted.alone_us() : job.predicted.own_us,
-                        .pays_for_batch = is_first,
+                        .charged_batch_cost = is_first,
                         .deadline = job.deadline.value_or(TimePoint::max()),
                         .priority = job.priority,
-                        .company = company};
+                        .same_key = same_key};
   tenant.line.emplace(job.rank, waiting);
   ++waiting_;
   tenant.waiting_us.Add(waiting.us);
   waiting_us_.Add(waiting.us);
-  tenant.promised_us.Add(waiting.us, now);
-  promised_us_[LevelOf(job.priority)].Add(waiting.us, now);
+  tenant.admitted_us.Add(waiting.us, now);
+  admitted_us_[LevelOf(job.priority)].Add(waiting.us, now);
 }
 
-void Tenants::AdjustTime(Tenant& tenant, const Rank& place, const PredictedTime& time) noexcept {
-  Waiting& waiting = tenant.line.find(place)->second;
-  const double us = waiting.pays_for_batch ? time.alone_us() : time.own_us;
+void Tenants::SetReady(Tenant& tenant, const Job& job) noexcept {
+  Waiting& waiting = tenant.line.find(job.rank)->second;
+  waiting.ready = &job;
+  tenant.ready_us.Add(job.predicted.alone_us(), 1);
+  device.Arrive(tenant.device);
+  const double us = waiting.charged_batch_cost ? job.predicted.alone_us() : job.predicted.own_us;
   for (TimesBySize* const times : {&tenant.waiting_us, &waiting_us_}) {
     times->Remove(waiting.us);
     times->Add(us);
@@ -173,16 +176,22 @@ void Tenants::AdjustTime(Tenant& tenant, const Rank& place, const PredictedTime&
   waiting.us = us;
 }
 
+void Tenants::EndReady(Tenant& tenant, const Job& job) noexcept {
+  tenant.line.find(job.rank)->second.ready = nullptr;
+  tenant.ready_us.Add(job.predicted.alone_us(), -1);
+  if (!tenant.ready_us.any()) device.Leave(tenant.device);
+}
+
 void Tenants::Leave(Tenant& tenant, const Rank& place) noexcept {
   const auto at = tenant.line.find(place);
   const Waiting waiting = at->second;
   tenant.line.erase(at);
-  if (--waiting.company->second == 0) tenant.keys.erase(waiting.company);
+  if (--waiting.same_key->second == 0) tenant.keys.erase(waiting.same_key);
   --waiting_;
   tenant.waiting_us.Remove(waiting.us);
   waiting_us_.Remove(waiting.us);
   if (tenant.line.empty()) {
-    tenant.waiting_us = {};  // sums of rounded numbers
+    tenant.waiting_us = {};  // discards rounding errors
     total_weight_ -= tenant.terms.weight;
   }
   if (waiting_ > 0) return;
@@ -198,26 +207,26 @@ double Tenants::OfOthers(const Tenant* tenant, double weight, double us, double 
   return std::max(0.0, std::min(most_us, us * others / weight));
 }
 
-Tenants::Forecast Tenants::Ask(const Job& job, const Tenant* tenant, TimePoint now,
-                               double device_us, double margin) const {
+Tenants::QueueForecast Tenants::ForecastQueue(const Job& job, const Tenant* tenant, TimePoint now,
+                                              double device_us, double margin) const {
   const double alone_us = job.predicted.alone_us();
-  if (nobody_waits()) return {.own_us = alone_us};
-  Forecast forecast{.own_us = OwnTime(job, tenant)};
+  if (none_waiting()) return {.own_us = alone_us};
+  QueueForecast forecast{.own_us = OwnTime(job, tenant)};
   const double weight = tenant == nullptr ? TermsOf(job.tenant).weight : tenant->terms.weight;
-  const double everybody = waiting_us_.NotPassedBy(alone_us);
-  const double own = tenant == nullptr ? 0 : tenant->waiting_us.NotPassedBy(alone_us);
-  forecast.passed_us = std::max(0.0, waiting_us_.total() - everybody);
+  const double all_us = waiting_us_.NotPreemptedBy(alone_us);
+  const double own = tenant == nullptr ? 0 : tenant->waiting_us.NotPreemptedBy(alone_us);
+  forecast.preempted_us = std::max(0.0, waiting_us_.total() - all_us);
   double ahead = own;
   if (tenant != nullptr) {
-    // From the last one on: mostly, a new request is behind all others.
+    // From the end: a new request is usually behind all others.
     double behind_us = 0;
     auto behind = tenant->line.end();
     while (behind != tenant->line.begin() && job.rank < std::prev(behind)->first) {
       --behind;
       behind_us += behind->second.us;
-      if (TimesBySize::IsNotPassedBy(alone_us, behind->second.us)) ahead -= behind->second.us;
+      if (TimesBySize::IsNotPreemptedBy(alone_us, behind->second.us)) ahead -= behind->second.us;
     }
-    double until = tenant->waiting_us.total() - behind_us;  // one's end, without the job
+    double until = tenant->waiting_us.total() - behind_us;  // when each ends, without the job
     for (; behind != tenant->line.end() && !forecast.makes_late; ++behind) {
       const Waiting& waiting = behind->second;
       until += waiting.us;
@@ -231,24 +240,23 @@ Tenants::Forecast Tenants::Ask(const Job& job, const Tenant* tenant, TimePoint n
       forecast.makes_late = in_time(until) && !in_time(until + forecast.own_us);
     }
   }
-  forecast.ahead_us = std::max(ahead, 0.0);  // sums of rounded numbers
-  forecast.others_us =
-      OfOthers(tenant, weight, forecast.ahead_us + forecast.own_us, everybody - own);
+  forecast.ahead_us = std::max(ahead, 0.0);  // rounding may make it negative
+  forecast.others_us = OfOthers(tenant, weight, forecast.ahead_us + forecast.own_us, all_us - own);
   return forecast;
 }
 
 double Tenants::ShareOfOthers(const Tenant* tenant, TimePoint now) const {
-  double us = tenant == nullptr ? 0 : -tenant->promised_us.PerSecond(now);
-  for (const DecayingSum& level : promised_us_) us += level.PerSecond(now);
+  double us = tenant == nullptr ? 0 : -tenant->admitted_us.PerSecond(now);
+  for (const DecayingSum& level : admitted_us_) us += level.PerSecond(now);
   return std::max(us, 0.0) * 1e-6;
 }
 
 double Tenants::ShareAhead(const Tenant* tenant, Priority priority, TimePoint now) const {
   double higher_us = 0;
   for (size_t level = LevelOf(priority) + 1; level < kLevels; ++level) {
-    higher_us += promised_us_[level].PerSecond(now);
+    higher_us += admitted_us_[level].PerSecond(now);
   }
-  return std::min(std::max(ShareOfOthers(tenant, now), higher_us * 1e-6), kMostAhead);
+  return std::min(std::max(ShareOfOthers(tenant, now), higher_us * 1e-6), kMaxShareAhead);
 }
 
 double Tenants::UntilServed(const Tenant& tenant, double part) const {

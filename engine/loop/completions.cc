@@ -1,5 +1,3 @@
-#include "engine/loop/completions.h"
-
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -10,6 +8,7 @@
 #include "engine/base/error.h"
 #include "engine/base/guarded.h"
 #include "engine/encoder/text/output_types.h"
+#include "engine/loop/pools.h"
 
 namespace castor {
 namespace {
@@ -53,7 +52,7 @@ absl::StatusOr<AttentionResult> TakeResult(const Job& job, AttentionWork& work) 
   return result;
 }
 
-// Of [rows, width].
+// The non-zero elements of [rows, width].
 SparseRows WithoutZeros(std::span<const float> values, int64_t width) {
   SparseRows sparse;
   const auto count = static_cast<size_t>(
@@ -72,20 +71,20 @@ SparseRows WithoutZeros(std::span<const float> values, int64_t width) {
   return sparse;
 }
 
-// SparseRows hold what is above zero, and NaN is not; nor has it a place in a range. The row is of
-// one sequence of this request: others in the batch are not concerned.
+// SparseRows hold elements above zero, and quantized rows need a range: neither can express NaN.
+// The error concerns one sequence of this request, and no other request of the batch.
 absl::Status CheckFinite(const encoder::BatchItem& item, std::span<const float> rows) {
   const auto wrong =
       std::find_if_not(rows.begin(), rows.end(), [](float value) { return std::isfinite(value); });
   if (wrong == rows.end()) return absl::OkStatus();
   const std::string problem = "row " + std::to_string((wrong - rows.begin()) / item.dimensions) +
                               " of " + std::string(encoder::OutputName(item.output_kind)) +
-                              " comes out with NaN or Inf, which this kind of answer cannot hold";
+                              " has NaN or Inf, which this kind of answer cannot hold";
   if (item.embeddings == nullptr) return MakeError(Reason::kInternal, problem);
   return InvalidField(Reason::kNonFiniteInput, "embeddings.values", problem);
 }
 
-// What the device gave, as the answer has it.
+// Converts an output from the device's form to the answer's.
 absl::StatusOr<OutputRows> TakeOutput(const EncodeWork& work, OutputWork& output) {
   const encoder::BatchItem& item = output.item;
   const OutputType type = encoder::TypeOf(work.request, item.output_kind);
@@ -179,19 +178,19 @@ void DeliverAs(Answer answer) {
     share = std::make_shared<Reservation>();
     return TakeResult(*answer.job, std::get<Work>(answer.job->work));
   });
-  // Everything but the answer leaves the budgets before the caller is told: it may submit again
-  // from `done`.
+  // All but the answer leaves the budgets before `done` is called, since `done` may submit again.
   if (result.ok()) *share = std::move(answer.job->reservation);
   answer.job.reset();
   if (!result.ok()) return std::move(done)(result.status());
-  // At least one byte: a reservation that holds none cannot grow to the encoded answer's size.
+  // At least one byte, since a reservation that holds none cannot grow to the encoded answer's
+  // size.
   share->KeepOnly(std::max<int64_t>(1, SizeOfAnswer(*result)));
   result->share = std::move(share);
   std::move(done)(std::move(result));
 }
 
-// Builds the result, releases what else the job holds, and calls the completion, which throws
-// nothing.
+// Builds the result, releases everything else that the job holds, and calls the completion, which
+// must not throw.
 void Deliver(Answer answer) noexcept {
   if (std::holds_alternative<AttentionCompletion>(answer.done)) {
     DeliverAs<AttentionWork, AttentionCompletion>(std::move(answer));
@@ -209,10 +208,10 @@ Completions::Completions(int threads, Ledger& ledger, Counters& counters)
           threads, [this] { Run(); }, [this] { ledger_.Stop(); }) {}
 
 void Completions::Run() noexcept {
-  Ledger::AtHand at_hand = Ledger::AtHand::kNothing;
+  Ledger::WorkSize size = Ledger::WorkSize::kNothing;
   while (true) {
     Answer answer;
-    if (!ledger_.NextAnswer(/*wait=*/true, &at_hand, &answer)) return;
+    if (!ledger_.NextAnswer(/*wait=*/true, &size, &answer)) return;
     // Counted before delivery, so that a caller that has its answer also sees it counted.
     if (!answer.status.ok()) counters_.Refused(answer.status);
     Deliver(std::move(answer));

@@ -14,7 +14,7 @@
 #include "engine/base/run_control.h"
 #include "engine/encoder/directory/cast_file.h"
 #include "engine/loop/running_batch.h"
-#include "engine/requests/batch_key.h"
+#include "engine/requests/work.h"
 
 namespace castor {
 namespace {
@@ -23,11 +23,11 @@ absl::Status DeviceLost(const std::string& why) {
   return MakeError(Reason::kInternal, "the device has failed" + (why.empty() ? "" : ": " + why));
 }
 
-// While the device is idle, staging memory that was not used for so long is given back: one to two
-// times this after a burst.
+// While the device is idle, staging memory is given back to the system once it has not been used
+// for one to two times this long.
 constexpr std::chrono::seconds kReleaseEvery{15};
 
-// Whether these have run before, and their choice of a kernel was rejected.
+// Whether these jobs have run before, and their automatic choice of a kernel was rejected.
 bool RunsAgain(const JobList& jobs) { return jobs.front()->last_run != nullptr; }
 
 // Makes a job run with another kernel from now on.
@@ -62,8 +62,8 @@ absl::StatusOr<LoadedModel> LoadModel(Device& device, const ModelSource& source,
                        " of " + std::to_string(budget.most()) + " are free (--max-device-bytes)");
 }
 
-// The model among those `loaded` from the first of `sources` that has the source's weights, or
-// null.
+// The model among `loaded`, which come from the first of `sources`, that has the weights of
+// `source`; or null.
 const LoadedModel* SameWeights(const ModelSource& source, const std::vector<ModelSource>& sources,
                                const std::vector<LoadedModel>& loaded) {
   for (size_t i = 0; i < loaded.size(); ++i) {
@@ -76,34 +76,34 @@ const LoadedModel* SameWeights(const ModelSource& source, const std::vector<Mode
   return nullptr;
 }
 
-// One run's checkpoints, on the engine thread: ends the run when nobody waits for any of its
-// requests, lets a shorter batch pass (ledger/runs.h), and answers earlier batches that are done.
+// One run's checkpoints, on the engine thread: ends the run when all of its requests are abandoned,
+// lets a shorter batch preempt it (ledger/runs.h), and answers earlier batches that are done.
 class EngineLoop::Checkpoints final : public RunControl {
  public:
   Checkpoints(EngineLoop& loop, const JobList& jobs)
       : RunControl(kInterval), loop_(loop), jobs_(jobs) {}
 
-  // Whether the run was ended because every job was cancelled or had expired.
+  // Whether the run was ended because all of its jobs were abandoned.
   bool ended() const { return ended_; }
 
  private:
-  // Short compared with a request's usual wait, long compared with a look at the ledger.
+  // Short compared with a request's usual wait, long compared with a query of the ledger.
   static constexpr std::chrono::milliseconds kInterval{2};
 
   bool WantsCheckpoint() noexcept override {
-    ended_ = loop_.ledger_.AllDead(jobs_);
+    ended_ = loop_.ledger_.AllAbandoned(jobs_);
     answers_older_ = !ended_ && !loop_.running_.empty() && loop_.running_.front()->Done();
-    makes_way_ = !ended_ && loop_.ledger_.HasPasser();
-    return ended_ || answers_older_ || makes_way_;
+    preempts_ = !ended_ && loop_.ledger_.HasPreemptor();
+    return ended_ || answers_older_ || preempts_;
   }
 
-  // noexcept, because the guard around the device would swallow an exception from here.
+  // noexcept, because the guard around the device would swallow an exception.
   absl::Status AtCheckpoint() noexcept override {
     if (ended_) {
       return MakeError(Reason::kCancelled, "every request of this run was cancelled or expired");
     }
     if (answers_older_) loop_.FinishOldest();
-    if (makes_way_) loop_.RunDueBatch();
+    if (preempts_) loop_.RunPreemptor();
     return absl::OkStatus();
   }
 
@@ -111,7 +111,7 @@ class EngineLoop::Checkpoints final : public RunControl {
   const JobList& jobs_;
   bool ended_ = false;
   bool answers_older_ = false;
-  bool makes_way_ = false;
+  bool preempts_ = false;
 };
 
 EngineLoop::EngineLoop(Ledger& ledger, Counters& counters, Clock& clock)
@@ -162,7 +162,7 @@ absl::Status EngineLoop::Open(const DeviceFactory& open, const EngineOptions& op
   models_ = ModelSet(std::move(models));
   EncoderPrices encoders;
   if (warm_up) {
-    // Each model runs some inputs however long that takes; the budget bounds the rest of each.
+    // Each model runs some inputs however long that takes; the budget bounds its further runs.
     constexpr std::chrono::milliseconds kBudget{1000};
     const TimePoint start = clock_.Now();
     auto measured = WarmUp(*device_, models_, clock_, kBudget);
@@ -187,26 +187,26 @@ void EngineLoop::Run() noexcept {
     JobList jobs;
     if (running_.size() < depth) jobs = NextBatch();
     if (!jobs.empty()) {
-      auto batch = TryStart(std::move(jobs), /*passes=*/false);
+      auto batch = TryStart(std::move(jobs), /*preempts=*/false);
       if (batch != nullptr) running_.push_back(std::move(batch));
     } else if (!running_.empty()) {
       FinishOldest();
     } else {
-      break;  // NextBatch would have waited: the ledger has been stopped
+      break;  // NextBatch waits for work unless the ledger has been stopped
     }
   }
   Close();
 }
 
-// Waits for work only when the device has none. An empty result: launch nothing now.
+// Waits for work only if nothing runs. An empty result means to launch nothing now.
 JobList EngineLoop::NextBatch() {
   while (!retries_.empty()) {
     if (!running_.empty() && MemoryOf(retries_.front()).bytes() > ledger_.free_device_bytes()) {
-      return {};  // until what runs has ended
+      return {};  // it must wait until a run has ended
     }
     JobList jobs = std::move(retries_.front());
     retries_.pop_front();
-    ledger_.DropDead(&jobs);
+    ledger_.AnswerAbandoned(&jobs);
     if (!jobs.empty()) return jobs;
   }
   const bool wait = running_.empty();
@@ -221,8 +221,8 @@ JobList EngineLoop::NextBatch() {
   return jobs;
 }
 
-// Null when the batch could not be started; its jobs have then been handled.
-std::unique_ptr<RunningBatch> EngineLoop::TryStart(JobList jobs, bool passes) {
+// Null if the batch could not be started; its jobs have then been handled.
+std::unique_ptr<RunningBatch> EngineLoop::TryStart(JobList jobs, bool preempts) {
   if (NoticeLostDevice()) {
     RefuseAll(std::move(jobs), DeviceLost(""));
     return nullptr;
@@ -232,27 +232,27 @@ std::unique_ptr<RunningBatch> EngineLoop::TryStart(JobList jobs, bool passes) {
     if (job->last_run == nullptr) job->launched = now;
   }
   auto batch = std::make_unique<RunningBatch>(std::move(jobs));
-  batch->id = ledger_.BeginRun(batch->jobs(), passes);
+  batch->id = ledger_.BeginRun(batch->jobs(), preempts);
   batch->begun = now;
   Checkpoints control(*this, batch->jobs());
   const absl::Status status = batch->Start(*device_, control);
   if (status.ok()) return batch;
   const double us = EndRun(batch->id, /*wasted=*/true);
   if (control.ended()) {
-    ledger_.Settle(batch->jobs(), us, RunsAgain(batch->jobs()));
-    DropEnded(std::move(batch->jobs()));
+    ledger_.ChargeActual(batch->jobs(), us, RunsAgain(batch->jobs()));
+    HandleEnded(std::move(batch->jobs()));
   } else {
     Continue(std::move(batch->jobs()), {{.status = status}});
   }
   return nullptr;
 }
 
-// Called at a checkpoint of another batch, which is running or being probed.
-void EngineLoop::RunDueBatch() {
-  JobList jobs = ledger_.TakePasser();
+// Called at a checkpoint of a run or a probe.
+void EngineLoop::RunPreemptor() {
+  JobList jobs = ledger_.TakePreemptor();
   if (jobs.empty()) return;
   counters_.Preempted();
-  if (auto batch = TryStart(std::move(jobs), /*passes=*/true)) Finish(std::move(batch));
+  if (auto batch = TryStart(std::move(jobs), /*preempts=*/true)) Finish(std::move(batch));
 }
 
 double EngineLoop::EndRun(Runs::Id run, bool wasted) {
@@ -262,7 +262,7 @@ double EngineLoop::EndRun(Runs::Id run, bool wasted) {
 }
 
 void EngineLoop::FinishOldest() {
-  heartbeat_.Beat();  // the last beat until the device is done
+  heartbeat_.Beat();  // there is no other until the device is done
   std::unique_ptr<RunningBatch> batch = std::move(running_.front());
   running_.pop_front();
   Finish(std::move(batch));
@@ -272,14 +272,14 @@ void EngineLoop::Finish(std::unique_ptr<RunningBatch> batch) {
   const absl::StatusOr<ExecutionTimes> times = batch->Wait();
   EndRun(batch->id, /*wasted=*/!times.ok());
   if (!times.ok()) return Continue(std::move(batch->jobs()), {{.status = times.status()}});
-  ledger_.Settle(batch->jobs(), times->compute_us, RunsAgain(batch->jobs()));
-  NoteRun(*batch, *times);
-  const Forecast::Lesson lesson = forecast_->LessonOf(batch->jobs(), times->compute_us);
+  ledger_.ChargeActual(batch->jobs(), times->compute_us, RunsAgain(batch->jobs()));
+  RecordRun(*batch, *times);
+  const Forecast::RunSample sample = forecast_->LessonOf(batch->jobs(), times->compute_us);
   Continue(std::move(batch->jobs()), {{.compute_us = times->compute_us}});
-  forecast_->Learn(lesson);  // nobody waits for it
+  forecast_->Learn(sample);  // after the answers, which do not depend on it
 }
 
-void EngineLoop::NoteRun(RunningBatch& batch, const ExecutionTimes& times) {
+void EngineLoop::RecordRun(RunningBatch& batch, const ExecutionTimes& times) {
   const JobList& jobs = batch.jobs();
   auto run = std::make_shared<BatchOutcome>();
   run->id = batch.id;
@@ -294,12 +294,13 @@ void EngineLoop::NoteRun(RunningBatch& batch, const ExecutionTimes& times) {
   for (const auto& job : jobs) job->last_run = run;
 }
 
-// Asks every job's plan what comes next, and does it. One outcome, as an error, is of all jobs.
+// Asks every job's plan for the next step, and takes it. A single outcome, such as an error,
+// applies to all jobs.
 void EngineLoop::Continue(JobList jobs, const std::vector<StepOutcome>& outcomes) {
   JobList done;
   JobList to_probe;
   JobList failed;
-  std::map<std::string, JobList> again;  // one batch becomes one per kernel and its parameters
+  std::map<std::string, JobList> again;  // the batch splits by the next kernel and its parameters
   for (size_t i = 0; i < jobs.size(); ++i) {
     std::unique_ptr<Job>& job = jobs[i];
     const StepOutcome& outcome = outcomes[outcomes.size() > 1 ? i : 0];
@@ -331,29 +332,30 @@ void EngineLoop::Continue(JobList jobs, const std::vector<StepOutcome>& outcomes
 void EngineLoop::Probe(JobList jobs) {
   heartbeat_.Beat();
   Checkpoints control(*this, jobs);
-  const Runs::Id run = ledger_.BeginRun(jobs, /*passes=*/false, /*is_probe=*/true);
+  const Runs::Id run = ledger_.BeginRun(jobs, /*preempts=*/false, /*is_probe=*/true);
   const auto outcomes = ProbeFidelity(*device_, clock_, counters_, jobs, control);
   EndRun(run, /*wasted=*/control.ended());
-  if (control.ended()) return DropEnded(std::move(jobs));
+  if (control.ended()) return HandleEnded(std::move(jobs));
   Continue(std::move(jobs), outcomes);
 }
 
-// Answers the jobs of a run that was ended because all of them were cancelled or had expired.
-void EngineLoop::DropEnded(JobList jobs) {
-  ledger_.DropDead(&jobs);
+// Handles the jobs of a run that was ended because all of them were abandoned.
+void EngineLoop::HandleEnded(JobList jobs) {
+  ledger_.AnswerAbandoned(&jobs);
   if (!jobs.empty()) retries_.push_front(std::move(jobs));
 }
 
-// Before a request is refused: out of memory, its batch is halved, down to single requests; after
-// another error it is tried once more, alone, so that only the culprit fails.
+// Retries before a request is refused: a batch that is out of memory is halved, down to single
+// requests; after another error each request is tried once more, alone, so that only the culprit
+// fails.
 void EngineLoop::HandleFailure(JobList jobs, const absl::Status& error) noexcept {
-  constexpr int kMaxDeviceErrors = 2;  // of a request
+  constexpr int kMaxDeviceErrors = 2;  // per request
   if (ReasonOf(error) == Reason::kInternal) counters_.DeviceFault();
   if (NoticeLostDevice()) {
     RefuseAll(std::move(jobs), DeviceLost(std::string(error.message())));
     return;
   }
-  // At the front, in order: they have waited longest.
+  // Retries go to the front, in order: these jobs have waited longest.
   const bool no_memory = ReasonOf(error) == Reason::kOutOfMemory;
   if (no_memory && jobs.size() > 1) {
     const auto middle = jobs.begin() + static_cast<ptrdiff_t>(jobs.size() / 2);
@@ -375,7 +377,7 @@ void EngineLoop::RefuseAll(JobList jobs, const absl::Status& error) {
   for (auto& job : jobs) ledger_.Refuse(std::move(job), error);
 }
 
-// Whether the device is lost. The first time, answers everything that waits.
+// Whether the device is lost. When it is first seen to be lost, answers all waiting jobs.
 bool EngineLoop::NoticeLostDevice() {
   if (lost_.load(std::memory_order_relaxed)) return true;
   if (device_->healthy()) return false;

@@ -1,5 +1,5 @@
 // The engine thread: one per device. It opens the device, loads the models, and then keeps the
-// device busy: takes the next batch, launches it, waits for the oldest, hands results on.
+// device busy: it takes the next batch, launches it, waits for the oldest, and passes results on.
 //
 // The thread owns the device and makes every call on it that is not marked "any thread".
 #pragma once
@@ -31,8 +31,8 @@ using DeviceFactory =
     std::function<absl::StatusOr<std::unique_ptr<Device>>(const EngineOptions& options)>;
 
 // Reads a file of CAST layers into host memory, or lets the device load a model directory, whose
-// weights then take their part of `budget`. Takes seconds. Errors name the file, or the model if
-// its weights do not fit.
+// weights then count against `budget`. Takes seconds. Errors name the file, or the model if its
+// weights do not fit.
 absl::StatusOr<LoadedModel> LoadModel(Device& device, const ModelSource& source,
                                       DeviceBudget& budget);
 
@@ -45,10 +45,10 @@ class EngineLoop {
   ~EngineLoop();
 
   // Starts the thread. Returns when the device is open and the models are loaded and, with
-  // `warm_up`, have run, or when one of these has failed. Called once.
+  // `warm_up`, have run, or when one of these steps has failed. Called once.
   absl::Status Start(const DeviceFactory& open, const EngineOptions& options, bool warm_up);
 
-  // Any thread, after Start has succeeded. Call only those of the device's methods that are marked
+  // Any thread, after Start has succeeded. Call only those methods of the device that are marked
   // "any thread".
   const Device& device() const { return *device_; }
   const ModelSet& models() const { return models_; }
@@ -62,19 +62,19 @@ class EngineLoop {
   class Checkpoints;
 
   absl::Status Open(const DeviceFactory& open, const EngineOptions& options, bool warm_up);
-  // Frees the models and the device, on the thread that made them.
+  // Frees the models and the device, on the thread that created them.
   void Close();
-  // The thread's loop: everything below runs inside it. An allocation that fails while a job moves
+  // The thread's loop, which calls all functions below. An allocation that fails while a job moves
   // between owners ends the process; calls into the device are guarded where they are made.
   void Run() noexcept;
   JobList NextBatch();
   void FinishOldest();
-  void RunDueBatch();
-  std::unique_ptr<RunningBatch> TryStart(JobList jobs, bool passes);
+  void RunPreemptor();
+  std::unique_ptr<RunningBatch> TryStart(JobList jobs, bool preempts);
   void Finish(std::unique_ptr<RunningBatch> batch);
-  void DropEnded(JobList jobs);
-  void NoteRun(RunningBatch& batch, const ExecutionTimes& times);
-  double EndRun(Runs::Id run, bool wasted);  // microseconds of its own
+  void HandleEnded(JobList jobs);
+  void RecordRun(RunningBatch& batch, const ExecutionTimes& times);
+  double EndRun(Runs::Id run, bool wasted);  // returns its microseconds on the device
   void Continue(JobList jobs, const std::vector<StepOutcome>& outcomes);
   void Probe(JobList jobs);
   void HandleFailure(JobList jobs, const absl::Status& error) noexcept;
@@ -94,9 +94,10 @@ class EngineLoop {
 
   // Engine thread only.
   std::deque<std::unique_ptr<RunningBatch>> running_;  // oldest first, at most device_->depth()
-  // Run before new batches: parts of failed ones, and requests whose automatic choice was rejected.
+  // Batches to run before new ones: parts of failed batches, and requests whose automatic choice of
+  // a kernel was rejected.
   std::deque<JobList> retries_;
-  TimePoint next_release_ = TimePoint::min();  // of staging memory
+  TimePoint next_release_ = TimePoint::min();  // of unused staging memory
 
   Heartbeat heartbeat_;
   std::atomic<bool> lost_ = false;

@@ -52,7 +52,7 @@ struct ExactRows {
   attention::FidelityRows rows;
   HostBuffer query;   // [rows, heads, head_dim]
   HostBuffer output;  // [rows, heads, value_dim]
-  Problem problem;    // points into the three above and the request's own tensors
+  Problem problem;    // points into the members above and the request's own tensors
 };
 
 absl::Status Stage(const Job& job, HostPool& pool, ExactRows* exact) {

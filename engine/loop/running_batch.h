@@ -1,4 +1,4 @@
-// A batch on the device: the jobs, the description that the device reads, and the execution.
+// A batch on the device: its jobs, the description that the device reads, and the execution.
 //
 // Engine thread only.
 #pragma once
@@ -20,8 +20,8 @@ namespace castor {
 // Not movable: the device keeps pointers into the description until the execution is done.
 class RunningBatch {
  public:
-  // Requires at least one job, all with one batch key. Allocates the spec and a few words per job:
-  // if that fails, the process ends.
+  // Requires at least one job, and one batch key for all. Allocates the spec and a few words per
+  // job; the process ends if that fails.
   explicit RunningBatch(JobList jobs) noexcept;
   RunningBatch(const RunningBatch&) = delete;
   RunningBatch& operator=(const RunningBatch&) = delete;
@@ -37,7 +37,7 @@ class RunningBatch {
 
   JobList& jobs() { return jobs_; }
 
-  // The engine loop's.
+  // For the engine loop.
   Runs::Id id = 0;  // never reused
   TimePoint begun;
 
@@ -48,14 +48,10 @@ class RunningBatch {
   std::unique_ptr<Execution> execution_;  // last: destroyed before what it points to
 };
 
-// The probe step of a plan: measures the errors of a batch of approximate attention that has run.
-// It computes exact attention for a few query rows of each request, on the same device, and
-// compares.
-//
-// Engine thread only.
-
-// The outcome for every job, in order: an estimate each, or one error for all. Counts the time of a
-// probe that succeeds. Requires executed jobs of one batch, whose plans say Step::kProbe.
+// The probe step of a plan: estimates the errors of a batch of approximate attention that has run.
+// Computes exact attention for a few query rows of each request on the same device, and compares.
+// Returns the outcome for every job, in order: an estimate each, or one error for all. Counts the
+// time of a probe that succeeds. Requires executed jobs of one batch, whose plans say Step::kProbe.
 std::vector<StepOutcome> ProbeFidelity(Device& device, const Clock& clock, Counters& counters,
                                        const JobList& jobs, RunControl& control);
 

@@ -1,16 +1,15 @@
-#include "engine/loop/tokenizers.h"
-
 #include <algorithm>
 #include <utility>
 
 #include "engine/base/guarded.h"
 #include "engine/base/machine.h"
+#include "engine/loop/pools.h"
 #include "engine/requests/staging.h"
 
 namespace castor {
 namespace {
 
-// Bytes of text per slice: about a millisecond of work, unless it ends in a long text.
+// Bytes of text per slice: about a millisecond of work, unless a slice ends with a long text.
 constexpr int64_t kSliceBytes = 4096;
 
 // The bytes of text, or of ids, in the job's next slice.
@@ -56,8 +55,8 @@ absl::StatusOr<Ticket> Tokenizers::Push(std::unique_ptr<Job> job) {
 }
 
 void Tokenizers::Run() noexcept {
-  Ledger::AtHand at_hand = Ledger::AtHand::kNothing;
-  while (auto job = ledger_.NextToTokenize(&at_hand)) Tokenize(std::move(job));
+  Ledger::WorkSize size = Ledger::WorkSize::kNothing;
+  while (auto job = ledger_.NextToTokenize(&size)) Tokenize(std::move(job));
 }
 
 absl::Status Tokenizers::Finish(Job* job) {

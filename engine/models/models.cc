@@ -12,7 +12,7 @@ namespace castor {
 ModelSet::ModelSet(std::vector<LoadedModel> models) {
   std::sort(models.begin(), models.end(),
             [](const LoadedModel& a, const LoadedModel& b) { return a.info.name < b.info.name; });
-  std::map<std::string, uint64_t> numbers;  // by the name that is no alias
+  std::map<std::string, uint64_t> numbers;  // by the name that is not an alias
   for (LoadedModel& model : models) {
     const std::string& owner = model.info.alias_of.empty() ? model.info.name : model.info.alias_of;
     model.number = numbers.emplace(owner, numbers.size() + 1).first->second;

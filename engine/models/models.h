@@ -1,7 +1,8 @@
-// The models that an engine has loaded when it started.
+// The models that an engine loaded when it started.
 //
-// Immutable. An encoder's weights are in the device's memory, and must be freed by the thread that
-// owns the device: when the set is, nobody may hold one of its models any more.
+// Immutable. An encoder's weights are in the device's memory, and the thread that owns the device
+// must free them: all other references to its models must be gone when that thread destroys the
+// set.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@
 namespace castor {
 
 struct LoadedModel {
-  uint64_t number = 0;  // of its weights in the set, from 1
+  uint64_t number = 0;  // identifies its weights in the set, from 1
   ModelInfo info;
   std::shared_ptr<const encoder::Model> encoder;  // null for a file of CAST layers
   std::vector<std::shared_ptr<const attention::CastLayer>> cast_layers;  // by index
@@ -34,9 +35,9 @@ class ModelSet {
   // The model of that name, or null.
   ModelPtr Find(const std::string& name) const;
 
-  // The encoder of that name. MODEL_NOT_FOUND when there is no such model, or when `name` is empty
-  // and there is not exactly one encoder, by whatever names; KERNEL_NOT_AVAILABLE when the model
-  // encodes nothing.
+  // The encoder of that name. MODEL_NOT_FOUND if there is no such model, or if `name` is empty and
+  // there is not exactly one encoder, apart from aliases; KERNEL_NOT_AVAILABLE if the model encodes
+  // nothing.
   absl::StatusOr<ModelPtr> FindEncoder(const std::string& name) const;
 
   // The layers of all models, as "MODEL/INDEX".

@@ -1,8 +1,7 @@
-#include "engine/requests/batch_key.h"
-
 #include <type_traits>
 
 #include "engine/kernel_parameters.h"
+#include "engine/requests/work.h"
 
 namespace castor {
 namespace {
@@ -17,8 +16,7 @@ void Append(std::string& key, const T& value) {
 template <typename Parameters>
 void AppendParameters(std::string& key, const Parameters& kernel) {
   ForEachParameter(kernel, [&](const auto&, const auto& value) { Append(key, value); });
-  // A named layer's surrogate tokens are shared by the launch; those that a request brings travel
-  // with its problem.
+  // A launch shares the surrogate tokens of a named layer; a request's own are part of its problem.
   if constexpr (std::is_same_v<Parameters, Cast>) {
     if (const auto* layer = std::get_if<std::string>(&kernel.surrogates)) key += *layer;
   }

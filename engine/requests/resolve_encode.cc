@@ -14,7 +14,7 @@
 namespace castor {
 namespace {
 
-// `asked` may repeat the layers' own parameters, as a report states them; it cannot change them.
+// `asked` may repeat the layers' own parameters, as reports state them, but not change them.
 absl::Status CheckOwnCast(const Cast& asked, const Cast& own) {
   constexpr std::string_view kTensor = "must be left out: this model's layers have their own";
   constexpr std::string_view kParameter = "must be left out: this model was trained with another";
@@ -38,7 +38,7 @@ absl::Status CheckOwnCast(const Cast& asked, const Cast& own) {
   return absl::OkStatus();
 }
 
-// For a model whose layers are CAST.
+// The kernel for a model with CAST layers.
 absl::StatusOr<Kernel> ChooseCast(const Kernel& asked, const ModelInfo& info) {
   const std::string runs_cast = "model \"" + info.name + "\" has CAST layers, which run cast alone";
   if (std::holds_alternative<Automatic>(asked)) {
@@ -67,7 +67,7 @@ absl::StatusOr<Kernel> ChooseEncodeKernel(const EncodeRequest& request, const Mo
     return MakeError(Reason::kKernelNotAvailable,
                      "model \"" + info.name + "\" cannot run " + std::string(NameOf(name)));
   }
-  // One that was trained with a causal mask has it, whether or not a request says so.
+  // A model that was trained with a causal mask keeps it, whatever the request says.
   const auto* own = std::get_if<Vanilla>(&info.kernel);
   if (own != nullptr && own->causal) return info.kernel;
   return kernel;

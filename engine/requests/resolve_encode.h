@@ -1,4 +1,4 @@
-// An encode request's checks: its model, its input, and the attention kernel that it gets.
+// The checks of an encode request: its model, its input, and the choice of its attention kernel.
 //
 // Pure; any thread.
 #pragma once
@@ -14,16 +14,15 @@
 
 namespace castor {
 
-// The kernel that the request names, else the model's own. Of the automatic one the most exact that
-// it allows. A model with CAST layers runs no other kernel, and no other model runs CAST. One with
-// causal layers runs causal vanilla alone.
+// The kernel that the request names, or the model's own. For the automatic kernel, the most exact
+// kernel that it allows. Models with CAST layers run CAST alone, and no other model runs it. Models
+// with causal layers run causal vanilla alone.
 // INVALID_FIELD and KERNEL_NOT_AVAILABLE name the field.
 absl::StatusOr<Kernel> ChooseEncodeKernel(const EncodeRequest& request, const ModelInfo& info);
 
-// Everything that can be checked before the request is admitted. Of what it brings only the ranges
-// are copied.
-// Errors as of ModelSet::FindEncoder, encoder::Model::CheckInput, ChooseEncodeKernel and
-// encoder::CheckOption.
+// Makes all checks that are possible before the request is admitted. Copies only the ranges from
+// the caller's memory. Errors as for ModelSet::FindEncoder, encoder::Model::CheckInput,
+// ChooseEncodeKernel and encoder::CheckOption.
 absl::StatusOr<EncodeWork> ResolveEncode(EncodeRequest request, const ModelSet& models,
                                          std::span<const attention::Variant> variants,
                                          const EngineOptions& limits);

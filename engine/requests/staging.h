@@ -1,7 +1,7 @@
-// Staging: a request's tensors in the engine's own memory, where the device reads them.
+// Staging: copies of a request's tensors in the engine's own memory, where the device reads them.
 //
-// One buffer per request holds all inputs, each at a multiple of 64 bytes; others the outputs.
-// The caller's bytes are copied exactly once, on the caller's thread, under no lock.
+// One buffer per request holds all inputs, each at a multiple of 64 bytes; other buffers hold the
+// outputs. The caller's bytes are copied exactly once, on the caller's thread, under no lock.
 #pragma once
 
 #include <cstdint>
@@ -30,15 +30,15 @@ struct Cost {
   }
 };
 
-// Stages the tensors of a request that `work` has resolved: then it is ready to run.
-// NON_FINITE_INPUT when the request asks for that check and fails it; INVALID_FIELD when a tensor's
+// Stages the tensors of the request that `work` has resolved; it is then ready to run.
+// NON_FINITE_INPUT if the request asks for that check and fails it; INVALID_FIELD if a tensor's
 // file no longer holds all of it; OUT_OF_MEMORY.
 absl::Status StageAttention(const AttentionRequest& request, HostPool& pool, AttentionWork* work);
 
-// An upper bound of an encode request's share of the budgets. Requires that it passed CheckInput.
+// An upper bound on an encode request's share of the budgets. Requires that it passed CheckInput.
 Cost EstimateEncodeCost(const EncodeWork& work);
 
-// What is known of an encode request before it is admitted. Copies nothing of what it brings.
+// The work of an encode request before its admission. Copies nothing from the caller's memory.
 // Requires a model that encodes.
 EncodeWork OpenEncode(EncodeRequest request, ModelPtr model, Kernel kernel);
 
@@ -46,13 +46,13 @@ EncodeWork OpenEncode(EncodeRequest request, ModelPtr model, Kernel kernel);
 void OwnTexts(EncodeWork* work);
 
 // Tokenizes some of the texts, detokenizes some of the tokens, or cuts the tokens or embeddings to
-// the model's length. True: all is prepared; false: call again. Errors as for
+// the model's length. Returns true if all is prepared; else call it again. Errors as for
 // encoder::Model::PrepareSome.
 absl::StatusOr<bool> PrepareEncode(const encoder::Slice& slice, EncodeWork* work);
 
-// Stages the embeddings of what is prepared and allocates the output: then it is ready to run.
-// Returns the request's actual cost. Reads the caller's embeddings: call it inside Submit, except
-// for texts. Errors as for StageAttention.
+// Stages the embeddings of a prepared request and allocates its outputs; it is then ready to run.
+// Returns the request's actual cost. Reads the caller's embeddings, so call it inside Submit,
+// except for texts. Errors as for StageAttention.
 absl::StatusOr<Cost> StageEncode(HostPool& pool, EncodeWork* work);
 
 }  // namespace castor

@@ -45,7 +45,7 @@ absl::Status CheckAllFinite(const AttentionRequest& request, const attention::Pr
   return absl::OkStatus();
 }
 
-// Of key_bias only -Inf, which hides a key, may be other than finite.
+// The elements of key_bias must be finite, except -Inf, which hides a key.
 absl::Status CheckKeyBias(std::span<const float> biases) {
   for (size_t i = 0; i < biases.size(); ++i) {
     if (std::isnan(biases[i]) || biases[i] == std::numeric_limits<float>::infinity()) {
@@ -56,7 +56,7 @@ absl::Status CheckKeyBias(std::span<const float> biases) {
   return absl::OkStatus();
 }
 
-// What is added to scores, one after another in the request's input.
+// The offsets of the biases of scores, which follow each other in the request's input.
 struct StagedBiases {
   StagedBiases(const AttentionRequest& request, size_t begin)
       : slopes(begin),
@@ -68,7 +68,7 @@ struct StagedBiases {
     return tensor.has_value() ? static_cast<size_t>(tensor->size_bytes()) : 0;
   }
 
-  size_t slopes;  // offsets
+  size_t slopes;
   size_t table;
   size_t key_bias;
   size_t end;
@@ -90,11 +90,11 @@ absl::Status StageBiases(const AttentionRequest& request, const StagedBiases& at
     const std::span<const std::byte> copied(to + at.table, StagedBiases::BytesOf(table));
     if (absl::Status s = attention::CheckFinite(DType::kFloat32, copied, kField); !s.ok()) return s;
     bias.table = reinterpret_cast<const float*>(to + at.table);
-    // Two of any size could overflow: a row would seem to see no key.
+    // The sum of two large biases could overflow to -Inf, and a row would seem to see no key.
     const std::span<const float> values(bias.table, copied.size() / sizeof(float));
     const auto is_large = [](float x) { return std::abs(x) > attention::kMostBias; };
     if (request.key_bias.has_value() && std::any_of(values.begin(), values.end(), is_large)) {
-      return InvalidField(kField, "must be within -1e30..1e30 where there is a key_bias");
+      return InvalidField(kField, "must be within -1e30..1e30 if there is a key_bias");
     }
   }
   if (!request.key_bias.has_value()) return absl::OkStatus();

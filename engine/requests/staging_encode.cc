@@ -12,10 +12,10 @@
 namespace castor {
 namespace {
 
-// Host memory per token: its id and its type id.
+// Host memory for a token: its id and its type id.
 constexpr int64_t kBytesPerToken = 2 * sizeof(int64_t);
 
-// Per range of spans: as the request has it, in order, and what became of it.
+// Host memory for a range of spans: as requested, as sorted, and as pooled.
 constexpr int64_t kBytesPerSpan = sizeof(Spans::Range) + sizeof(uint32_t) + sizeof(PooledSpan) +
                                   sizeof(encoder::RowRange) + 2 * sizeof(int64_t);
 
@@ -36,7 +36,7 @@ int64_t Sequences(const EncodeRequest& request) {
   return std::max<int64_t>(1, static_cast<int64_t>(lengths.size()));
 }
 
-// What the answer's SparseRows may take beside the rows with their zeros, which they replace.
+// The bytes that the answer's SparseRows may take in addition to the full rows, which they replace.
 int64_t SparseBytes(EncodeOutput output, int64_t row_bytes) {
   constexpr int64_t kIndexAndValue = 2;  // of a float's size each
   return output == EncodeOutput::kSparse ? kIndexAndValue * row_bytes : 0;
@@ -56,7 +56,7 @@ absl::Status StageEmbeddings(const EmbeddingInput& input, bool check_finite, int
   return attention::CheckFinite(dtype, work->input.bytes(), "embeddings.values");
 }
 
-// What the answer reports of each sequence.
+// Sets the numbers of tokens that the answer reports for each sequence.
 void CountTokens(EncodeWork* work) {
   const std::vector<int32_t>& offsets = work->prepared.cu_seqlens;
   for (size_t i = 0; i + 1 < offsets.size(); ++i) {
@@ -64,7 +64,7 @@ void CountTokens(EncodeWork* work) {
   }
 }
 
-// How many rows of this output each sequence has.
+// The number of rows of this output for each sequence.
 std::vector<int64_t> RowsPerSequence(const EncodeWork& work, EncodeOutput output) {
   if (encoder::PerToken(work.model->info, output)) return work.token_counts;
   const std::vector<Spans::Range>& ranges = work.request.spans.ranges;
@@ -76,15 +76,15 @@ std::vector<int64_t> RowsPerSequence(const EncodeWork& work, EncodeOutput output
   return lengths;
 }
 
-// What the request has pooled: its spans; or of each sequence what the prompt does not take; or
-// everything, which needs no list.
+// The rows to pool: the request's spans; or each sequence without its prompt; or all rows, for
+// which the list is empty.
 std::vector<encoder::RowRange> PooledRows(const EncodeWork& work) {
   const std::vector<int32_t>& offsets = work.prepared.cu_seqlens;
   std::vector<encoder::RowRange> rows;
   for (size_t i = 0; i < work.prepared.spans.size(); ++i) {
     const PooledSpan& span = work.prepared.spans[i];
     const int32_t first = offsets[static_cast<size_t>(work.request.spans.ranges[i].sequence)];
-    // Ranges of no rows are all alike.
+    // Empty ranges have no position.
     rows.push_back(span.begin == span.end
                        ? encoder::RowRange{}
                        : encoder::RowRange{first + span.begin, first + span.end});
@@ -99,7 +99,7 @@ std::vector<encoder::RowRange> PooledRows(const EncodeWork& work) {
   return rows;
 }
 
-// How the request wants this output, and where it goes.
+// Describes one of the request's outputs, and allocates its memory.
 absl::Status StageOutput(EncodeOutput kind, HostPool& pool, EncodeWork* work) {
   const EncodeRequest& request = work->request;
   const ModelInfo& info = work->model->info;
@@ -125,7 +125,7 @@ absl::Status StageOutput(EncodeOutput kind, HostPool& pool, EncodeWork* work) {
   const int64_t rows = item.output_rows();
   const OutputType type = encoder::TypeOf(request, kind);
   if (rows < 2 && encoder::NeedsRanges(type) && work->ranges.empty()) {
-    return InvalidField("ranges", "must be given: one row alone has none of its own");
+    return InvalidField("ranges", "required: a single row has no range of its own");
   }
   if (encoder::NeedsRanges(type)) {
     output.ranges = work->ranges;
@@ -147,7 +147,7 @@ absl::Status StageOutput(EncodeOutput kind, HostPool& pool, EncodeWork* work) {
 Cost EstimateEncodeCost(const EncodeWork& work) {
   const EncodeRequest& request = work.request;
   const ModelInfo& info = work.model->info;
-  if (!request.runs()) {  // and takes nothing of the device
+  if (!request.runs()) {  // it does not use the device
     const auto* texts = std::get_if<TextInput>(&request.input);
     return {.bytes = (texts == nullptr ? 0 : TextBytes(*texts)) +
                      work.model->encoder->EstimateTokenizedBytes(request)};
@@ -185,7 +185,7 @@ EncodeWork OpenEncode(EncodeRequest request, ModelPtr model, Kernel kernel) {
 }
 
 void OwnTexts(EncodeWork* work) {
-  if (!std::holds_alternative<TextInput>(work->request.input)) return;  // ids are its own
+  if (!std::holds_alternative<TextInput>(work->request.input)) return;  // ids are already copied
   auto& input = std::get<TextInput>(work->request.input);
   std::string& owned = work->text;
   size_t bytes = 0;
@@ -194,9 +194,9 @@ void OwnTexts(EncodeWork* work) {
       if (!TextInput::Repeats(*texts, i)) bytes += (*texts)[i].size();
     }
   }
-  // So that they never move, not even with a string that is moved.
+  // Longer than a string's inline buffer, so that the bytes stay in place when the string is moved.
   owned.reserve(sizeof(owned) + bytes);
-  std::string_view last, copy;  // of it
+  std::string_view last, copy;  // the last text, and its copy
   for (auto* const texts : {&input.texts, &input.pairs}) {
     for (std::string_view& text : *texts) {
       if (text.data() != last.data() || text.size() != last.size()) {
@@ -242,7 +242,7 @@ absl::StatusOr<Cost> StageEncode(HostPool& pool, EncodeWork* work) {
     cost.bytes += static_cast<int64_t>(work->text.size());
     return cost;
   }
-  // The input is no longer needed, and the caller's memory must not be read again.
+  // The input is no longer needed, and must not be read again once Submit has returned.
   work->request.input = TextInput{};
   work->text = std::string();
   return cost;

@@ -1,5 +1,5 @@
 // A checked request in the form in which it is staged and run: the problem, its tensors in the
-// engine's own memory, and what of the answer is known before it runs.
+// engine's own memory, the parts of the answer that are known before it runs, and its batch key.
 #pragma once
 
 #include <cstdint>
@@ -28,37 +28,37 @@ inline std::string_view NameOf(Operation operation) {
 struct AttentionWork {
   attention::Resolved resolved;
   HostBuffer input;            // query, key, value and all else, each aligned to 64 bytes
-  HostBuffer output;           // what the caller gets
-  HostBuffer log_sum_exp;      // the same, if wanted
-  attention::Problem problem;  // points into the four above
+  HostBuffer output;           // the caller's result
+  HostBuffer log_sum_exp;      // the caller's, if requested
+  attention::Problem problem;  // points into the members above
 
   int64_t output_bytes() const { return static_cast<int64_t>(output.size() + log_sum_exp.size()); }
 };
 
 // One of a request's outputs.
 struct OutputWork {
-  encoder::BatchItem item;       // points into the EncodeWork, and to `values`
-  HostBuffer values;             // float32, as the device gives them
-  HostBuffer typed;              // what the caller gets, where that is of another type
-  std::vector<float> ranges;     // [2, dimensions], where the type needs them
+  encoder::BatchItem item;       // points into the EncodeWork and `values`
+  HostBuffer values;             // float32, from the device
+  HostBuffer typed;              // the caller's result, if that has another type
+  std::vector<float> ranges;     // [2, dimensions], if the type needs them
   std::vector<int64_t> lengths;  // rows per sequence
 };
 
 struct EncodeWork {
-  EncodeRequest request;  // texts point into `text`; the input is empty once it is staged
+  EncodeRequest request;  // its texts point into `text`; its input is empty once it is staged
   std::string text;       // the copies of the request's texts
   ModelPtr model;
   Kernel kernel = Vanilla{};
-  const Prompt* prompt = nullptr;  // of the model; before the texts
-  encoder::Prepared prepared;      // filled by a tokenizer thread when the request brings texts
-  Tokenized tokenized;             // likewise, of a request that is not run
-  double tokenize_us = 0;          // time spent tokenizing, without the waits between slices
-  HostBuffer input;                // embeddings [tokens, hidden], if the request brings them
-  std::vector<float> ranges;       // [2, dimensions], if the request brings them
-  // All that the answer has is allocated early, where OUT_OF_MEMORY can be answered.
+  const Prompt* prompt = nullptr;  // the model's, which is put before the texts
+  encoder::Prepared prepared;      // filled by a tokenizer thread if the request has texts
+  Tokenized tokenized;             // the same for a request that does not run on the device
+  double tokenize_us = 0;          // the time of tokenizing, without the waits between slices
+  HostBuffer input;                // embeddings [tokens, hidden], if the request has them
+  std::vector<float> ranges;       // [2, dimensions], if the request has them
+  // All memory of the answer is allocated early, where OUT_OF_MEMORY can be answered.
   std::vector<OutputWork> outputs;
   std::vector<int64_t> token_counts;      // per sequence
-  std::vector<encoder::RowRange> pooled;  // what is pooled, where that is not all of each sequence
+  std::vector<encoder::RowRange> pooled;  // the rows to pool; empty: all rows of each sequence
 
   std::vector<encoder::BatchItem> items() const {
     std::vector<encoder::BatchItem> all;
@@ -72,5 +72,12 @@ struct EncodeWork {
     return static_cast<int64_t>(bytes) + tokenized.size_bytes();
   }
 };
+
+// Requests with equal keys may share a batch. A key is the bytes of everything that one launch has
+// in common: the operation; for attention all of its Spec, with biases by their address, so that a
+// request with biases of its own runs alone; for an encoder the model's number and the kernel's
+// parameters. Lengths are not part of the key: batches are ragged.
+std::string BatchKey(const attention::Spec& spec);
+std::string BatchKey(uint64_t model, const Kernel& kernel);
 
 }  // namespace castor

@@ -168,8 +168,8 @@ TEST_F(ServerPredictionTest, TheLongestWaitIsBounded) {
     EXPECT_EQ(asked.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
     EXPECT_EQ(asked.details.info.reason(), "QUEUE_FULL");
     EXPECT_THAT(asked.status.error_message(),
-                StartsWith("the queue is full: the request would wait for about "));
-    EXPECT_THAT(asked.status.error_message(), EndsWith(" s, this engine admits 30 s"));
+                StartsWith("queue full: the request would wait for about "));
+    EXPECT_THAT(asked.status.error_message(), EndsWith(" s; this engine admits 30 s"));
     EXPECT_TRUE(asked.details.retry.has_value());
   });
 }

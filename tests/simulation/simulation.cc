@@ -6,9 +6,28 @@
 namespace castor::simulation {
 namespace {
 
+// What a CPU of two cores takes for exact attention over one sequence, roughly: linear up to a few
+// hundred tokens, then quadratic; 64K tokens take some 25 s.
+Duration AttentionTime(int64_t tokens) {
+  const auto n = static_cast<double>(tokens);
+  return Duration(static_cast<int64_t>(1000 * n + 6 * n * n));
+}
+
 double InUs(Duration time) { return std::chrono::duration<double, std::micro>(time).count(); }
 
 }  // namespace
+
+std::function<Request(std::mt19937&)> Attention(int64_t low, int64_t high, int keys,
+                                                std::optional<Duration> deadline) {
+  return [=](std::mt19937& random) {
+    Request request;
+    request.tokens = std::uniform_int_distribution<int64_t>(low, high)(random);
+    request.work = AttentionTime(request.tokens);
+    request.batch_key = std::to_string(random() % static_cast<uint32_t>(keys));
+    request.deadline = deadline;
+    return request;
+  };
+}
 
 Simulation::Simulation(const Workload& workload, const Settings& settings, uint32_t seed)
     : workload_(workload),
@@ -95,19 +114,19 @@ void Simulation::Arrive(size_t source) {
   outcome.ticket = ticket;
   open_.emplace(ticket, std::move(outcome));
   if (!admitted) return End(ticket, Fate::kRefused);
-  // So that what is due by then, its deadline or its batch's delay, is looked at.
+  // Events at its deadline and the end of its batch's delay, so that the ledger looks at them.
   if (job->deadline) At(*job->deadline, [] {});
   if (settings_.limits.delay.count() > 0) At(now + settings_.limits.delay, [] {});
   waiting_.emplace(ticket, job.get());
   (void)ledger_->Enqueue(std::move(job));
 }
 
-// Ends those whose answers the ledger has.
+// Ends the requests whose answers the ledger has.
 void Simulation::EndAnswered() {
-  Ledger::AtHand at_hand = Ledger::AtHand::kNothing;
+  Ledger::WorkSize size = Ledger::WorkSize::kNothing;
   while (true) {
     Answer answer;
-    if (!ledger_->NextAnswer(/*wait=*/false, &at_hand, &answer)) return;
+    if (!ledger_->NextAnswer(/*wait=*/false, &size, &answer)) return;
     const Ticket ticket = answer.job->ticket;
     waiting_.erase(ticket);
     answer.job.reset();
@@ -115,38 +134,37 @@ void Simulation::EndAnswered() {
   }
 }
 
-// Hands the device the next batch: an idle one, or one that is at a checkpoint.
+// Gives the device the next batch if it is idle or at a checkpoint.
 void Simulation::Launch() {
   if (runs_.empty()) {
-    TryLaunch(/*passes=*/false);
+    TryLaunch(/*preempts=*/false);
     return;
   }
-  if (!settings_.passes || checkpoint_ != TimePoint::max() || !waiting()) return;
-  // The next multiple of the interval after the run began, or went on.
+  if (!settings_.preempts || checkpoint_ != TimePoint::max() || !waiting()) return;
+  // The next multiple of the interval after the run began or resumed.
   const TimePoint now = clock_->Now();
   const auto passed = (now - runs_.back().since) / settings_.checkpoint;
   checkpoint_ = runs_.back().since + (passed + 1) * settings_.checkpoint;
   At(checkpoint_, [this, number = runs_.back().number] {
     if (runs_.empty() || runs_.back().number != number) return;
     checkpoint_ = TimePoint::max();
-    TryLaunch(/*passes=*/true);
+    TryLaunch(/*preempts=*/true);
   });
 }
 
-void Simulation::TryLaunch(bool passes) {
+void Simulation::TryLaunch(bool preempts) {
   const TimePoint now = clock_->Now();
-  if (passes && !ledger_->HasPasser()) return;
-  JobList jobs = passes ? ledger_->TakePasser() : ledger_->NextBatch(/*wait=*/false);
-  EndAnswered();  // those that were too late for it
+  if (preempts && !ledger_->HasPreemptor()) return;
+  JobList jobs = preempts ? ledger_->TakePreemptor() : ledger_->NextBatch(/*wait=*/false);
+  EndAnswered();  // those that were too late to join
   if (jobs.empty()) return;
   for (const auto& job : jobs) waiting_.erase(job->ticket);
   if (on_batch) {
     std::vector<const Job*> left;
     for (const auto& [ticket, job] : waiting_) left.push_back(job);
-    on_batch({now, jobs, left, passes, held_bytes()});
+    on_batch({now, jobs, left, preempts, held_bytes()});
   }
-  if (passes) {
-    ++preemptions_;
+  if (preempts) {
     DeviceRun& below = runs_.back();
     below.left -= now - below.since;
     below.number = 0;
@@ -159,13 +177,13 @@ void Simulation::TryLaunch(bool passes) {
     outcome.started = now;
     run.left += outcome.takes;
   }
-  run.id = ledger_->BeginRun(jobs, passes);
+  run.id = ledger_->BeginRun(jobs, preempts);
   run.jobs = std::move(jobs);
   runs_.push_back(std::move(run));
   GoOn();
 }
 
-// The last run begins, or goes on.
+// The last run begins or resumes.
 void Simulation::GoOn() {
   DeviceRun& run = runs_.back();
   run.since = clock_->Now();
@@ -181,7 +199,7 @@ void Simulation::FinishRun() {
   runs_.pop_back();
   busy_ += run.left;
   const double us = ledger_->EndRun(run.id, /*completed=*/true);
-  ledger_->Settle(run.jobs, us, /*runs_again=*/false);
+  ledger_->ChargeActual(run.jobs, us, /*runs_again=*/false);
   for (auto& job : run.jobs) job->last_run = outcome_;
   ledger_->AnswerAll(std::move(run.jobs));
   EndAnswered();
@@ -196,12 +214,8 @@ void Simulation::End(Ticket ticket, Fate fate) {
   const size_t source = outcome.request.source;
   outcomes_.push_back(std::move(outcome));
   if (workload_.sources[source].in_flight == 0) return;
-  // The next of a closed source; a refused caller waits a little longer first.
-  Duration pause = fate == Fate::kRefused ? std::chrono::milliseconds(100) : Duration(0);
-  if (const Duration mean = workload_.sources[source].think; mean > Duration(0)) {
-    std::exponential_distribution<double> think(1.0 / static_cast<double>(mean.count()));
-    pause += Duration(static_cast<int64_t>(think(random_)));
-  }
+  // A closed source sends its next request; a refused caller waits first.
+  const Duration pause = fate == Fate::kRefused ? std::chrono::milliseconds(100) : Duration(0);
   const TimePoint next = clock_->Now() + pause;
   if (next < last_arrival_) At(next, [this, source] { Arrive(source); });
 }

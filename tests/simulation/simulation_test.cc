@@ -1,7 +1,7 @@
-// What the scheduler promises, on random traffic: each request ends exactly once, no budget is
-// exceeded, the device's memory and tenants' quotas included, the device never idles beside work,
-// the order is kept, what is admitted is answered in time, short requests pass long ones, and
-// tenants share fairly, by whatever weights they have at the time.
+// The scheduler's promises, on random traffic: each request ends exactly once, no budget is
+// exceeded, nor the device's memory or a tenant's quota, the device does not idle while requests
+// wait, the order is kept, admitted requests are answered in time, short requests preempt long
+// ones, and tenants share fairly by their current weights.
 
 #include "tests/simulation/simulation.h"
 
@@ -87,7 +87,7 @@ class SimulationTest : public testing::Test, protected Seeded {
     if (Uniform(0, 2) == 0) settings.limits.delay = milliseconds(UpTo(5));
     if (Uniform(0, 2) == 0) settings.launch = milliseconds(UpTo(8));
     settings.predicts = Uniform(0, 3) != 0;
-    settings.passes = Uniform(0, 3) != 0;
+    settings.preempts = Uniform(0, 3) != 0;
     if (Uniform(0, 1) == 0) settings.error = 0.01 * UpTo(100);
     if (Uniform(0, 1) == 0) settings.tenants = Weights({{"a", 0.1 * UpTo(50)}});
     return settings;
@@ -112,7 +112,7 @@ TEST_F(SimulationTest, EachRequestEndsOnceWithinTheBudgets) {
       EXPECT_LE(load.inflight_tokens, settings.budgets.most.tokens);
       EXPECT_LE(at.held_bytes(), settings.device_bytes);
       if (settings.limits.delay == std::chrono::microseconds(0)) {
-        EXPECT_FALSE(at.device_idle() && at.waiting()) << "it idles beside work";
+        EXPECT_FALSE(at.device_idle() && at.waiting()) << "it idles while requests wait";
       }
     };
     const std::vector<Outcome> outcomes = simulation.Run();
@@ -124,7 +124,7 @@ TEST_F(SimulationTest, EachRequestEndsOnceWithinTheBudgets) {
         case Fate::kAnswered:
           EXPECT_GE(outcome.ended, outcome.started + outcome.takes);
           EXPECT_TRUE(!deadline || outcome.started < outcome.arrived + *deadline)
-              << "it was started when nobody waited for it any more";
+              << "it was started after its deadline";
           break;
         case Fate::kExpired:
           EXPECT_TRUE(deadline && outcome.latency() <= *deadline);
@@ -158,7 +158,7 @@ TEST_F(SimulationTest, BatchesBeginWithTheFirstByRankAndKeepTheirLimits) {
       }
       EXPECT_TRUE(formed.jobs.size() == 1 || tokens <= settings.limits.max_tokens);
       EXPECT_LE(static_cast<int64_t>(formed.jobs.size()), settings.limits.max_requests);
-      if (formed.passes) return;
+      if (formed.preempts) return;
       for (const Job* left : formed.left) {
         EXPECT_LT(formed.jobs.front()->rank, left->rank) << "it was overtaken";
       }
@@ -181,13 +181,13 @@ TEST_F(SimulationTest, ASeedMakesTheSameRunAgain) {
   }
 }
 
-// What became of one source's requests.
+// The outcome of one source's requests.
 struct Summary {
   int64_t all = 0;
   int64_t admitted = 0;
   int64_t late = 0;    // of those admitted
   Duration p99{};      // of those answered
-  double seconds = 0;  // of the device, that they had
+  double seconds = 0;  // of the device
 
   Summary(const std::vector<Outcome>& outcomes, size_t source) {
     std::vector<Duration> latencies;
@@ -236,7 +236,7 @@ TEST_F(SimulationTest, WhatIsAdmittedIsAnsweredInTime) {
   }
 }
 
-TEST_F(SimulationTest, ShortRequestsPassLongOnesWhichKeepTheirShare) {
+TEST_F(SimulationTest, ShortRequestsPreemptLongOnesWhichKeepTheirShare) {
   Source long_ones{.name = "long", .in_flight = 2, .draw = Attention(65536, 65536, 1)};
   for (const double rate : {300, 900}) {
     const Duration length = seconds(Scaled(300));
@@ -254,13 +254,13 @@ TEST_F(SimulationTest, ShortRequestsPassLongOnesWhichKeepTheirShare) {
       EXPECT_EQ(with.admitted, with.all);
       EXPECT_GE(share, 0.6);
     }
-    EXPECT_GE(share, 0.45) << "what passes takes no more than it leaves";
+    EXPECT_GE(share, 0.45) << "preemptors take no more than half";
   }
 }
 
 // A long request that takes most of the memory keeps out those that need as much, and no others.
 // When it ends, those that have waited are served first.
-TEST_F(SimulationTest, WhatDoesNotFitBesideALongOneWaitsAndTheRestPassesIt) {
+TEST_F(SimulationTest, RequestsThatFitBesideALongOnePreemptItAndOthersWait) {
   const auto with_memory = [](Source source, int64_t bytes) {
     source.draw = [draw = source.draw, bytes](std::mt19937& random) {
       Request request = draw(random);
@@ -331,14 +331,14 @@ TEST_F(SimulationTest, SharesFollowNewWeights) {
   };
   EXPECT_GE(ratio(Duration(0), half), 2.4);
   EXPECT_LE(ratio(Duration(0), half), 3.6);
-  // At once: also what had waited before.
+  // At once, also for requests that waited before.
   EXPECT_GE(ratio(half, half + milliseconds(500)), 1 / 4.5);
   EXPECT_LE(ratio(half, half + milliseconds(500)), 1 / 2.0);
   EXPECT_GE(ratio(half, 2 * half), 1 / 3.6);
   EXPECT_LE(ratio(half, 2 * half), 1 / 2.4);
 }
 
-// The simulation itself, against a sum that can be done by hand.
+// A test of the simulation itself, with a result that is easy to compute.
 TEST_F(SimulationTest, ALoneClosedSourceKeepsTheDeviceBusy) {
   Source source{.name = "one", .in_flight = 1};
   source.draw = [](std::mt19937&) { return Request{.work = milliseconds(9)}; };

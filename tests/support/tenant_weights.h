@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "engine/tenant_terms.h"
+#include "engine/engine.h"
 
 namespace castor {
 

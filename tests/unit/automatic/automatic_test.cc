@@ -34,7 +34,7 @@ constexpr Variant Row() {
 
 constexpr Variant kAll[] = {Row<kVanilla>(), Row<kClustered>(), Row<kImproved>(), Row<kCast>()};
 
-// As where nothing was measured.
+// The prices if nothing was measured.
 std::optional<double> Nothing(const Spec&, std::span<const int32_t>, std::span<const int32_t>) {
   return std::nullopt;
 }
@@ -82,7 +82,7 @@ TEST(CandidatesTest, EachKernelShouldTakeHalfTheTimeOfTheNext) {
   EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 1, 5)),
             (Labels{"clustered 25", "clustered 100", "improved 50/128", "improved 200/128",
                     "improved 800/128", "vanilla"}));
-  // Improved costs no more than clustered with as many clusters: there is no use for that.
+  // Improved costs no more than clustered with as many clusters, which is then useless.
   EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 1, 1)),
             (Labels{"improved 50/128", "improved 200/128", "improved 800/128", "vanilla"}));
   EXPECT_EQ(
@@ -104,7 +104,8 @@ TEST(CandidatesTest, NeverChoosesCastOrWhatIsNotAllowed) {
             (Labels{"clustered 50", "clustered 200", "clustered 800"}));
 }
 
-// They lose less than any other. A GPU has none, as the rows of the tests above.
+// These have the smallest errors. A GPU does not support them, like the variants of the tests
+// above.
 TEST(CandidatesTest, TakesOptionsBeyondThePaperWhereTheDeviceHasThem) {
   constexpr Variant kOptions[] = {Row<kVanilla>(),
                                   {kImproved, "test", &SupportsWithOptions, nullptr}};
@@ -121,7 +122,7 @@ TEST(CandidatesTest, CountsTheProbeAgainstAnApproximation) {
             (Labels{"improved 800/128", "vanilla"}));
 }
 
-// Where exact attention is not allowed either, what is slower than it is of no use.
+// A kernel slower than exact attention is useless even if exact attention is not allowed.
 TEST(CandidatesTest, LeavesOutWhatIsSlowerThanExactAttention) {
   EXPECT_EQ(Plan(Automatic{{kImproved}, 0.1}, Prices(1, 1, 36.6)).back(), "improved 200/128");
   EXPECT_EQ(Plan(Automatic{{kImproved}, 0.1}, Prices(1, 1, 1000)), Labels{"improved 100/32"})
@@ -161,7 +162,7 @@ TEST(CandidatesTest, IsTheMostExactOneWhereNothingWasMeasured) {
   EXPECT_EQ(Plan(Automatic{{kClustered, kImproved}, 1}, vanillas), Labels{"improved 100/32"});
 }
 
-// 4096 sequences, too short for an approximation or not.
+// 4096 sequences, which are too short for an approximation, or long enough.
 TEST(CandidatesTest, ManySequencesArePricedTogether) {
   for (const int32_t tokens : {40, 300}) {
     std::vector<int32_t> offsets = {0};

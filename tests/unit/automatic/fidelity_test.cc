@@ -1,4 +1,4 @@
-// The fidelity probe's parts: which rows are drawn, and the error over them.
+// The parts of the fidelity probe: the choice of rows, and the error over them.
 #include "engine/automatic/fidelity.h"
 
 #include <gtest/gtest.h>
@@ -45,16 +45,6 @@ TEST(DrawFidelityRowsTest, AreThoseOfTheDefinition) {
     EXPECT_EQ(at, drawn.tokens.size());
     EXPECT_EQ(std::set<int32_t>(drawn.tokens.begin(), drawn.tokens.end()).size(), at) << "distinct";
   }
-}
-
-TEST(SeedOfTest, IsTheRequests) {
-  Clustered clustered;
-  clustered.seed = 5;
-  ImprovedClustered improved;
-  improved.seed = uint64_t{1} << 63;
-  EXPECT_EQ(SeedOf(clustered), 5u);
-  EXPECT_EQ(SeedOf(improved), uint64_t{1} << 63);
-  EXPECT_EQ(SeedOf(Vanilla{}), 0u);
 }
 
 class RelativeErrorTest : public testing::TestWithParam<DType> {};
@@ -119,9 +109,9 @@ TEST_P(RelativeErrorTest, IsZeroForEqualRowsAndInfiniteWhereNothingCanBeSaid) {
   };
   EXPECT_EQ(measured(), 0) << "all zero";
   given.Set(3, 7);
-  EXPECT_EQ(measured(), 0) << "what lies between the tokens does not count";
+  EXPECT_EQ(measured(), 0) << "gaps between tokens do not count";
   given.Set(1, 0.5);
-  EXPECT_EQ(measured(), kInfinite) << "of exact rows that are zero";
+  EXPECT_EQ(measured(), kInfinite) << "the exact rows are zero";
   exact.Set(1, 0.25);
   exact.Set(3, -0.0625);
   given.Set(5, -0.0625);

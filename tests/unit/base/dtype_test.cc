@@ -16,17 +16,6 @@ int64_t Bytes(DType dtype, std::vector<int64_t> shape) {
   return NumBytes(dtype, shape).value_or(-1);
 }
 
-TEST(DTypeTest, SizesAndNames) {
-  EXPECT_EQ(SizeOf(DType::kFloat32), 4u);
-  EXPECT_EQ(SizeOf(DType::kFloat16), 2u);
-  EXPECT_EQ(SizeOf(DType::kBFloat16), 2u);
-  EXPECT_EQ(SizeOf(DType::kInt32), 4u);
-  EXPECT_EQ(SizeOf(DType::kInt64), 8u);
-  EXPECT_EQ(NameOf(DType::kBFloat16), "BFLOAT16");
-  EXPECT_TRUE(IsFloating(DType::kFloat16));
-  EXPECT_FALSE(IsFloating(DType::kInt64));
-}
-
 TEST(DTypeTest, MultipliesAndAddsUpToTheLimit) {
   EXPECT_EQ(CheckedMultiply(3, 4), 12);
   EXPECT_EQ(CheckedMultiply(kMax, 1), kMax);

@@ -17,8 +17,8 @@
 namespace castor {
 namespace {
 
-// A memory source that counts what is taken from it. Static, because a HostMemorySource is two
-// plain function pointers.
+// A memory source that counts its blocks. Static, because a HostMemorySource consists of two plain
+// function pointers.
 std::atomic<int64_t> taken_blocks = 0;
 std::atomic<int64_t> taken_bytes = 0;
 std::atomic<int64_t> made_blocks = 0;  // in total, freed ones included
@@ -88,7 +88,7 @@ TEST_F(HostMemoryTest, CachesNoMoreThanItsBound) {
   EXPECT_EQ(taken_bytes, 2 * 4096);
 }
 
-// As in a server whose traffic changes: blocks of the old size make way for the new size.
+// When a server's traffic changes, blocks of the new size replace those of the old one.
 TEST_F(HostMemoryTest, AFullCacheGivesUpItsOldestBlocksOfWhateverSize) {
   auto pool = MakeHostPool(CountingMemory(), 64 << 10);
   {
@@ -113,14 +113,14 @@ TEST_F(HostMemoryTest, WhatIsFreeForARoundGoesAndWhatIsUsedStays) {
   use(3, 64 << 10);
   const HostBuffer held = *pool->Allocate(1 << 10);
   pool->ReleaseUnused();
-  EXPECT_EQ(taken_blocks, 14) << "all were used a moment ago";
+  EXPECT_EQ(taken_blocks, 14) << "all were used recently";
   for (int round = 0; round < 5; ++round) {
     use(2, 4 << 10);
     pool->ReleaseUnused();
-    EXPECT_EQ(taken_blocks, 3) << "two of the burst's are still used, and one is held";
+    EXPECT_EQ(taken_blocks, 3) << "two of the burst are still used, and one is held";
     EXPECT_EQ(pool->stats().cached_bytes, 2 * (4 << 10));
   }
-  EXPECT_EQ(made_blocks, 14) << "what is used is not made anew";
+  EXPECT_EQ(made_blocks, 14) << "blocks in use are not replaced";
   pool->ReleaseUnused();
   EXPECT_EQ(taken_blocks, 1);
   EXPECT_EQ(pool->stats().cached_bytes, 0);

@@ -23,7 +23,7 @@ namespace {
 constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
-// A machine faked by files in a folder.
+// A fake machine: files in a folder.
 class CgroupTest : public testing::Test {
  protected:
   void Write(const std::string& path, const std::string& text) {
@@ -165,7 +165,7 @@ TEST_F(CgroupTest, NonsenseLimitsNothing) {
   EXPECT_EQ(Read().memory_bytes, kNoLimit);
 }
 
-// These functions ask once and remember the answer, so each runs in its own process.
+// These functions read a value once and keep it, so each test runs in its own process.
 class MachineDeathTest : public testing::Test {
  protected:
   MachineDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <thread>
 
 #include "tests/support/checkpoints.h"
 
@@ -28,7 +29,7 @@ TEST(RunControlTest, IsDueAfterItsInterval) {
   const auto begin = steady_clock::now();
   Control control;
   while (control.asked == 0) {
-    EXPECT_FALSE(control.Due()) << "nothing is to be done there";
+    EXPECT_FALSE(control.Due()) << "there is nothing to do";
   }
   EXPECT_GE(steady_clock::now() - begin, std::chrono::milliseconds(2));
   EXPECT_FALSE(control.Due());
@@ -61,6 +62,33 @@ TEST(RunControlTest, BeatsAtEveryPlaceForACheckpoint) {
   EXPECT_TRUE(RunToEnd().Checkpoint().ok());
   EXPECT_EQ(heartbeat.Read().beats, 2U);
   EXPECT_FALSE(RunToEnd().Due());
+}
+
+TEST(HeartbeatTest, RisesWithEachBeatAndChange) {
+  Heartbeat heartbeat;
+  EXPECT_FALSE(heartbeat.Read().busy);
+  EXPECT_EQ(heartbeat.Read().beats, 0U);
+  heartbeat.SetBusy(true);
+  EXPECT_TRUE(heartbeat.Read().busy);
+  EXPECT_EQ(heartbeat.Read().beats, 1U);
+  heartbeat.Beat();
+  EXPECT_TRUE(heartbeat.Read().busy);
+  EXPECT_EQ(heartbeat.Read().beats, 2U);
+  heartbeat.SetBusy(false);
+  EXPECT_FALSE(heartbeat.Read().busy);
+  EXPECT_EQ(heartbeat.Read().beats, 3U);
+}
+
+TEST(HeartbeatTest, BelongsToTheThreadThatBoundIt) {
+  BeatHere();  // no heartbeat is bound
+  Heartbeat heartbeat;
+  {
+    const BoundHeartbeat bound(heartbeat);
+    BeatHere();
+    std::thread(BeatHere).join();
+  }
+  BeatHere();
+  EXPECT_EQ(heartbeat.Read().beats, 1U);
 }
 
 }  // namespace

@@ -1,13 +1,20 @@
 #include "engine/base/team.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "tests/support/sanitizer.h"
 
 namespace castor {
 namespace {
@@ -32,7 +39,7 @@ TEST(TeamTest, HelpersCome) {
   EXPECT_TRUE(came);
 }
 
-// Also those that have fallen asleep, or are about to.
+// Including helpers that sleep, or are about to.
 TEST(TeamTest, HelpersComeAfterAPause) {
   Team team(1);
   for (int round = 0; round < 50; ++round) {
@@ -47,7 +54,7 @@ TEST(TeamTest, HelpersComeAfterAPause) {
   }
 }
 
-TEST(TeamTest, NobodyIsAtWorkWhenARoundReturns) {
+TEST(TeamTest, NoHelperWorksWhenARoundReturns) {
   Team team(3);
   int64_t sum = 0;  // not atomic: the owner reads what helpers wrote
   std::vector<int64_t> parts(4);
@@ -83,6 +90,25 @@ TEST(TeamTest, WithoutHelpersTheOwnerWorksAlone) {
 }
 
 TEST(TeamTest, EndsWithoutARound) { const Team team(4); }
+
+TEST(CheckThreadsTest, FindsRoomForAFew) {
+  EXPECT_TRUE(CheckThreads(0).ok());
+  EXPECT_TRUE(CheckThreads(20).ok());
+}
+
+[[noreturn]] void ExitWithoutRoom() {
+  const rlimit limit{rlim_t{200} << 20, RLIM_INFINITY};  // room for few stacks of 8 MiB
+  setrlimit(RLIMIT_AS, &limit);
+  const absl::Status status = CheckThreads(1000);
+  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+  std::_Exit(status.ok() ? 0 : 1);
+}
+
+TEST(CheckThreadsDeathTest, SaysWhyThereIsNone) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory exceeds such a limit";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(ExitWithoutRoom(), testing::ExitedWithCode(1), "cannot start 1000 threads, only ");
+}
 
 }  // namespace
 }  // namespace castor

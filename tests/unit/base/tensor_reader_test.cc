@@ -41,7 +41,7 @@ TEST(TensorReaderTest, PiecesAreOneAfterAnother) {
   EXPECT_EQ(Next(reader, 0), "");
 }
 
-TEST(TensorReaderTest, PiecesThatNobodyCanCountHaveNoSize) {
+TEST(TensorReaderTest, PiecesThatOverflowHaveNoSize) {
   TensorInput input;
   input.pieces.assign(3, {static_cast<const std::byte*>(nullptr), size_t{kLargest}});
   EXPECT_EQ(input.size_bytes(), -1);

@@ -1,5 +1,5 @@
-// How an engine gets its cost model at the start: measured, on the CPU and on a device with known
-// costs, or read from its file.
+// The cost model at the start of an engine: measured on the CPU and on a device with known costs,
+// or read from its file.
 #include "engine/forecast/calibration.h"
 
 #include <gtest/gtest.h>
@@ -119,7 +119,7 @@ TEST_F(PrepareCostsTest, MeasuresOnceForAllThatShareTheFile) {
   EXPECT_EQ(second.model.prices(), first.model.prices());
 }
 
-// A file that does not fit is reported and left alone: it may be another server's.
+// A file with another key is reported but not changed: it may belong to another server.
 TEST_F(PrepareCostsTest, AFileThatDoesNotFitIsNotedAndLeftAlone) {
   ASSERT_EQ(Prepare().info.source, Source::kMeasured);
   const std::string others = Contents();
@@ -172,7 +172,7 @@ TEST_F(PrepareCostsTest, NothingIsMeasuredInNoTime) {
   const PreparedCosts prepared = Prepare();
   EXPECT_EQ(prepared.info.source, Source::kNone);
   EXPECT_TRUE(prepared.model.empty());
-  EXPECT_NE(prepared.info.note, "") << "a file was named, and is not there";
+  EXPECT_NE(prepared.info.note, "") << "the file does not exist";
   EXPECT_FALSE(std::filesystem::exists(options_.cost_model_file));
 
   options_.cost_model_budget = std::chrono::seconds(60);

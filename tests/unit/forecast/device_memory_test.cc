@@ -1,4 +1,4 @@
-// The device's memory as a budget, and what requests are predicted to need of it.
+// The device's memory budget, and predictions of what requests need.
 #include "engine/ledger/device_memory.h"
 
 #include <gtest/gtest.h>
@@ -14,18 +14,6 @@ namespace castor {
 namespace {
 
 using attention::Count;
-
-TEST(DeviceMemoryTest, InABatchWhatIsOwnAddsUpAndWhatIsSharedIsThereOnce) {
-  const MemoryNeed both = MemoryNeed{.own = 10, .shared = 7, .activations = 4} +
-                          MemoryNeed{.own = 5, .shared = 9, .activations = 3};
-  EXPECT_EQ(both.own, 15);
-  EXPECT_EQ(both.shared, 9);
-  EXPECT_EQ(both.activations, 7);
-  EXPECT_EQ(both.bytes(), 24) << "activations are part of what is own";
-  const MemoryNeed most{.own = Count::kMost, .shared = 1};
-  EXPECT_EQ(most.bytes(), Count::kMost);
-  EXPECT_EQ((most + both).own, Count::kMost);
-}
 
 class SizedDevice : public FakeDevice {
  public:
@@ -95,7 +83,7 @@ TEST(MemoryForecastTest, ADeviceWithMemoryOfItsOwnHoldsTheTensorsToo) {
   EXPECT_GT(MemoryForecast(kVariants, true).Of(Plan(), cast).own, tensors) << "and the gates";
 }
 
-// Whichever kernel runs in the end, and whether its error is measured.
+// Enough for any kernel that may run, and for the probe of its error.
 TEST(MemoryForecastTest, IsEnoughForEveryCandidateAndTheProbe) {
   const MemoryForecast memory(kVariants, /*copies=*/false);
   const auto request = Of(ImprovedClustered{}, {0, 10'000});

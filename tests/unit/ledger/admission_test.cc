@@ -1,4 +1,4 @@
-// Who may come in, and what those are told who may not.
+// Admission, and the errors of refused requests.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -29,7 +29,7 @@ TEST_F(AdmissionTest, BoundsEachBudgetByItself) {
   Admit({.cost = {9, 100, 10'000}, .priority = Priority::kHigh});
 }
 
-// Large requests without end do not shut out the urgent ones of their own tenant.
+// An endless stream of large requests does not shut out its own tenant's urgent ones.
 TEST_F(AdmissionTest, TheLastEighthOfTheBytesIsForHighPriority) {
   for (int i = 0; i < 7; ++i) Admit({.cost = {1, 1, 12'500}});
   EXPECT_EQ(ReasonFor({.cost = {1, 1, 1}}), Reason::kQueueFull);
@@ -104,7 +104,7 @@ TEST_F(AdmissionTest, RefusesWhatCannotBeInTime) {
   Admit({.ms = 100, .until_ms = 380});
 }
 
-TEST_F(AdmissionTest, AWaitHasLessMarginOnceThePaceIsKnown) {
+TEST_F(AdmissionTest, AWaitHasLessMarginOnceTheSlowdownIsKnown) {
   Job* const waits = Admit({.ms = 100, .until_ms = 200});
   EXPECT_EQ(ReasonFor({.ms = 100, .until_ms = 370}), Reason::kDeadlineExceeded);
   waits->reservation.Release();
@@ -117,8 +117,8 @@ TEST_F(AdmissionTest, AWaitHasLessMarginOnceThePaceIsKnown) {
   Admit({.ms = 100, .until_ms = 300});
 }
 
-// What else the machine does slows down what is admitted, in runs and between them.
-TEST_F(AdmissionTest, TheForecastGoesByThePace) {
+// Other work of the machine slows runs, and the time between them.
+TEST_F(AdmissionTest, TheForecastIncludesTheSlowdown) {
   for (int i = 0; i < 9; ++i) Push({.ms = 20, .key = std::to_string(i)});
   while (true) {
     JobList jobs = Next();
@@ -127,15 +127,15 @@ TEST_F(AdmissionTest, TheForecastGoesByThePace) {
     clock_->Advance(milliseconds(30));  // before the next run begins
   }
   EXPECT_EQ(ReasonFor({.ms = 100, .until_ms = 300}), Reason::kDeadlineExceeded)
-      << "of 20 ms, runs take 30, and 30 go by";
+      << "for 20 ms, runs take 30, with gaps of 30";
   Admit({.ms = 100, .until_ms = 450});
 }
 
-TEST_F(AdmissionTest, ARunThatIsEndedEarlySaysNothingAboutThePace) {
+TEST_F(AdmissionTest, ARunThatIsEndedEarlyDoesNotCountForTheSlowdown) {
   for (int i = 0; i < 20; ++i) {
     Push({.ms = 100});
     JobList jobs = Next();
-    const Runs::Id run = ledger_->BeginRun(jobs, /*passes=*/false);
+    const Runs::Id run = ledger_->BeginRun(jobs, /*preempts=*/false);
     clock_->Advance(milliseconds(1));
     ledger_->EndRun(run, /*completed=*/false);
     AnswerAll(std::move(jobs));
@@ -144,13 +144,13 @@ TEST_F(AdmissionTest, ARunThatIsEndedEarlySaysNothingAboutThePace) {
   Admit({.ms = 100, .until_ms = 130});
 }
 
-// What was learned is unlearned only by running.
+// Only a run can correct a learned factor.
 TEST_F(AdmissionTest, AnIdleDeviceNowAndThenTriesWhatOnlyPricesLetIn) {
   const Spec slow{.ms = 100, .until_ms = 50, .correction = 4};
   Admit(slow);
   EXPECT_EQ(ReasonFor(slow), Reason::kDeadlineExceeded) << "it is not idle";
   admitted_.clear();
-  EXPECT_EQ(ReasonFor(slow), Reason::kDeadlineExceeded) << "so soon";
+  EXPECT_EQ(ReasonFor(slow), Reason::kDeadlineExceeded) << "too soon after the last trial";
   clock_->Advance(seconds(1));
   Admit(slow);
 }
@@ -158,7 +158,7 @@ TEST_F(AdmissionTest, AnIdleDeviceNowAndThenTriesWhatOnlyPricesLetIn) {
 TEST_F(AdmissionTest, RefusesWhatWouldMakeOthersLate) {
   Admit({.ms = 100, .until_ms = 1000});
   Admit({.ms = 600, .until_ms = 900});
-  // In time itself, ahead of both; with a margin of a quarter the second has 120 ms to spare.
+  // It would be in time, ahead of both; with a margin of a quarter the second has 120 ms to spare.
   EXPECT_EQ(ReasonFor({.ms = 130, .until_ms = 800}), Reason::kQueueFull);
   Admit({.ms = 10, .until_ms = 800});
   Admit({.ms = 1000});  // behind them
@@ -178,18 +178,18 @@ TEST_F(AdmissionTest, BoundsPredictedTimes) {
   EXPECT_EQ(ReasonFor({.ms = 122'000, .correction = 2}), Reason::kTooLarge) << "by its price, too";
   Admit({.ms = 118'000, .correction = 2});
   admitted_.clear();
-  Admit({.ms = 59'000});  // alone, it waits for nobody
-  Admit({.ms = 1});       // passes it
+  Admit({.ms = 59'000});  // no other waits
+  Admit({.ms = 1});       // preempts it
   const absl::Status waits = Refusal({.ms = 20'000});
   EXPECT_EQ(ReasonOf(waits), Reason::kQueueFull);
   EXPECT_EQ(*RetryAfterOf(waits), milliseconds(10'000)) << "57 s, bounded";
   EXPECT_EQ(ledger_->load().saturation, 1);
 }
 
-TEST_F(AdmissionTest, ARunningRequestIsWaitedForUnlessItCanBePassed) {
+TEST_F(AdmissionTest, ARunningRequestIsWaitedForUnlessItCanBePreempted) {
   Push({.ms = 1000});
   JobList jobs = Next();
-  const Runs::Id run = ledger_->BeginRun(jobs, /*passes=*/false);
+  const Runs::Id run = ledger_->BeginRun(jobs, /*preempts=*/false);
   Admit({.ms = 100, .until_ms = 300});  // shorter than a quarter of it
   EXPECT_EQ(ReasonFor({.ms = 300, .until_ms = 1500}), Reason::kDeadlineExceeded);
   clock_->Advance(milliseconds(900));
@@ -197,7 +197,7 @@ TEST_F(AdmissionTest, ARunningRequestIsWaitedForUnlessItCanBePassed) {
   Admit({.ms = 300, .until_ms = 550});
 }
 
-TEST_F(AdmissionTest, TheLastPartIsForTenantsWithLess) {
+TEST_F(AdmissionTest, TheReserveIsForTenantsBelowTheirShare) {
   const auto of = [](const char* tenant) { return Spec{.cost = {1, 100, 1}, .tenant = tenant}; };
   for (int i = 0; i < 8; ++i) Admit(of("greedy"));
   Admit(of("modest"));
@@ -206,7 +206,7 @@ TEST_F(AdmissionTest, TheLastPartIsForTenantsWithLess) {
   EXPECT_EQ(ReasonFor(of("third")), Reason::kQueueFull) << "nothing is left";
 }
 
-TEST_F(AdmissionTest, WhoWasRefusedLongAgoMayComeBackWhenLittleIsLeft) {
+TEST_F(AdmissionTest, ATenantThatWasRefusedLongAgoMayUseTheReserve) {
   Admit({.cost = {10, 100, 1}, .ms = 1, .tenant = "greedy"});
   const Spec modest{.ms = 1, .tenant = "modest"};
   EXPECT_EQ(ReasonFor(modest), Reason::kQueueFull);
@@ -216,7 +216,7 @@ TEST_F(AdmissionTest, WhoWasRefusedLongAgoMayComeBackWhenLittleIsLeft) {
   Admit(modest);
 }
 
-// Names that are made up do not pile up.
+// Invented names do not accumulate.
 TEST_F(AdmissionTest, AnyNumberOfTenantsMayComeAndGo) {
   for (int i = 0; i < 20'000; ++i) {
     Admit({.ms = 1, .tenant = std::to_string(i)});
@@ -238,8 +238,8 @@ TEST_F(AdmissionTest, WhatCouldNeverHaveItsDeviceMemoryIsTooLarge) {
   const absl::Status refused = Refusal(large);
   EXPECT_EQ(ReasonOf(refused), Reason::kTooLarge);
   EXPECT_EQ(refused.message(),
-            "the request would take about 700 bytes of the device's memory while it runs, this "
-            "engine has 699 beside its models (--max-device-bytes)");
+            "the request would take about 700 bytes of the device's memory while it runs; this "
+            "engine has 699 besides its models' weights (--max-device-bytes)");
   large.memory.own = std::numeric_limits<int64_t>::max();
   EXPECT_EQ(ReasonFor(large), Reason::kTooLarge);
 }
@@ -248,8 +248,8 @@ TEST_F(AdmissionTest, WhatDoesNotFitBesideARunIsExpectedToWaitForIt) {
   ledger_->device_memory().SetMost(100);
   Push({.ms = 1000, .memory = {.own = 60}});
   JobList jobs = Next();
-  ledger_->BeginRun(jobs, /*passes=*/false);
-  Spec shorter{.ms = 100, .until_ms = 300, .memory = {.own = 41}};  // short enough to pass
+  ledger_->BeginRun(jobs, /*preempts=*/false);
+  Spec shorter{.ms = 100, .until_ms = 300, .memory = {.own = 41}};  // short enough to preempt
   EXPECT_EQ(ReasonFor(shorter), Reason::kDeadlineExceeded);
   shorter.memory.own = 40;
   Admit(shorter);

@@ -1,4 +1,4 @@
-// How batches are formed, in which order, and of whom.
+// The order and the contents of batches.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -68,28 +68,27 @@ class TimedBatchingTest : public BatchingTest {
   TimedBatchingTest() : BatchingTest({.max_tokens = 1000, .max_requests = 100}) {}
 };
 
-// Whom others that join would hold up, or make late.
+// Requests that join must neither delay others much nor make them late.
 TEST_F(TimedBatchingTest, OthersJoinWhileTheBatchIsShort) {
   for (int i = 0; i < 4; ++i) Push({.ms = 2, .batch_ms = 0.01});
   EXPECT_EQ(Tickets(Next()), (List{1, 2})) << "some milliseconds";
   EXPECT_EQ(Next().size(), 2u);
   for (int i = 0; i < 4; ++i) Push({.ms = 5, .batch_ms = 1});
-  EXPECT_EQ(Tickets(Next()), (List{5, 6, 7}))
-      << "while what the batch pays once is more than a 16th";
+  EXPECT_EQ(Tickets(Next()), (List{5, 6, 7})) << "while its fixed time is more than a 16th";
   Push({.ms = 0.1, .batch_ms = 1});
   Push({.ms = 0.1, .batch_ms = 1});
   Push({.ms = 90, .batch_ms = 1});
   EXPECT_EQ(Tickets(Next()), (List{8, 9, 10})) << "nor a long one";
 }
 
-TEST_F(TimedBatchingTest, WhereMuchWaitsABatchIsLonger) {
+TEST_F(TimedBatchingTest, WithALongQueueBatchesAreLonger) {
   for (int i = 0; i < 100; ++i) Push({.ms = 2, .batch_ms = 0.01});
   EXPECT_EQ(Next().size(), 24u) << "a quarter of it";
   for (int i = 0; i < 9; ++i) Push({.ms = 2, .batch_ms = 0.01, .tenant = "other"});
   EXPECT_EQ(Next().size(), 1u) << "not where tenants take turns";
 }
 
-TEST_F(TimedBatchingTest, NobodyMissesADeadlineForAnother) {
+TEST_F(TimedBatchingTest, NoRequestMissesADeadlineForAnother) {
   for (int i = 0; i < 2; ++i) Push({.ms = 1, .until_ms = 60});
   clock_->Advance(microseconds(57'000));
   EXPECT_EQ(Next().size(), 2u);
@@ -113,20 +112,20 @@ TEST_F(TimedBatchingTest, OthersJoinAsFarAsTheDeviceHasMemory) {
   EXPECT_EQ(Tickets(Next()), (List{3, 4}));
 }
 
-TEST_F(TimedBatchingTest, AtACheckpointTheFirstOfThoseThatFitAndAreShortPasses) {
+TEST_F(TimedBatchingTest, AtACheckpointTheFirstShortRequestThatFitsPreempts) {
   ledger_->device_memory().SetMost(100);
   Push({.ms = 1000, .memory = {.own = 30}});
   JobList running = Next();
-  ledger_->BeginRun(running, /*passes=*/false);
-  EXPECT_FALSE(ledger_->HasPasser());
+  ledger_->BeginRun(running, /*preempts=*/false);
+  EXPECT_FALSE(ledger_->HasPreemptor());
   clock_->Advance(milliseconds(100));
   Push({.ms = 1, .key = "b", .memory = {.own = 80}});
   Push({.ms = 500, .key = "c", .memory = {.own = 10}});
-  EXPECT_FALSE(ledger_->HasPasser()) << "too large; too long";
+  EXPECT_FALSE(ledger_->HasPreemptor()) << "too large; too long";
   Push({.ms = 10, .key = "d", .memory = {.own = 10}});
-  EXPECT_TRUE(ledger_->HasPasser());
-  EXPECT_EQ(Tickets(ledger_->TakePasser()), List{4});
-  EXPECT_FALSE(ledger_->HasPasser());
+  EXPECT_TRUE(ledger_->HasPreemptor());
+  EXPECT_EQ(Tickets(ledger_->TakePreemptor()), List{4});
+  EXPECT_FALSE(ledger_->HasPreemptor());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A ledger on a clock that stands still, and jobs for it that are never run.
+// A ledger with a fake clock, and jobs for it that never run on a device.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,11 +24,11 @@ inline std::vector<Ticket> Tickets(const JobList& jobs) {
 
 class LedgerFixture : public testing::Test {
  protected:
-  // What a test says of a request.
+  // A request as a test describes it.
   struct Spec {
     Cost cost = {1, 0, 0};
     double ms = 0;        // its own predicted time
-    double batch_ms = 0;  // what its batch takes beside
+    double batch_ms = 0;  // its batch's fixed time
     double until_ms = 0;  // its deadline from now; 0: none
     std::string tenant = {};
     std::string key = "a";
@@ -77,12 +77,12 @@ class LedgerFixture : public testing::Test {
 
   JobList Next() { return ledger_->NextBatch(/*wait=*/false); }
 
-  // Runs a batch for so long.
+  // Runs a batch for `ms`.
   void Run(JobList jobs, double ms) {
-    const Runs::Id run = ledger_->BeginRun(jobs, /*passes=*/false);
+    const Runs::Id run = ledger_->BeginRun(jobs, /*preempts=*/false);
     clock_->Advance(std::chrono::microseconds(static_cast<int64_t>(ms * 1e3)));
     const double us = ledger_->EndRun(run, /*completed=*/true);
-    ledger_->Settle(jobs, us, /*runs_again=*/false);
+    ledger_->ChargeActual(jobs, us, /*runs_again=*/false);
     AnswerAll(std::move(jobs));
   }
 
@@ -94,12 +94,12 @@ class LedgerFixture : public testing::Test {
     TakeAnswers();
   }
 
-  // The tickets and the reasons of what was answered.
+  // The tickets and the statuses of the answers.
   std::vector<std::pair<Ticket, absl::Status>> TakeAnswers() {
     std::vector<std::pair<Ticket, absl::Status>> taken;
-    Ledger::AtHand at_hand = Ledger::AtHand::kNothing;
+    Ledger::WorkSize size = Ledger::WorkSize::kNothing;
     Answer answer;
-    while (ledger_->NextAnswer(/*wait=*/false, &at_hand, &answer)) {
+    while (ledger_->NextAnswer(/*wait=*/false, &size, &answer)) {
       taken.emplace_back(answer.job->ticket, answer.status);
       answer = {};
     }

@@ -26,8 +26,7 @@ class QuotaTest : public LedgerFixture {
   void ExpectFull(const Spec& spec, const std::string& quota) {
     const absl::Status status = Refusal(spec);
     EXPECT_EQ(ReasonOf(status), Reason::kQueueFull);
-    EXPECT_EQ(status.message(),
-              "the queue is full for this tenant: no room in its own quota of " + quota);
+    EXPECT_EQ(status.message(), "queue full for this tenant: no room in its quota of " + quota);
     EXPECT_TRUE(RetryAfterOf(status));
   }
   void ExpectTooLarge(const Spec& spec, const std::string& problem) {
@@ -61,10 +60,10 @@ TEST_F(QuotaTest, BoundsWhatATenantHasAdmitted) {
 TEST_F(QuotaTest, WhatExceedsItAloneIsTooLarge) {
   Quotas({{"a", {.max_queued_requests = 1, .max_queued_tokens = 100, .max_queued_bytes = 1000}},
           {"wide", {.max_queued_tokens = 1 << 20}}});
-  ExpectTooLarge(Of("a", {2, 1, 1}), "2 requests, its tenant's quota is 1");
-  ExpectTooLarge(Of("a", {1, 101, 1}), "101 tokens, its tenant's quota is 100");
-  ExpectTooLarge(Of("a", {1, 1, 1001}), "1001 bytes, its tenant's quota is 1000");
-  ExpectTooLarge(Of("wide", {1, 6401, 1}), "6401 tokens, this engine admits 6400");
+  ExpectTooLarge(Of("a", {2, 1, 1}), "2 requests; its tenant's quota is 1");
+  ExpectTooLarge(Of("a", {1, 101, 1}), "101 tokens; its tenant's quota is 100");
+  ExpectTooLarge(Of("a", {1, 1, 1001}), "1001 bytes; its tenant's quota is 1000");
+  ExpectTooLarge(Of("wide", {1, 6401, 1}), "6401 tokens; this engine admits 6400");
   EXPECT_TRUE(ledger_->CheckAlone({1, 100, 1000}, "a").ok());
   Admit(Of("a", {1, 100, 1000}));
 }
@@ -115,7 +114,7 @@ TEST_F(QuotaTest, TheHintIsThePredictedTimeUntilTheTenantHasRoom) {
   EXPECT_EQ(RetryAfterOf(Refusal(mine)), milliseconds(200)) << "nothing of it waits";
 }
 
-// Else one with a great weight and a small quota would keep the last part of the budgets empty.
+// Otherwise a tenant with a great weight and a small quota would keep the reserve empty.
 TEST_F(QuotaTest, NoRoomIsKeptForATenantThatHasUsedUpItsQuota) {
   Quotas({{"small", {.weight = 1000, .max_queued_requests = 1}}});
   Admit(Of("small"));
@@ -126,19 +125,11 @@ TEST_F(QuotaTest, NoRoomIsKeptForATenantThatHasUsedUpItsQuota) {
   EXPECT_EQ(ReasonOf(Refusal(Of("other"))), Reason::kQueueFull);
 }
 
-TEST_F(QuotaTest, WhoWasRefusedByItsQuotaHasNoRoomKept) {
-  Quotas({{"small", {.weight = 1000, .max_queued_requests = 1}}});
-  Admit(Of("small"));
-  ExpectFull(Of("small"), "1 requests");
-  admitted_.clear();
-  for (int i = 0; i < 64; ++i) Admit(Of("other"));
-}
-
-TEST_F(QuotaTest, RoomIsKeptForWhoHasQuotaLeft) {
+TEST_F(QuotaTest, RoomIsKeptForATenantWithQuotaLeft) {
   Quotas({{"small", {.max_queued_requests = 8}}});
   Admit(Of("small"));
   for (int i = 0; i < 55; ++i) Admit(Of("greedy"));
-  EXPECT_EQ(ReasonOf(Refusal(Of("greedy"))), Reason::kQueueFull) << "the last part";
+  EXPECT_EQ(ReasonOf(Refusal(Of("greedy"))), Reason::kQueueFull) << "the reserve";
   for (int i = 0; i < 7; ++i) Admit(Of("small"));
   ExpectFull(Of("small"), "8 requests");
 }
@@ -160,7 +151,7 @@ TEST_F(QuotaTest, WhatIsGatheredCountsAgainstTheTenantsQuotas) {
   Admit(Of("a", {1, 1, 999}));
 }
 
-// Of the sixteenth of 640,000 bytes that is there for all.
+// Three quarters of a sixteenth of 640,000 bytes.
 TEST_F(QuotaTest, NoTenantGathersMoreThanThreeQuarters) {
   auto greedy = ledger_->Reserve("greedy", 30'000);
   ASSERT_TRUE(greedy.ok()) << greedy.status();
@@ -170,14 +161,14 @@ TEST_F(QuotaTest, NoTenantGathersMoreThanThreeQuarters) {
   auto other = ledger_->Reserve("other", 10'000);
   ASSERT_TRUE(other.ok()) << other.status();
   EXPECT_EQ(ReasonOf(ledger_->Reserve("third", 1).status()), Reason::kQueueFull);
-  for (int i = 0; i < 64; ++i) Admit(Of("greedy"));  // what is gathered takes none of the budgets
+  for (int i = 0; i < 64; ++i) Admit(Of("greedy"));  // gathered bytes are not in the budgets
   greedy->reset();
   EXPECT_TRUE(ledger_->Reserve("third", 1).ok());
   ledger_->StartDraining();
   EXPECT_EQ(ReasonOf(ledger_->Reserve("third", 1).status()), Reason::kDraining);
 }
 
-// However many come and go meanwhile.
+// Even if many others come and go meanwhile.
 TEST_F(QuotaTest, ATenantThatOnlyGathersIsNotForgotten) {
   Quotas({{"a", {.max_queued_requests = 1}}});
   auto gathered = ledger_->Reserve("a", 100);

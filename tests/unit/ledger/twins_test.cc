@@ -1,4 +1,4 @@
-// What the ledger finds by looking at little, against plain scans of everything.
+// The ledger's fast searches and sums, against plain scans.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using std::chrono::milliseconds;
 
 class ShareTest : public testing::Test, protected Seeded {};
 
-bool UsedUp(const Tenant& tenant) {
+bool QuotaUsedUp(const Tenant& tenant) {
   const Cost quota = QuotaOf(tenant.terms);
   return tenant.in_use.requests >= quota.requests || tenant.in_use.tokens >= quota.tokens ||
          tenant.in_use.bytes >= quota.bytes;
@@ -68,7 +68,7 @@ TEST_F(ShareTest, IsAsASumOverAllTenants) {
       if (other == nullptr) continue;
       const bool asks = !other->idle() || (refused.contains(other_name) &&
                                            now - refused[other_name] <= Tenant::kRecent);
-      if (other == &tenant || (asks && !UsedUp(*other))) weights += other->terms.weight;
+      if (other == &tenant || (asks && !QuotaUsedUp(*other))) weights += other->terms.weight;
     }
     ASSERT_NEAR(tenants.ShareOfBudgets(tenant, now), tenant.terms.weight / weights, 1e-9) << round;
   }
@@ -95,9 +95,9 @@ TEST_F(ShareTest, TenantsAreForgottenAFewAtATime) {
   EXPECT_EQ(tenants.ShareOfBudgets(*tenants.Find("busy"), now), 1);
 }
 
-// ---- What may pass a run.
+// ---- Preemptors.
 
-// A request that waits, and the virtual time of its tenant, which has been served nothing yet.
+// A request that waits. Its tenant has had no service yet.
 struct Ready {
   Ticket ticket;
   Rank rank;
@@ -108,9 +108,9 @@ struct Ready {
 const LedgerOptions kOptions{.budgets = {.most = {1'000'000, 1'000'000'000, 1'000'000'000}},
                              .limits = {.max_tokens = 1'000'000, .max_requests = 1000}};
 
-class PasserTest : public LedgerFixture, protected Seeded {
+class PreemptorTest : public LedgerFixture, protected Seeded {
  protected:
-  PasserTest() : LedgerFixture(kOptions) {}
+  PreemptorTest() : LedgerFixture(kOptions) {}
 
   void Wait(Spec spec) {
     auto job = Make(spec);
@@ -121,26 +121,26 @@ class PasserTest : public LedgerFixture, protected Seeded {
     ASSERT_TRUE(ledger_->Enqueue(std::move(job)).ok());
   }
 
-  // The first that may pass, or 0.
-  Ticket Scan(const Runs::Passage& passage, int64_t free_bytes) {
+  // The first request that may preempt, or 0.
+  Ticket Scan(const Runs::PreemptionLimit& limit, int64_t free_bytes) {
     for (const std::string& tenant : order_) {
       std::vector<Ready>& ready = waiting_[tenant];
       std::sort(ready.begin(), ready.end(),
                 [](const Ready& a, const Ready& b) { return a.rank < b.rank; });
       for (const Ready& job : ready) {
         const bool is_short =
-            job.us <= passage.MostUsOf(tenant) && job.us <= passage.MostUs(tenant, job.us);
+            job.us <= limit.MostUsOf(tenant) && job.us <= limit.MostUs(tenant, job.us);
         if (is_short && job.bytes <= free_bytes) return job.ticket;
       }
     }
     return 0;
   }
 
-  std::vector<std::string> order_;  // of tenants, as they came
+  std::vector<std::string> order_;  // tenants in the order of their arrival
   std::map<std::string, std::vector<Ready>> waiting_;
 };
 
-TEST_F(PasserTest, IsTheFirstThatAScanOfAllFinds) {
+TEST_F(PreemptorTest, IsTheFirstThatAScanOfAllFinds) {
   constexpr int64_t kMemory = 1000;
   int found = 0, none = 0;
   for (int round = 0; round < Scaled(60); ++round) {
@@ -156,11 +156,11 @@ TEST_F(PasserTest, IsTheFirstThatAScanOfAllFinds) {
     const RunPlan plan{.predicted_us = run_ms * 1e3,
                        .longest_us = run_ms * 1e3,
                        .tenant = "run",
-                       .turn_middle = run.front()->turn_middle,
+                       .fair_midpoint = run.front()->fair_midpoint,
                        .device_bytes = 100};
     Runs runs;
     runs.Begin(plan, clock_->Now());
-    ledger_->BeginRun(run, /*passes=*/false);
+    ledger_->BeginRun(run, /*preempts=*/false);
 
     const int tenants = UpTo(round % 3 == 0 ? 300 : 3);
     const double shortest_ms = UpTo(3) == 1 ? 1 : run_ms / UpTo(8);
@@ -175,12 +175,12 @@ TEST_F(PasserTest, IsTheFirstThatAScanOfAllFinds) {
     // The run's tenant has had its turn.
     std::stable_partition(order_.begin(), order_.end(), [](const auto& t) { return t != "run"; });
     clock_->Advance(microseconds(static_cast<int64_t>(1e3 * run_ms * UpTo(10) / 12)));
-    const Ticket expected = Scan(runs.MayPass(clock_->Now()), kMemory - 100);
+    const Ticket expected = Scan(runs.LimitNow(clock_->Now()), kMemory - 100);
     (expected == 0 ? none : found) += 1;
-    EXPECT_EQ(ledger_->HasPasser(), expected != 0);
-    JobList passer = ledger_->TakePasser();
-    EXPECT_EQ(passer.empty() ? 0 : passer.front()->ticket, expected);
-    if (!passer.empty()) AnswerAll(std::move(passer));
+    EXPECT_EQ(ledger_->HasPreemptor(), expected != 0);
+    JobList preemptor = ledger_->TakePreemptor();
+    EXPECT_EQ(preemptor.empty() ? 0 : preemptor.front()->ticket, expected);
+    if (!preemptor.empty()) AnswerAll(std::move(preemptor));
     AnswerAll(std::move(run));
     ledger_->RefuseWaiting();
     TakeAnswers();
@@ -189,23 +189,23 @@ TEST_F(PasserTest, IsTheFirstThatAScanOfAllFinds) {
   EXPECT_GE(none, Scaled(6));
 }
 
-TEST_F(PasserTest, TheLastOfManyIsFound) {
+TEST_F(PreemptorTest, TheLastOfManyIsFound) {
   Push({.ms = 1000, .tenant = "run", .key = "run"});
   JobList run = Next();
-  ledger_->BeginRun(run, /*passes=*/false);
+  ledger_->BeginRun(run, /*preempts=*/false);
   for (int i = 0; i < 12'000; ++i) {
     Push({.ms = 900.0 + i % 7, .tenant = std::to_string(i % 1024)});
     if (i % 1000 == 0) {
-      EXPECT_FALSE(ledger_->HasPasser());
+      EXPECT_FALSE(ledger_->HasPreemptor());
     }
   }
   Push({.ms = 1, .tenant = std::to_string(1023), .priority = Priority::kLow});
-  EXPECT_TRUE(ledger_->HasPasser());
-  JobList passer = ledger_->TakePasser();
-  ASSERT_EQ(Tickets(passer), std::vector<Ticket>{12'002});
-  AnswerAll(std::move(passer));
+  EXPECT_TRUE(ledger_->HasPreemptor());
+  JobList preemptor = ledger_->TakePreemptor();
+  ASSERT_EQ(Tickets(preemptor), std::vector<Ticket>{12'002});
+  AnswerAll(std::move(preemptor));
   AnswerAll(std::move(run));
-  EXPECT_FALSE(ledger_->HasPasser());
+  EXPECT_FALSE(ledger_->HasPreemptor());
   ledger_->RefuseWaiting();
   TakeAnswers();
 }

@@ -16,7 +16,7 @@
 
 namespace castor {
 
-// One launch, as the device saw it.
+// A launch on the device.
 struct ApproximateLaunch {
   KernelName kernel;
   std::vector<int64_t> query_tokens;  // per request
@@ -30,7 +30,7 @@ class ApproximateScript {
   // Set before the engine is created.
   double clustered_error = 0.3;
   double improved_error = 0.05;
-  double vanilla_us = 100;  // that a launch says it took
+  double vanilla_us = 100;  // the reported time of a launch
 
   // Called on the engine thread before each launch; an error fails it.
   void SetHook(std::function<absl::Status(const ApproximateLaunch&)> hook) {

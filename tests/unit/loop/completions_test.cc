@@ -1,6 +1,4 @@
-// In which order answers are delivered, and by how many threads.
-#include "engine/loop/completions.h"
-
+// The order in which answers are delivered, and the number of threads that do.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,6 +14,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/host_memory.h"
+#include "engine/loop/pools.h"
 
 namespace castor {
 namespace {
@@ -58,7 +57,7 @@ class CompletionsTest : public testing::Test {
   std::optional<Completions> completions_;
 };
 
-// Two threads, and large answers whose callers take their time: others have theirs all the same.
+// With two threads, large answers whose callers are slow do not delay small ones.
 TEST_F(CompletionsTest, LargeAnswersLeaveAThreadToSmallOnes) {
   Start(2);
   std::latch small_done(1);
@@ -83,13 +82,13 @@ TEST_F(CompletionsTest, OneThreadDeliversLargeAnswersToo) {
   EXPECT_EQ(delivered, 3);
 }
 
-// Ten of one tenant came first; the other's one does not wait for them all, and a tenant's own keep
-// their order.
+// Ten answers of one tenant came first. The other tenant's do not wait for all of them, and a
+// tenant's own answers keep their order.
 TEST_F(CompletionsTest, TenantsTakeTurnsByBytes) {
   Start(1);
   std::latch posted(1);
-  Answer("a", kLarge, [&] { posted.wait(); });  // holds the thread up meanwhile
-  std::vector<std::string> order;               // of the one thread
+  Answer("a", kLarge, [&] { posted.wait(); });  // blocks the thread meanwhile
+  std::vector<std::string> order;               // written by the one thread
   for (int i = 0; i < 10; ++i) {
     Answer("a", kLarge, [&, i] { order.push_back("a" + std::to_string(i)); });
   }

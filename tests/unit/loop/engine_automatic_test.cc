@@ -1,8 +1,5 @@
-// The automatic kernel's options and the fidelity probe through the engine.
+// The fidelity probe through the engine.
 #include <gtest/gtest.h>
-
-#include <chrono>
-#include <string>
 
 #include "tests/unit/loop/engine_automatic_fixture.h"
 
@@ -50,64 +47,6 @@ TEST_F(EngineAutomaticTest, MeasuresTheConfiguredShareOfTrafficUnasked) {
   EXPECT_EQ(StatsOf(kImproved).relative_error.count(), 0u);
   EXPECT_EQ(StatsOf(kClustered).answered(), 20u);
   EXPECT_EQ(StatsOf(kClustered).automatic_requests, 0u);
-}
-
-TEST_F(EngineAutomaticTest, AKernelsWorkspaceIsOfTheDevicesMemoryWhileItRuns) {
-  constexpr int64_t kBudget = 4'000'000;
-  options_.max_device_bytes = kBudget;
-  Start();
-  Run(Request({3000}, Clustered{}));
-  auto refused = engine_->Submit(Request({4000}, Clustered{}), answers_.Slot(1));
-  EXPECT_EQ(ReasonOf(refused.status()), Reason::kTooLarge);
-  EXPECT_NE(refused.status().message().find("--max-device-bytes"), std::string::npos)
-      << refused.status();
-  Run(Request({4000}, Vanilla{}));
-
-  answers_.Clear();
-  LoadStats load;
-  script_->SetHook([&](const ApproximateLaunch&) {
-    load = engine_->stats().load;
-    return absl::OkStatus();
-  });
-  Run(Request({2000}, Clustered{}));
-  const int64_t workspace =
-      ApproximateDevice::kSharedWorkspace + 1999 * ApproximateDevice::kWorkspacePerToken;
-  EXPECT_GE(load.device_bytes, workspace);
-  EXPECT_LE(load.device_bytes, workspace * 5 / 4);
-  EXPECT_EQ(load.max_device_bytes, kBudget);
-  EXPECT_EQ(load.inflight_bytes, 2000 * 8 * 4 * 4) << "staging memory alone";
-  answers_.Clear();
-  load = engine_->stats().load;
-  EXPECT_EQ(load.device_bytes, 0);
-  EXPECT_EQ(load.inflight_bytes, 0);
-}
-
-TEST_F(EngineAutomaticTest, OptionsOutOfRangeAreNamed) {
-  const auto field = [&] {
-    auto engine = TryStart();
-    return engine.ok() ? "" : FieldOf(engine.status()).value_or("");
-  };
-  for (const double bad : {-0.1, 1.1, std::nan("")}) {
-    options_.fidelity_share = bad;
-    EXPECT_EQ(field(), "fidelity_share") << bad;
-  }
-  options_.fidelity_share = 0;
-  options_.cost_model_budget = std::chrono::milliseconds(-1);
-  EXPECT_EQ(field(), "cost_model_budget");
-}
-
-// The cost model is measured on the test's device.
-TEST_F(EngineAutomaticTest, MeasuresItsCostsAtTheStart) {
-  EngineParts parts;
-  parts.open_device =
-      [script = script_](const EngineOptions&) -> absl::StatusOr<std::unique_ptr<Device>> {
-    return std::make_unique<ApproximateDevice>(script);
-  };
-  options_.cost_model_budget = std::chrono::milliseconds(1);
-  auto engine = CreateEngineWithParts(options_, std::move(parts));
-  ASSERT_TRUE(engine.ok());
-  EXPECT_FALSE(script_->launches().empty());
-  EXPECT_NE((*engine)->info().cost_model.note, "") << "a millisecond is not enough";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The device's memory through the engine: what can never have enough is refused, and what does not
-// fit beside others waits for them.
+// The device's memory through the engine: a request that can never have enough is refused, and one
+// that does not fit next to others waits for them.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-// Every token takes a mebibyte, and little else is counted.
+// Every token takes a mebibyte, and everything else little.
 class EngineDeviceMemoryTest : public EngineFixture {
  protected:
   EngineDeviceMemoryTest() { FakeDevice::workspace_per_token = kMiB; }
@@ -48,7 +48,7 @@ TEST_F(EngineDeviceMemoryTest, ThoseThatFitOnlyAloneRunOneAfterTheOther) {
   Submit(Request(2, 6), 2);
   Submit(Request(3, 6), 3);
   Submit(Request(4, 3), 4);
-  EXPECT_EQ(Load().device_bytes / kMiB, 1) << "of the one that runs";
+  EXPECT_EQ(Load().device_bytes / kMiB, 1) << "for the running request";
   script_->Open();
   for (const int id : {2, 3, 4}) EXPECT_TRUE(answers_.Get(id).ok());
   EXPECT_EQ(script_->batches(), (std::vector<Marks>{{-1}, {2, 4}, {3}}));
@@ -120,8 +120,7 @@ TEST_F(EngineDeviceMemoryTest, WeightsOfSeveralNamesAreLoadedOnce) {
   for (size_t i = 1; i < models.size(); ++i) EXPECT_EQ(models[i].alias_of, "") << models[i].name;
 }
 
-// A burst's staging memory, though its last buffers come back when the engine thread has nothing
-// more to do.
+// Including the last buffers of a burst, which return when the engine thread has no more work.
 TEST_F(EngineDeviceMemoryTest, AnIdleEngineGivesItsStagingMemoryBack) {
   StartWith(1000 * kMiB);
   const auto memory = [&] { return engine_->stats().memory; };

@@ -204,7 +204,7 @@ TEST_F(EngineEncodeTest, VeryLongTextsDoNotTakeEveryThread) {
   Encode(TextRequest({book}), 1);
   tokenizer_gate_.WaitForBatches(1);
   Encode(TextRequest({book, book}), 2);
-  Encode(TextRequest({"x3"}), 3);  // by the other thread, which left the second book alone
+  Encode(TextRequest({"x3"}), 3);  // for the other thread, which did not take the second book
   EXPECT_TRUE(encodings_.Get(3).ok());
   EXPECT_EQ(tokenizer_gate_.batches().size(), 1u);
   tokenizer_gate_.Open();
@@ -264,7 +264,7 @@ TEST_F(EngineEncodeTest, WithoutModelsEveryEncodeIsNotFound) {
   EXPECT_EQ(ReasonOf(refused.status()), Reason::kModelNotFound);
 }
 
-// A text's need is only expected until it is tokenized: here one token a byte, not one in four.
+// Until a text is tokenized its need is an estimate: here it has one token a byte, not one in four.
 TEST_F(EngineEncodeTest, ATextThatNeedsMoreMemoryThanExpectedIsTooLarge) {
   class HungryModel : public FakeModel {
    public:

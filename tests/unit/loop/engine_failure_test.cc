@@ -1,5 +1,5 @@
-// What happens to requests when the device fails: a bad request fails alone, running out of memory
-// halves batches, and a lost device ends everything.
+// Failures of the device: a bad request fails alone, a batch without memory is halved, and a lost
+// device fails all requests.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -140,7 +140,7 @@ TEST_P(EngineFailureTest, ADeviceThatIsLostWhileIdleTakesNothingMore) {
   EXPECT_EQ(ReasonOf(refused.status()), Reason::kInternal);
 }
 
-// What a watchdog sees: nothing to do, stalled work, and work that progresses.
+// A watchdog's view: no work, stalled work, and progress.
 TEST_P(EngineFailureTest, ProgressStandsStillWhileTheDeviceHangs) {
   Start();
   EXPECT_FALSE(engine_->progress().busy);

@@ -46,7 +46,7 @@ TEST_F(EngineFallbackTest, RequestsOfOneBatchGoTheirOwnWays) {
 
 // One tenant's requests are predicted as the cheap kernel that is tried first, and all run again
 // exactly, which its turns must pay for: it has as many as the one that asks for that at once.
-TEST_F(EngineFallbackTest, FurtherRunsAreOwed) {
+TEST_F(EngineFallbackTest, FurtherRunsAreCharged) {
   script_->vanilla_us = 18'000;
   predict_ = [](int64_t tokens) { return PredictedTime{.own_us = tokens == 221 ? 18e3 : 1e2}; };
   options_.max_batch_requests = 1;
@@ -122,7 +122,7 @@ TEST_F(EngineFallbackTest, ACancelledRequestDoesNotRunItsNextKernel) {
   EXPECT_EQ(Launched(), (Kernels{kClustered, kVanilla}));
 }
 
-TEST_F(EngineFallbackTest, AProbeThatFailsFailsOnlyWhoAskedForIt) {
+TEST_F(EngineFallbackTest, AFailedProbeFailsOnlyRequestsThatAskedForIt) {
   options_.fidelity_share = 1;
   Start();
   script_->SetHook([](const ApproximateLaunch& launch) {

@@ -167,11 +167,11 @@ class EngineMemoryTest : public testing::Test {
     EXPECT_GT(one[kEnded], 0);
 
     // Not even an error message can be allocated.
-    Endings all = Sweep<Result>(make, {.for_good = true});
+    Endings all = Sweep<Result>(make, {.permanent = true});
     EXPECT_EQ(all[kNothingFailed], 1);
 
     // Allocations that are not small belong to the request and never end the process.
-    Endings large = Sweep<Result>(make, {.for_good = true, .at_least = 1024});
+    Endings large = Sweep<Result>(make, {.permanent = true, .at_least = 1024});
     EXPECT_EQ(large[kNothingFailed], 1);
     EXPECT_GT(large[kRefused], 0);
     EXPECT_EQ(large[kEnded], 0);

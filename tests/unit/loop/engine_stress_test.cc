@@ -1,13 +1,19 @@
-// Thousands of requests from several threads, cancelled, expiring and failing at random. Each is
-// answered exactly once, results are correct, and nothing is left behind.
+// Thousands of requests of many tenants from several threads, cancelled, expiring and failing at
+// random, while the tenants' terms change. Each is answered exactly once, results are correct, and
+// nothing is left behind.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdio>
+#include <iterator>
+#include <limits>
+#include <map>
 #include <random>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include "tests/support/seeded.h"
 #include "tests/unit/loop/engine_fixture.h"
@@ -21,6 +27,23 @@ constexpr int kRequestsPerThread = 2000;
 // For attention requests; an encode request's mark is its first character.
 bool IsCulprit(int id) { return id % 97 == 1; }
 static_assert('t' % 97 != 1);
+
+// Any terms, also those that no file may have.
+std::map<std::string, TenantTerms> RandomTerms(std::mt19937& random) {
+  using Double = std::numeric_limits<double>;
+  using Int = std::numeric_limits<int64_t>;
+  constexpr double kWeights[] = {0.001, 1, 1000, 0, -1, Double::quiet_NaN(), Double::infinity()};
+  constexpr int64_t kQuotas[] = {0, 0, 1, 2, 20, 500, -1, Int::max(), Int::min()};
+  const auto quota = [&] { return kQuotas[random() % std::size(kQuotas)]; };
+  std::map<std::string, TenantTerms> tenants;
+  for (uint32_t i = random() % 8; i > 0; --i) {
+    tenants[std::to_string(random() % 5)] = {.weight = kWeights[random() % std::size(kWeights)],
+                                             .max_queued_requests = quota(),
+                                             .max_queued_tokens = quota(),
+                                             .max_queued_bytes = quota()};
+  }
+  return tenants;
+}
 
 class EngineStressTest : public EngineFixture, public testing::WithParamInterface<int> {};
 INSTANTIATE_TEST_SUITE_P(Depth, EngineStressTest, testing::Values(1, 2));
@@ -78,6 +101,7 @@ TEST_P(EngineStressTest, EveryRequestIsAnsweredExactlyOnce) {
       const int id = thread * kRequestsPerThread + i;
       CallContext call;
       call.priority = static_cast<Priority>(random() % 3);
+      call.tenant = std::to_string(random() % 4 == 0 ? random() % 1000 : random() % 3);
       if (random() % 4 == 0) {
         call.deadline =
             std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 500);
@@ -110,6 +134,9 @@ TEST_P(EngineStressTest, EveryRequestIsAnsweredExactlyOnce) {
       if (!ticket.ok()) {
         answers[id].fetch_add(1);
         ++refused;
+        const Reason reason = ReasonOf(ticket.status());
+        wrong += reason != Reason::kQueueFull && reason != Reason::kTooLarge &&
+                 reason != Reason::kDeadlineExceeded;
         std::this_thread::yield();
         continue;
       }
@@ -122,7 +149,17 @@ TEST_P(EngineStressTest, EveryRequestIsAnsweredExactlyOnce) {
 
   std::vector<std::thread> threads;
   for (int i = 0; i < kThreads; ++i) threads.emplace_back(client, i);
+  std::atomic<bool> done = false;
+  std::thread terms([&] {
+    std::mt19937 random(seed - 1);
+    while (!done) {
+      engine_->SetTenants(RandomTerms(random));
+      std::this_thread::yield();
+    }
+  });
   for (std::thread& thread : threads) thread.join();
+  done = true;
+  terms.join();
   EXPECT_TRUE(engine_->Drain(TimePoint::max()));
 
   for (int id = 0; id < kTotal; ++id) ASSERT_EQ(answers[id], 1) << "request " << id;

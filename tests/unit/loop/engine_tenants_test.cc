@@ -2,18 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <limits>
 #include <map>
-#include <random>
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
-#include "tests/support/sanitizer.h"
-#include "tests/support/seeded.h"
 #include "tests/unit/loop/engine_fixture.h"
 
 namespace castor {
@@ -67,7 +62,7 @@ TEST_F(EngineTenantsTest, WhatWaitsFollowsNewWeights) {
 
 // Whose runs take four times as long as was predicted has a turn for each four of another's, also
 // if it cancels them late.
-TEST_F(EngineTenantsTest, WhatIsEndedIsOwedToo) {
+TEST_F(EngineTenantsTest, EndedRunsAreChargedToo) {
   options_.max_batch_requests = 1;
   predict_ = [](int64_t) { return PredictedTime{.batch_us = 0, .own_us = 100'000}; };
   Start();
@@ -97,101 +92,6 @@ TEST_F(EngineTenantsTest, WhatIsEndedIsOwedToo) {
   const auto of_a = std::count_if(batches.begin() + 1, batches.begin() + 21,
                                   [](const Marks& marks) { return marks.at(0) < 200; });
   EXPECT_NEAR(static_cast<double>(of_a), 4, 1);
-}
-
-// Callers of many names while the terms change all the time, and are what no file should say.
-TEST_F(EngineTenantsTest, TermsMayChangeWhileOthersSubmit) {
-  const unsigned seed = TestSeed();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  options_.max_queued_requests = 64;
-  options_.max_batch_requests = 8;
-  options_.models.push_back({"fake-model", "present"});
-  Start();
-  constexpr int kThreads = 3;
-  const int each = Scaled(1500);
-  std::vector<std::atomic<int>> answers(static_cast<size_t>(kThreads * each));
-  std::atomic<int> wrong = 0;
-  std::atomic<int> answered = 0;
-  const auto client = [&](int thread) {
-    std::mt19937 random(seed + static_cast<unsigned>(thread));
-    std::vector<float> data(8 * 3);
-    for (int i = 0; i < each; ++i) {
-      const int id = thread * each + i;
-      const std::string tenant = std::to_string(random() % 4 == 0 ? random() % 1000 : random() % 3);
-      absl::StatusOr<Ticket> ticket;
-      const auto record = [&, id](const auto& result) {
-        answered += result.ok();
-        answers[static_cast<size_t>(id)].fetch_add(1);
-      };
-      if (random() % 3 == 0) {
-        EncodeRequest request = TextRequest({"text"});
-        request.call.tenant = tenant;
-        ticket = engine_->Submit(std::move(request), record);
-      } else {
-        const int64_t tokens = 1 + random() % 3;
-        data.assign(static_cast<size_t>(8 * tokens), 1);
-        AttentionRequest request;
-        request.query = {DType::kFloat32, {tokens, 1, 8}, {std::as_bytes(std::span(data))}};
-        request.key = request.value = request.query;
-        request.call.tenant = tenant;
-        ticket = engine_->Submit(std::move(request), record);
-      }
-      if (ticket.ok()) {
-        if (random() % 8 == 0) engine_->Cancel(*ticket);
-        continue;
-      }
-      const Reason reason = ReasonOf(ticket.status());
-      wrong += reason != Reason::kQueueFull && reason != Reason::kTooLarge;
-      answers[static_cast<size_t>(id)].fetch_add(1);
-      std::this_thread::yield();
-    }
-  };
-  std::atomic<bool> done = false;
-  const auto keeper = [&] {
-    std::mt19937 random(seed - 1);
-    const double weights[] = {0.001,
-                              1,
-                              1000,
-                              0,
-                              -1,
-                              std::numeric_limits<double>::quiet_NaN(),
-                              std::numeric_limits<double>::infinity()};
-    const int64_t quotas[] = {0,
-                              0,
-                              1,
-                              2,
-                              20,
-                              500,
-                              -1,
-                              std::numeric_limits<int64_t>::max(),
-                              std::numeric_limits<int64_t>::min()};
-    while (!done) {
-      std::map<std::string, TenantTerms> tenants;
-      for (uint32_t i = random() % 8; i > 0; --i) {
-        tenants[std::to_string(random() % 5)] = {
-            .weight = weights[random() % std::size(weights)],
-            .max_queued_requests = quotas[random() % std::size(quotas)],
-            .max_queued_tokens = quotas[random() % std::size(quotas)],
-            .max_queued_bytes = quotas[random() % std::size(quotas)]};
-      }
-      engine_->SetTenants(std::move(tenants));
-      std::this_thread::yield();
-    }
-  };
-  std::vector<std::thread> clients;
-  for (int i = 0; i < kThreads; ++i) clients.emplace_back(client, i);
-  std::vector<std::thread> keepers;
-  for (int i = 0; i < 2; ++i) keepers.emplace_back(keeper);
-  for (std::thread& thread : clients) thread.join();
-  done = true;
-  for (std::thread& thread : keepers) thread.join();
-  EXPECT_TRUE(engine_->Drain(TimePoint::max()));
-  for (const auto& count : answers) ASSERT_EQ(count, 1);
-  EXPECT_EQ(wrong, 0);
-  EXPECT_GT(answered, 0);
-  while (engine_->stats().load.inflight_requests > 0) std::this_thread::yield();
-  EXPECT_EQ(engine_->stats().load.inflight_tokens, 0);
-  EXPECT_EQ(engine_->stats().load.inflight_bytes, 0);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "tests/support/shared_object.h"
 #include "tests/unit/loop/engine_fixture.h"
@@ -82,22 +83,6 @@ TEST_F(EngineTest, AFileThatWasCutIsRefusedAndTakesNothing) {
   EXPECT_EQ(engine_->stats().memory.host_in_use_bytes, 0);
 }
 
-TEST_F(EngineTest, CopiesInputsThatComeInPieces) {
-  Start();
-  std::vector<float> values = {1, 2, 3, 4, 5, 6};
-  const auto bytes = std::as_bytes(std::span(values));
-  AttentionRequest request;
-  // Pieces need not end at an element's boundary, and may be empty.
-  request.query = {DType::kFloat32, {3, 1, 2}, {bytes.first(5), {}, bytes.subspan(5)}};
-  request.key = {DType::kFloat32, {3, 1, 2}, {bytes}};
-  request.value = request.key;
-  Submit(std::move(request), 0);
-  ASSERT_TRUE(answers_.Get(0).ok());
-  for (int i = 0; i < 6; ++i) {
-    EXPECT_EQ(answers_.Get(0)->output.data.as<float>()[i], 2 * values[i]);
-  }
-}
-
 TEST_F(EngineTest, BatchesCompatibleRequestsPastIncompatibleOnes) {
   Start();
   Occupy();
@@ -126,23 +111,6 @@ TEST_F(EngineTest, RefusesWhatDoesNotFitAndAdmitsItLater) {
   ASSERT_TRUE(answers_.Get(3).ok());
   EXPECT_EQ(answers_.count(2), 0u);
   EXPECT_EQ(Refusals(Reason::kQueueFull), 1u);
-}
-
-TEST_F(EngineTest, RefusesAsTooLargeWhatNeverFits) {
-  options_.max_queued_tokens = 100;
-  Start();
-  auto refused = engine_->Submit(Request(1, 101), answers_.Slot(1));
-  EXPECT_EQ(ReasonOf(refused.status()), Reason::kTooLarge);
-  EXPECT_FALSE(RetryAfterOf(refused.status()).has_value());
-}
-
-TEST_F(EngineTest, FreesTheBudgetsBeforeItAnswers) {
-  options_.max_queued_requests = 1;
-  Start();
-  for (int id = 0; id < 100; ++id) {
-    Submit(Request(id), id);
-    ASSERT_TRUE(answers_.Get(id).ok());
-  }
 }
 
 TEST_F(EngineTest, CompletionsMaySubmit) {
@@ -356,13 +324,17 @@ TEST_F(EngineTest, ReportsAModelThatDoesNotLoad) {
 }
 
 TEST_F(EngineTest, ChecksItsOptions) {
-  const auto field = [&](auto EngineOptions::*option, int value) {
+  const auto field = [&](auto EngineOptions::*option, auto value) {
     EngineOptions options;
     options.*option = value;
     return FieldOf(TryStart(options).status()).value_or("");
   };
   EXPECT_EQ(field(&EngineOptions::max_queued_requests, 0), "max_queued_requests");
   EXPECT_EQ(field(&EngineOptions::max_batch_tokens, -1), "max_batch_tokens");
+  EXPECT_EQ(field(&EngineOptions::cost_model_budget, milliseconds(-1)), "cost_model_budget");
+  for (const double share : {-0.1, 1.1, std::nan("")}) {
+    EXPECT_EQ(field(&EngineOptions::fidelity_share, share), "fidelity_share") << share;
+  }
   options_.models = {{"a", "x"}, {"a", "y"}};
   EXPECT_EQ(FieldOf(TryStart(options_).status()), "models");
 }

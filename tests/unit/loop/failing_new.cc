@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 std::atomic<int64_t> left = kNever;  // allocations until one fails
-std::atomic<bool> for_good = false;
+std::atomic<bool> permanent = false;
 std::atomic<size_t> at_least = 0;
 std::atomic<bool> failed = false;
 std::atomic<int64_t> live = 0;
@@ -21,7 +21,7 @@ std::atomic<int64_t> live = 0;
 bool MustFail(size_t size) {
   if (left.load() == kNever || size < at_least) return false;
   const int64_t before = left.fetch_sub(1);
-  if (before > 0 || (before < 0 && !for_good)) return false;
+  if (before > 0 || (before < 0 && !permanent)) return false;
   failed = true;
   return true;
 }
@@ -48,7 +48,7 @@ void Delete(void* data) {
 
 void FailAllocations(const Failing& failing) {
   failed = false;
-  for_good = failing.for_good;
+  permanent = failing.permanent;
   at_least = failing.at_least;
   left = failing.after;
 }

@@ -9,9 +9,9 @@ namespace castor {
 
 // Which allocations fail, on any thread.
 struct Failing {
-  int64_t after = 0;      // the number that succeed first
-  bool for_good = false;  // all later ones fail too, not just one
-  size_t at_least = 0;    // bytes; smaller ones always succeed and are not counted
+  int64_t after = 0;       // the number that succeed first
+  bool permanent = false;  // all later ones fail too, not just one
+  size_t at_least = 0;     // bytes; smaller ones always succeed and are not counted
 };
 void FailAllocations(const Failing& failing);
 

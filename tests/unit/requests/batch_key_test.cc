@@ -1,10 +1,10 @@
 // What may share a batch.
-#include "engine/requests/batch_key.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
+
+#include "engine/requests/work.h"
 
 namespace castor {
 namespace {
