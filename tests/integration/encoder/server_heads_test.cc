@@ -429,16 +429,5 @@ TEST_F(ServerHeadsTest, CastIsForThoseWhoseLayersItIs) {
       << Refusal(request);
 }
 
-TEST_F(ServerHeadsTest, WhatAModelHasNotIsRefusedWithWhatItHas) {
-  v1::EncodeRequest request = EncodeOf({"a"});
-  request.set_model("dense");
-  request.set_output(v1::SCORES);
-  EXPECT_EQ(Refusal(request).find("INVALID_ARGUMENT INVALID_FIELD output"), 0U) << Refusal(request);
-  EXPECT_NE(Refusal(request).find("it has POOLED, TOKEN_EMBEDDINGS"), std::string::npos);
-  request.set_model("bert_sequences");
-  request.set_dimensions(2);
-  EXPECT_EQ(Refusal(request).find("INVALID_ARGUMENT INVALID_FIELD dimensions"), 0U);
-}
-
 }  // namespace
 }  // namespace castor::testing

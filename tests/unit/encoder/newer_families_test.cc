@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "engine/base/error.h"
-#include "engine/encoder/families/families.h"
 #include "engine/kernel_table.h"
 #include "tests/unit/encoder/model_files.h"
 
@@ -313,36 +312,27 @@ TEST(NewerFamiliesTest, NamesTheTensorThatIsMissing) {
   }
 }
 
-std::vector<KernelName> KernelsOf(const std::string& family) {
-  const auto model = TinyModel("families/" + family).Load();
-  EXPECT_TRUE(model.ok()) << model.status();
-  return model.ok() ? (*model)->info().kernels : std::vector<KernelName>{};
-}
-
 TEST(NewerFamiliesTest, ListTheKernelsThatTheirLayersCanRun) {
-  for (const char* family : {"nomic_bert", "nomic_bert_plain", "gte", "new_absolute", "jina_v3",
-                             "eurobert", "electra", "deberta_absolute"}) {
-    EXPECT_THAT(KernelsOf(family), ElementsAre(KernelName::kVanilla, KernelName::kClustered,
-                                               KernelName::kImprovedClustered))
+  const auto kernels = [](const TinyModel& files) {
+    const auto model = files.Load();
+    EXPECT_TRUE(model.ok()) << model.status();
+    return model.ok() ? (*model)->info().kernels : std::vector<KernelName>{};
+  };
+  for (const std::string family : {"nomic_bert", "nomic_bert_plain", "gte", "new_absolute",
+                                   "jina_v3", "eurobert", "electra", "deberta_absolute",
+                                   "modernbert"}) {
+    EXPECT_EQ(kernels(TinyModel("families/" + family)), SoftmaxKernels()) << family;
+  }
+  for (const std::string family :
+       {"jina_bert", "jina_bert_code", "deberta", "deberta_own", "mpnet"}) {
+    EXPECT_THAT(kernels(TinyModel("families/" + family)), ElementsAre(KernelName::kVanilla))
         << family;
   }
-  for (const char* family : {"jina_bert", "jina_bert_code", "deberta", "deberta_own"}) {
-    EXPECT_THAT(KernelsOf(family), ElementsAre(KernelName::kVanilla)) << family;
-  }
-}
-
-TEST(NewerFamiliesTest, AlibisSlopesAreThoseOfThePaper) {
-  EXPECT_THAT(AlibiSlopes(1), ElementsAre(0x1p-8f));
-  EXPECT_THAT(AlibiSlopes(4), ElementsAre(0x1p-2f, 0x1p-4f, 0x1p-6f, 0x1p-8f));
-  EXPECT_THAT(AlibiSlopes(6), ElementsAre(0x1p-2f, 0x1p-4f, 0x1p-6f, 0x1p-8f, 0x1p-1f, 0x1p-3f));
-  const auto model = TinyModel("families/jina_bert").Load();
-  ASSERT_TRUE(model.ok()) << model.status();
-  const auto layers = (*model)->attention(Vanilla{});
-  ASSERT_EQ(layers.size(), 1U);
-  const attention::PositionBias& bias = layers[0].spec.bias;
-  ASSERT_NE(bias.slopes, nullptr);
-  EXPECT_EQ(bias.table, nullptr);
-  EXPECT_EQ(std::vector<float>(bias.slopes, bias.slopes + 3), AlibiSlopes(3));
+  TinyModel local("families/modernbert");
+  local.EditJson("config.json", [](json& config) {
+    config["layer_types"] = std::vector<std::string>(4, "sliding_attention");
+  });
+  EXPECT_THAT(kernels(local), ElementsAre(KernelName::kVanilla)) << "no layer sees all tokens";
 }
 
 TEST(NewerFamiliesTest, KeysThatHeadsShareAreInMemoryOnce) {
@@ -356,12 +346,6 @@ TEST(NewerFamiliesTest, KeysThatHeadsShareAreInMemoryOnce) {
   ASSERT_EQ(layers.size(), 1U);
   EXPECT_EQ(layers[0].spec.heads, 6);
   EXPECT_EQ(layers[0].spec.kv_heads, 2);
-}
-
-TEST(NewerFamiliesTest, WhatStretchesTakesLongerTexts) {
-  const auto model = TinyModel("families/nomic_bert_dynamic").Load();
-  ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_EQ((*model)->info().max_tokens, 32);  // trained with 16, by a factor of 2
 }
 
 }  // namespace

@@ -3,18 +3,22 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "tests/unit/encoder/model_files.h"
-#include "tests/unit/encoder/text/tiny_vocabulary.h"
 
 namespace castor::hf {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+
+// Token ids of the tiny BERT's vocabulary: tests/golden/encoder/make_tiny_bert.py.
+constexpr int64_t kUnk = 1, kCls = 2, kSep = 3;
+constexpr int64_t kThe = 8, kCat = 9, kSat = 10, kMat = 12, kS = 13;
 
 class TokenizerTest : public testing::Test {
  protected:
