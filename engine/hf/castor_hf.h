@@ -16,6 +16,8 @@ extern "C" {
 
 void castor_hf_free_error(char* error);
 
+bool castor_hf_is_utf8(const uint8_t* data, size_t size);
+
 /* ---- tokenizers ---- */
 
 typedef struct castor_hf_tokenizer castor_hf_tokenizer;

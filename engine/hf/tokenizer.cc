@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error.h"
-#include "engine/base/regular_file.h"
 #include "engine/hf/castor_hf.h"
 #include "engine/hf/json.h"
 
@@ -48,6 +47,8 @@ absl::StatusOr<std::string> Taken(char* error, castor_hf_text* text) {
 
 }  // namespace
 
+bool IsUtf8(std::string_view text) { return castor_hf_is_utf8(Bytes(text), text.size()); }
+
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Open(const TokenizerFiles& files) {
   const castor_hf_tokenizer_files views{.tokenizer = ViewOf(files.tokenizer),
                                         .vocabulary = ViewOf(files.vocabulary),
@@ -65,20 +66,6 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Open(const TokenizerFiles&
   tokenizer->longest_token_ = static_cast<int64_t>(info.longest_token);
   tokenizer->cuts_left_ = info.cuts_left;
   return tokenizer;
-}
-
-absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::OpenFile(const std::string& path) {
-  absl::StatusOr<std::string> json = ReadRegularFile(path, kMaxTokenizerBytes);
-  if (!json.ok()) return json.status();
-  TokenizerFiles files;
-  files.tokenizer = *std::move(json);
-  files.settings = R"({"class": "TokenizersBackend", "lowercase": false, "tokenizer_config": {}})";
-  auto tokenizer = Open(files);
-  if (tokenizer.ok()) return tokenizer;
-  std::string problem(tokenizer.status().message());
-  constexpr std::string_view kFile = "tokenizer.json: ";
-  if (problem.starts_with(kFile)) problem.erase(0, kFile.size());
-  return absl::InvalidArgumentError(absl::StrCat(path, ": ", problem));
 }
 
 Tokenizer::~Tokenizer() { castor_hf_tokenizer_close(handle_); }

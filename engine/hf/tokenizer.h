@@ -23,6 +23,9 @@ namespace castor::hf {
 // Of a tokenizer.json: ten times the largest in use.
 inline constexpr int64_t kMaxTokenizerBytes = int64_t{256} << 20;
 
+// Whether `text` is UTF-8 as Rust and protobuf define it: no overlong forms, no surrogates.
+bool IsUtf8(std::string_view text);
+
 // What a tokenizer is made of. castor_hf.h documents it.
 struct TokenizerFiles {
   std::optional<std::string> tokenizer;   // tokenizer.json
@@ -77,9 +80,6 @@ class Tokenizer {
   // every text is one: without its unknown token, or with a post-processor that drops or repeats
   // the text.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Open(const TokenizerFiles& files);
-
-  // What `path`, a tokenizer.json, says by itself.
-  static absl::StatusOr<std::unique_ptr<Tokenizer>> OpenFile(const std::string& path);
 
   ~Tokenizer();
   Tokenizer(const Tokenizer&) = delete;

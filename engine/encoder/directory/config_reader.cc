@@ -47,13 +47,6 @@ bool ConfigReader::IsNull(std::string_view key) const {
   return found != nullptr && found->is_null();
 }
 
-std::vector<std::string> ConfigReader::Names() const {
-  std::vector<std::string> names;
-  if (!json_.is_object()) return names;
-  for (const auto& [name, unused] : json_.items()) names.push_back(name);
-  return names;
-}
-
 size_t ConfigReader::Count(std::string_view key) const {
   const nlohmann::json* value = Find(key);
   return value != nullptr && value->is_structured() ? value->size() : 0;

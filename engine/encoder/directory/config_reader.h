@@ -33,9 +33,6 @@ class ConfigReader {
   // Present, and null.
   bool IsNull(std::string_view key) const;
 
-  // Every key of the object itself.
-  std::vector<std::string> Names() const;
-
   // How many entries the object or list at `key` has; 0 when it is missing or null.
   size_t Count(std::string_view key) const;
 

@@ -291,20 +291,15 @@ absl::StatusOr<bool> TakeModule(const std::string& folder, const Module& module,
     directory->normalize = true;
     return true;
   }
-  if (module.type == "MultiVectorMask" && !directory->pools) {
-    if (!NameExists(folder + "/config.json")) return true;
-    absl::StatusOr<ConfigReader> config =
-        ReadConfig(File::kMultiVectorMask, folder + "/config.json");
-    if (!config.ok()) return config.status();
-    return true;
-  }
-  if (module.type == "Dropout") {
-    if (!NameExists(folder + "/config.json")) return true;
-    absl::StatusOr<ConfigReader> config = ReadConfig(File::kDropout, folder + "/config.json");
-    if (!config.ok()) return config.status();
-    return true;
-  }
-  return false;
+  // These change no answer, unless their keys do.
+  const bool drops = module.type == "Dropout";
+  if (!drops && (module.type != "MultiVectorMask" || directory->pools)) return false;
+  const std::string file = folder + "/config.json";
+  if (!NameExists(file)) return true;
+  absl::StatusOr<ConfigReader> config =
+      ReadConfig(drops ? File::kDropout : File::kMultiVectorMask, file);
+  if (!config.ok()) return config.status();
+  return true;
 }
 
 absl::Status NoPlace(const std::string& file, size_t index, const Module& module,

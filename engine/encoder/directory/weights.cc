@@ -93,13 +93,16 @@ at::Tensor WeightReader::TakeOnHost(std::string_view name, const std::vector<int
   return tensor;
 }
 
-at::Tensor WeightReader::Take(std::string_view name, std::vector<int64_t> shape) {
-  if (!status_.ok()) return {};
-  const at::Tensor tensor = TakeOnHost(name, shape);
-  if (!status_.ok()) return {};
+at::Tensor WeightReader::ToDevice(const at::Tensor& tensor) {
   parameters_ += tensor.numel();
   bytes_ += static_cast<int64_t>(tensor.nbytes());
   return tensor.to(device_);
+}
+
+at::Tensor WeightReader::Take(std::string_view name, std::vector<int64_t> shape) {
+  if (!status_.ok()) return {};
+  const at::Tensor tensor = TakeOnHost(name, shape);
+  return status_.ok() ? ToDevice(tensor) : at::Tensor();
 }
 
 at::Tensor WeightReader::TakeStacked(std::span<const std::string> names,
@@ -110,11 +113,7 @@ at::Tensor WeightReader::TakeStacked(std::span<const std::string> names,
     parts.push_back(TakeOnHost(names[i], columns > 0 ? std::vector<int64_t>{rows[i], columns}
                                                      : std::vector<int64_t>{rows[i]}));
   }
-  if (!status_.ok()) return {};
-  const at::Tensor tensor = at::cat(parts, 0);
-  parameters_ += tensor.numel();
-  bytes_ += static_cast<int64_t>(tensor.nbytes());
-  return tensor.to(device_);
+  return status_.ok() ? ToDevice(at::cat(parts, 0)) : at::Tensor();
 }
 
 }  // namespace castor::encoder

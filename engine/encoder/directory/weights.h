@@ -65,6 +65,7 @@ class WeightReader {
  private:
   const hf::StoredTensor* Find(const std::string& name) const;
   at::Tensor TakeOnHost(std::string_view name, const std::vector<int64_t>& shape);
+  at::Tensor ToDevice(const at::Tensor& tensor);  // and counts it
   void Fail(std::string_view where, std::string_view problem);
 
   const hf::Safetensors& files_;

@@ -65,8 +65,8 @@ void ReadMlp(ConfigReader& config, FeedForwardConfig* mlp) {
   mlp->activation = named;
 }
 
-}  // namespace
-
+// ALiBi's slopes: of a power of two heads, powers of 2^(-8 / heads); otherwise those of the next
+// lower power, then every second one of the next higher.
 std::vector<float> AlibiSlopes(int64_t heads) {
   const auto powers = [](int64_t count) {
     std::vector<float> slopes;
@@ -82,6 +82,8 @@ std::vector<float> AlibiSlopes(int64_t heads) {
   for (int64_t h = 0; h < heads - lower; ++h) slopes.push_back(higher[2 * h]);
   return slopes;
 }
+
+}  // namespace
 
 absl::StatusOr<FamilyModel> BuildJinaBert(ConfigReader& config, WeightReader& weights) {
   TransformerConfig body = ReadBertKeys(config, {}, "alibi");
@@ -127,21 +129,9 @@ constexpr int64_t kFarthest = 128;  // from here on, a side has one bucket
 // Whatever pad_token_id says: the model's code has it as a constant.
 constexpr int64_t kMpnetPadding = 1;
 
-// The biases of all heads by distance, float32 [heads, 2 * kFarthest + 1].
-at::Tensor TakePositionBias(WeightReader& weights, int64_t heads) {
-  weights.ChoosePrefix(std::string(kMpnetNames.words) + ".weight", kMpnetPrefixes);
-  const at::Tensor buckets =
-      weights.Take("encoder.relative_attention_bias.weight", {kBuckets, heads});
-  if (!weights.status().ok()) return {};
-  std::vector<int64_t> of_distance;
-  for (int64_t d = -kFarthest; d <= kFarthest; ++d) of_distance.push_back(MpnetBucket(d));
-  const at::Tensor rows = at::tensor(of_distance, at::kLong).to(buckets.device());
-  return at::index_select(buckets, 0, rows).to(at::kFloat).t().contiguous();
-}
-
-}  // namespace
-
-int64_t MpnetBucket(int64_t distance) {
+// The bucket of a distance, key - query: sixteen a side; the first eight of a side are distances of
+// their own, the others grow up to 128, and farther ones share the last.
+int64_t BucketOf(int64_t distance) {
   constexpr int64_t kSide = kBuckets / 2;
   constexpr int64_t kExact = kSide / 2;
   const int64_t side = distance > 0 ? kSide : 0;
@@ -155,6 +145,20 @@ int64_t MpnetBucket(int64_t distance) {
   }
   return side + bucket;
 }
+
+// The biases of all heads by distance, float32 [heads, 2 * kFarthest + 1].
+at::Tensor TakePositionBias(WeightReader& weights, int64_t heads) {
+  weights.ChoosePrefix(std::string(kMpnetNames.words) + ".weight", kMpnetPrefixes);
+  const at::Tensor buckets =
+      weights.Take("encoder.relative_attention_bias.weight", {kBuckets, heads});
+  if (!weights.status().ok()) return {};
+  std::vector<int64_t> of_distance;
+  for (int64_t d = -kFarthest; d <= kFarthest; ++d) of_distance.push_back(BucketOf(d));
+  const at::Tensor rows = at::tensor(of_distance, at::kLong).to(buckets.device());
+  return at::index_select(buckets, 0, rows).to(at::kFloat).t().contiguous();
+}
+
+}  // namespace
 
 absl::StatusOr<FamilyModel> BuildMpnet(ConfigReader& config, WeightReader& weights) {
   TransformerConfig body = ReadBertKeys(config, {.vocabulary = 30527});

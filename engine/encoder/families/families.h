@@ -8,7 +8,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/encoder/directory/config_reader.h"
@@ -16,7 +15,7 @@
 #include "engine/encoder/heads/head_layout.h"
 #include "engine/encoder/network/body.h"
 #include "engine/encoder/network/transformer.h"
-#include "engine/encoder/text/check_input.h"
+#include "engine/encoder/text/prepare.h"
 
 namespace castor::encoder {
 
@@ -76,14 +75,6 @@ TransformerConfig ReadBertKeys(ConfigReader& config, const BertDefaults& default
 
 // `prefixes` must live as long as the result.
 TransformerNames BertNames(std::span<const std::string_view> prefixes);
-
-// ALiBi's slopes: of a power of two heads, powers of 2^(-8 / heads); otherwise those of the next
-// lower power, then every second one of the next higher.
-std::vector<float> AlibiSlopes(int64_t heads);
-
-// MPNet's bucket of a distance, key - query, of 32: sixteen a side; the first eight of a side are
-// distances of their own, the others grow up to 128, and farther ones share the last.
-int64_t MpnetBucket(int64_t distance);
 
 // ---- which there are
 

@@ -1,5 +1,5 @@
 // Turns the rows of a model's body into the answer's numbers. One of the three parts of a model,
-// beside its body (body.h) and its input rules (text/check_input.h).
+// beside its body (body.h) and its input rules (text/prepare.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>

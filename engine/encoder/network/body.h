@@ -1,5 +1,5 @@
 // The transformer of a model, from token ids to the last layer's rows. One of the three parts of a
-// model, beside its head (head.h) and its input rules (text/check_input.h).
+// model, beside its head (head.h) and its input rules (text/prepare.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>

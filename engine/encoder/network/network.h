@@ -19,7 +19,7 @@
 #include "engine/encoder/network/activations.h"
 #include "engine/encoder/network/batch.h"
 #include "engine/encoder/network/packing.h"
-#include "engine/encoder/text/check_input.h"
+#include "engine/encoder/text/prepare.h"
 
 namespace castor::encoder {
 

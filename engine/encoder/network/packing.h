@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/encoder/network/batch.h"
-#include "engine/encoder/text/check_input.h"
+#include "engine/encoder/text/prepare.h"
 
 namespace castor::encoder {
 

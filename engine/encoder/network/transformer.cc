@@ -5,6 +5,7 @@
 #include <ATen/ops/index_select.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
@@ -218,6 +219,22 @@ BodyActivations Transformer::activations() const {
                                                     weights_.projection->scratch_bytes_of_row()));
   }
   return bytes;
+}
+
+// Positions as sinusoids (Vaswani et al. 2017, arXiv 1706.03762, section 3.5): [positions, hidden],
+// float32 on the CPU. Element 2 i of position p is the sine, element 2 i + 1 the cosine of
+// p / 10000^(2 i / hidden).
+at::Tensor Sinusoids(int64_t positions, int64_t hidden) {
+  at::Tensor table = at::empty({positions, hidden}, at::kFloat);
+  float* element = table.mutable_data_ptr<float>();
+  for (int64_t p = 0; p < positions; ++p) {
+    for (int64_t e = 0; e < hidden; ++e) {
+      const double exponent = static_cast<double>(e / 2 * 2) / static_cast<double>(hidden);
+      const double angle = static_cast<double>(p) / std::pow(10'000.0, exponent);
+      *element++ = static_cast<float>(e % 2 == 0 ? std::sin(angle) : std::cos(angle));
+    }
+  }
+  return table;
 }
 
 // Takes the weights by the family's names.

@@ -33,7 +33,7 @@ struct TransformerConfig {
   bool pre_norm = false;
   int64_t words = 0;           // rows of the table: the vocabulary
   int64_t positions = 0;       // rows, those before the first position included; 0: no table
-  bool sinusoidal = false;     // that table is one of sinusoids (layers/rope.h), in no checkpoint
+  bool sinusoidal = false;     // that table is one of sinusoids, which no checkpoint has
   int64_t types = 0;           // rows of the table; 0: no table
   double embedding_scale = 1;  // of the words' rows
   FeedForwardConfig mlp;

@@ -10,6 +10,7 @@
 #include "engine/base/error.h"
 #include "engine/encoder/text/prompts.h"
 #include "engine/encoder/text/spans.h"
+#include "engine/encoder/text/text_model.h"
 #include "engine/hf/tokenizer.h"
 #include "engine/tensor_reader.h"
 
@@ -153,15 +154,14 @@ bool CutsLeft(const EncodeRequest& request, const InputRules& rules) {
          Side::kLeft;
 }
 
-int64_t EstimateTokens(const EncodeRequest& request, const InputRules& rules,
-                       const Prompts& prompts) {
-  const int64_t max_tokens = MaxTokens(request, rules);
+int64_t TextModel::EstimateTokens(const EncodeRequest& request) const {
+  const int64_t max_tokens = MaxTokens(request, rules());
   if (const auto* texts = std::get_if<TextInput>(&request.input)) {
     // A token covers at least one code point of normalised text. A byte gives at most 1.5 of these
     // (U+0390, two bytes, decomposes into three); 8 covers the special tokens of any pair.
     int64_t total = 0;
     for (size_t i = 0; i < texts->texts.size(); ++i) {
-      const auto prefix = static_cast<int64_t>(PromptTextOf(request, prompts, i).size());
+      const auto prefix = static_cast<int64_t>(PromptTextOf(request, info_.prompts, i).size());
       total += std::min(max_tokens, 2 * (prefix + BytesOf(*texts, i)) + 8);
     }
     return total;
@@ -179,13 +179,12 @@ int64_t EstimateTokens(const EncodeRequest& request, const InputRules& rules,
   return cut_total(embeddings.lengths, embeddings.values.shape[0]);
 }
 
-absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const InputRules& rules,
-                                 const Prompts& prompts, const hf::Tokenizer& tokenizer,
-                                 const Slice& slice, Prepared* prepared) {
+absl::StatusOr<bool> TextModel::PrepareSome(const EncodeRequest& request, const Slice& slice,
+                                            Prepared* prepared) const {
   BeginSpans(request.spans, prepared);
   absl::Status status;
   if (std::holds_alternative<TextInput>(request.input)) {
-    const auto done = PrepareTexts(request, rules, prompts, tokenizer, slice, prepared);
+    const auto done = PrepareTexts(request, rules(), info_.prompts, *tokenizer_, slice, prepared);
     if (!done.ok() || !*done) return done;
     status = EndSpans(prepared);
     if (!status.ok()) return status;
@@ -194,14 +193,14 @@ absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const InputRules&
   std::vector<int64_t> lengths;
   if (const auto* tokens = std::get_if<TokenInput>(&request.input)) {
     lengths = LengthsOf(tokens->lengths, static_cast<int64_t>(tokens->ids.size()));
-    status = PrepareTokens(request, rules, prepared);
+    status = PrepareTokens(request, rules(), prepared);
   } else {
     const auto& embeddings = std::get<EmbeddingInput>(request.input);
     lengths = LengthsOf(embeddings.lengths, embeddings.values.shape[0]);
-    status = CutLengths(lengths, "embeddings.lengths", request.truncate, MaxTokens(request, rules),
-                        prepared);
+    status = CutLengths(lengths, "embeddings.lengths", request.truncate,
+                        MaxTokens(request, rules()), prepared);
   }
-  prepared->cut_left = CutsLeft(request, rules);
+  prepared->cut_left = CutsLeft(request, rules());
   for (size_t i = 0; status.ok() && i < prepared->truncated.size(); ++i) {
     const int64_t kept = prepared->cu_seqlens[i + 1] - prepared->cu_seqlens[i];
     status = PlaceOnTokens(request.spans, i, prepared->cut_left ? lengths[i] - kept : 0, prepared);

@@ -1,24 +1,35 @@
-// From an EncodeRequest to token ids: checks, the bound that admission needs, and tokenizing, given
-// a model's info, input rules, prompts and tokenizer. The functions have no state and may run on
-// any thread; none needs the tensor library. engine/encoder/model.h documents them.
+// From an EncodeRequest to token ids: the rules, the results, and what checks, tokenizing and
+// staging share. TextModel (text_model.h) does the work, in check_input.cc, prepare.cc and
+// tokenize.cc.
+//
+// Values, and functions without state for any thread. No tensor library.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "engine/encoder/text/check_input.h"
 #include "engine/engine.h"
 #include "engine/request.h"
 
-namespace castor::hf {
-class Tokenizer;
-}  // namespace castor::hf
-
 namespace castor::encoder {
+
+// The rules that turn texts and ids into the rows of a model's body. One of the three parts of a
+// model, with its body (body.h) and its head (head.h).
+struct InputRules {
+  int64_t vocabulary = 0;      // ids are below it
+  int64_t types = 1;           // type ids are below it; with one type they are all zero
+  bool text_types = true;      // whether texts have the tokenizer's type ids; else all are zero
+  bool cut_left = false;       // where longer sequences are cut, unless a request says
+  int64_t max_tokens = 0;      // of one sequence, special tokens included
+  int64_t first_position = 0;  // of every sequence's first token: 0 for BERT, 2 for RoBERTa
+  // The id of padding, if its tokens take the position before the first one and move no other
+  // token: RoBERTa counts positions so, in texts that hold its padding token.
+  std::optional<int64_t> padding = {};
+};
 
 // A request's sequences, ready for a batch.
 struct Prepared {
@@ -43,19 +54,6 @@ struct Slice {
   // longer needed. Must not throw.
   std::function<bool()> stop = {};
 };
-
-// Model::CheckInput.
-absl::Status CheckInput(const EncodeRequest& request, const ModelInfo& info, int64_t max_sequences,
-                        int64_t max_text_bytes);
-
-// Model::EstimateTokens.
-int64_t EstimateTokens(const EncodeRequest& request, const InputRules& rules,
-                       const Prompts& prompts);
-
-// Model::PrepareSome.
-absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const InputRules& rules,
-                                 const Prompts& prompts, const hf::Tokenizer& tokenizer,
-                                 const Slice& slice, Prepared* prepared);
 
 // The most tokens of a sequence: as the request says, else its prompt, else the model, which is the
 // limit of both.

@@ -32,6 +32,8 @@ class TextModel final : public Model {
   const Network* network() const override { return &network_; }
 
  private:
+  const InputRules& rules() const { return network_.rules(); }
+
   ModelInfo info_;
   const std::unique_ptr<hf::Tokenizer> tokenizer_;
   const Network network_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -183,8 +184,9 @@ absl::Status AddTokens(const std::string& path, nlohmann::json* settings) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
+// The class that transformers' AutoTokenizer takes, without "Fast": "TokenizersBackend" takes
+// tokenizer.json as it is. `named`: tokenizer_config.json's tokenizer_class, else config.json's;
+// may be empty. Source: transformers 5.24, models/auto/tokenization_auto.py.
 std::string TokenizerClassOf(std::string_view model_type, std::string_view named) {
   const auto plain = [](std::string_view name) {
     if (name.ends_with("Fast")) name.remove_suffix(4);
@@ -198,6 +200,8 @@ std::string TokenizerClassOf(std::string_view model_type, std::string_view named
   const std::string_view own = Find(kClassOfFamily, model_type);
   return std::string(own.empty() ? kWhole : own);
 }
+
+}  // namespace
 
 absl::StatusOr<LoadedTokenizer> LoadTokenizer(const std::string& folder,
                                               const TokenizerContext& context) {

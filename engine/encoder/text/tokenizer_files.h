@@ -8,7 +8,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "engine/hf/tokenizer.h"
@@ -29,11 +28,6 @@ struct TokenizerContext {
   std::string tokenizer_class;  // likewise; may be empty
   bool lowercase = false;       // sentence-transformers' do_lower_case
 };
-
-// The class that transformers' AutoTokenizer takes, without "Fast": "TokenizersBackend" takes
-// tokenizer.json as it is. `named`: tokenizer_config.json's tokenizer_class, else config.json's;
-// may be empty. Source: transformers 5.24, models/auto/tokenization_auto.py.
-std::string TokenizerClassOf(std::string_view model_type, std::string_view named);
 
 // Reads tokenizer.json, or where there is none vocab.txt, or vocab.json and merges.txt; and
 // tokenizer_config.json, special_tokens_map.json, added_tokens.json of `folder`. Errors name the

@@ -1,47 +1,35 @@
 //! Where a text may be cut so that its parts, tokenized one after the other, give the same ids as
 //! the whole. A model takes a limited number of tokens, and text far beyond them need not be read.
 //!
-//! Pipelines that drop the whitespace between words are cut before whitespace, and where each
-//! punctuation or Chinese character becomes a word, before those. Pipelines that keep a space with
-//! the word behind it, byte-level and Metaspace, are cut before a space that has two plain
-//! characters before it and one behind. A plain character is a letter or digit that forms no
-//! grapheme with the one before it. What a cut cannot change:
+//! Pipelines that drop the whitespace between words are cut before whitespace, and before Chinese
+//! characters where each becomes a word. Pipelines that keep a space with the word behind it
+//! (byte-level and Metaspace) are cut before a space that follows two plain characters and precedes
+//! one. A plain character is a letter or digit that forms no grapheme with the one before it. A cut
+//! changes none of these:
 //!
-//! - Words, which are what models see. None crosses whitespace that is dropped, punctuation that is
-//!   a word, or a Chinese character that the normalizer surrounds with spaces. GPT-2's expression
-//!   matches nothing that has a space behind a letter or digit, and looks back at nothing;
-//!   Metaspace begins a word at each space, and puts none before a part that has one already.
-//! - What a normalizer makes of either side. Those that map character by character, or decompose
-//!   and compose, do not look across what is cut at: nothing before it combines with it.
-//!   Sentencepiece's maps graphemes: the space is one, and so is the plain character before it,
-//!   which must not end in whitespace when it is mapped. So spaces that are put together afterwards
-//!   are on one side.
-//! - Added tokens. None holds what is cut at, as it is or normalized, so none crosses a cut. One
-//!   that must stand alone as a word looks at its neighbours: whitespace is the end of a word as
-//!   the end of a text is. Where spaces are kept, none takes those behind it. One that takes those
-//!   before it finds them in its own part.
+//! - Words, which are what models see. No word crosses whitespace that is dropped, or a Chinese
+//!   character that the normalizer surrounds with spaces. GPT-2's expression matches nothing that
+//!   has a space behind a letter or digit, and looks back at nothing. Metaspace begins a word at
+//!   each space, and puts none before a part that has one already.
+//! - The normalized text of either side. Normalizers that map character by character, or decompose
+//!   and compose, do not look across a cut: nothing before it combines with it. Sentencepiece's maps
+//!   graphemes: the space is one, and so is the plain character before it, whose image must not end
+//!   in whitespace. So spaces that are joined afterwards are on one side.
+//! - Added tokens. None contains the character at a cut, as it is or normalized, so none crosses a
+//!   cut. A token that must stand alone as a word looks at its neighbours: whitespace ends a word as
+//!   the end of a text does. Where spaces are kept, no token takes those behind it. A token that
+//!   takes those before it finds them in its own part.
 //!
-//! For pipelines of which this cannot be shown (regular expressions of their own, normalizers with
-//! a memory) there are no cuts.
+//! Other pipelines (regular expressions of their own, normalizers with a memory) are not cut.
 
 use tokenizers::{NormalizedString, Normalizer, NormalizerWrapper, PreTokenizerWrapper, Tokenizer};
 
 pub struct Cuts {
     keeps_spaces: bool,
-    chinese: bool,       // before Chinese characters too
-    punctuation: String, // and before these, of ASCII
+    chinese: bool, // before Chinese characters too
 }
 
 const WHITESPACE: [char; 4] = [' ', '\t', '\n', '\r'];
-
-/// What BertPreTokenizer makes words of, but for those that compose with what follows.
-fn punctuation(words: &PreTokenizerWrapper) -> String {
-    let stays = |c: &char| c.is_ascii_punctuation() && !matches!(c, '<' | '=' | '>');
-    match words {
-        PreTokenizerWrapper::BertPreTokenizer(_) => ('!'..='~').filter(stays).collect(),
-        _ => String::new(),
-    }
-}
 
 /// Those that no form of Unicode changes.
 fn is_chinese(c: char) -> bool {
@@ -143,7 +131,6 @@ impl Cuts {
         }
         let surrounds = |normalizer| !all_steps(normalizer, |step| !surrounds_chinese(step));
         let mut chinese = !keeps_spaces && normalizer.is_some_and(surrounds);
-        let mut punctuation = punctuation(words);
         let added = tokenizer.get_added_tokens_decoder();
         if added.len() != tokenizer.get_added_vocabulary().len() {
             return None; // two of one id: one of them is not listed
@@ -158,14 +145,10 @@ impl Cuts {
                 return None;
             }
             chinese &= !token.single_word;
-            punctuation.retain(|c| {
-                !token.single_word && !token.content.contains(c) && !normalized.contains(c)
-            });
         }
         Some(Cuts {
             keeps_spaces,
             chinese,
-            punctuation,
         })
     }
 
@@ -184,9 +167,7 @@ impl Cuts {
     /// Whether there is a cut before `c`, which is at this byte.
     fn is_cut(&self, text: &str, at: usize, c: char) -> bool {
         if !self.keeps_spaces {
-            return WHITESPACE.contains(&c)
-                || self.chinese && is_chinese(c)
-                || self.punctuation.contains(c);
+            return WHITESPACE.contains(&c) || self.chinese && is_chinese(c);
         }
         let plain = |c: Option<char>| c.is_some_and(is_plain);
         let mut before = text[..at].chars().rev();

@@ -360,6 +360,13 @@ pub unsafe extern "C" fn castor_hf_encoding_free(encoding: *mut EncodingView) {
     }
 }
 
+/// # Safety
+/// See castor_hf.h.
+#[no_mangle]
+pub unsafe extern "C" fn castor_hf_is_utf8(data: *const u8, size: usize) -> bool {
+    std::str::from_utf8(bytes(data, size)).is_ok()
+}
+
 /// A text as castor_hf.h lays it out.
 #[repr(C)]
 pub struct TextView {

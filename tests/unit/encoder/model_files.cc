@@ -136,6 +136,13 @@ absl::Status RunOnCpu(const attention::Spec& spec, const attention::Problem& pro
   return variant->run(spec, {&problem, 1}, control);
 }
 
+absl::StatusOr<std::unique_ptr<hf::Tokenizer>> OpenTokenizer(const std::string& path) {
+  hf::TokenizerFiles files;
+  files.tokenizer = ReadFile(path);
+  files.settings = R"({"class": "TokenizersBackend", "lowercase": false, "tokenizer_config": {}})";
+  return hf::Tokenizer::Open(files);
+}
+
 absl::StatusOr<std::shared_ptr<Model>> LoadOnCpu(const std::string& directory, DType dtype) {
   return LoadModel({.name = "test", .directory = directory, .dtype = dtype}, at::Device(at::kCPU),
                    RunOnCpu);

@@ -318,9 +318,9 @@ TEST(NewerFamiliesTest, ListTheKernelsThatTheirLayersCanRun) {
     EXPECT_TRUE(model.ok()) << model.status();
     return model.ok() ? (*model)->info().kernels : std::vector<KernelName>{};
   };
-  for (const std::string family : {"nomic_bert", "nomic_bert_plain", "gte", "new_absolute",
-                                   "jina_v3", "eurobert", "electra", "deberta_absolute",
-                                   "modernbert"}) {
+  for (const std::string family :
+       {"nomic_bert", "nomic_bert_plain", "gte", "new_absolute", "jina_v3", "eurobert", "electra",
+        "deberta_absolute", "modernbert"}) {
     EXPECT_EQ(kernels(TinyModel("families/" + family)), SoftmaxKernels()) << family;
   }
   for (const std::string family :

@@ -89,11 +89,10 @@ TEST(LoadHeadTest, RefusesPickledWeightsOfAModule) {
 
 TEST(LoadHeadTest, Int8IsComparedByWhatTheModelGives) {
   if (!Linear::HasInt8(at::Device(at::kCPU))) GTEST_SKIP() << "this processor has no kernel for it";
-  for (const char* name :
-       {"heads/bert_sequences", "heads/splade_bert", "heads/colbert_pylate", "heads/dense",
-        "families/nomic_bert_stretched", "families/new_mixed", "families/jina_bert_code",
-        "families/eurobert_biases", "families/qwen3", "families/electra", "families/deberta",
-        "cast/one_cluster_tokens"}) {
+  for (const char* name : {"heads/bert_sequences", "heads/splade_bert", "heads/colbert_pylate",
+                           "heads/dense", "families/nomic_bert_stretched", "families/new_mixed",
+                           "families/jina_bert_code", "families/eurobert_biases", "families/qwen3",
+                           "families/electra", "families/deberta", "cast/one_cluster_tokens"}) {
     const ModelSource source{.name = "test",
                              .directory = GoldenDirectory() + "/" + name,
                              .dtype = DType::kFloat32,

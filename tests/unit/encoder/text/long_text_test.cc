@@ -230,7 +230,7 @@ class LongTextTest : public testing::Test, protected Seeded {
     Add({Token(kLongToken)})(tokenizer);
     Add(more)(tokenizer);
     encoder::WriteFile(folder_ / "tokenizer.json", tokenizer.dump());
-    auto opened = Tokenizer::OpenFile(folder_ / "tokenizer.json");
+    auto opened = encoder::OpenTokenizer(folder_ / "tokenizer.json");
     EXPECT_TRUE(opened.ok()) << pipeline.name << ": " << opened.status();
     return opened.ok() ? *std::move(opened) : nullptr;
   }
@@ -400,11 +400,9 @@ TEST_F(LongTextTest, ReadsNoFurtherThanItNeeds) {
     EXPECT_EQ(parts > 1, pipeline.parts) << parts;
     EXPECT_LT(parts, 40);
   }
-  for (const char* spaceless : {"\u4f60", "!"}) {
-    const int parts = PartsOf(*Open({"BERT", kBert}), Repeat(spaceless, 1 << 20), 30000);
-    EXPECT_GT(parts, 1) << spaceless;
-    EXPECT_LT(parts, 40);
-  }
+  const int parts = PartsOf(*Open({"BERT", kBert}), Repeat("\u4f60", 1 << 20), 30000);
+  EXPECT_GT(parts, 1);
+  EXPECT_LT(parts, 40);
 }
 
 TEST_F(LongTextTest, StopsBetweenParts) {
