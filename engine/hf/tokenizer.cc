@@ -12,7 +12,7 @@ namespace castor::hf {
 namespace {
 
 const uint8_t* Bytes(std::string_view text) {
-  // Rust takes null for "no pair", and an empty view may hold a null pointer.
+  // Null means "no pair" to Rust, and an empty view may hold a null pointer.
   return reinterpret_cast<const uint8_t*>(text.data() == nullptr ? "" : text.data());
 }
 
@@ -94,7 +94,8 @@ absl::StatusOr<bool> Tokenizer::Encode(std::string_view text, std::optional<std:
   castor_hf_encoding_free(&encoding);
   if (stopped) return MakeError(Reason::kCancelled, "tokenizing was stopped");
   if (grown) {
-    return absl::InvalidArgumentError("becomes too long when the tokenizer normalizes it");
+    return absl::InvalidArgumentError(
+        "becomes too long when the tokenizer's normalizer is applied");
   }
   return truncated;
 }

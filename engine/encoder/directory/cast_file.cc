@@ -45,7 +45,7 @@ absl::StatusOr<CastFile> ReadCastFile(const ModelSource& source) {
     return absl::InvalidArgumentError(
         absl::StrCat(source.directory,
                      ": holds no layers.0.surrogate_tokens; a single file is read "
-                     "as CAST layers, an encoder is a directory"));
+                     "as CAST layers, and an encoder must be a directory"));
   }
   info.name = source.name;
   info.family = "cast_layers";

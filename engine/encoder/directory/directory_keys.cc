@@ -127,7 +127,7 @@ std::span<const Key> DirectoryKeys() {
       Refused(kTokenizerConfig, kTokenizer, "fast_tokenizer_files", "null []",
               "rename the newest of these files to tokenizer.json, and remove the key"),
       Refused(kTokenizerConfig, kTokenizer, "init_inputs", "null []",
-              "name the arguments, as keys of their own"),
+              "replace it by keys named after the arguments"),
 
       // ---- special_tokens_map.json
       Read(kSpecialTokensMap, kTokenizer, "*_token"),
@@ -144,7 +144,7 @@ std::span<const Key> DirectoryKeys() {
            "query_length document_length"),
       Ignored(kTransformer, "Transformer", "unpad_inputs"),
       Refused(kTransformer, "Transformer", "query_expansion", "null",
-              "queries are not filled up with mask tokens: set it to null"),
+              "queries are not padded with mask tokens: set it to null"),
       Refused(kTransformer, "Transformer", "model_args model_kwargs", "null {}",
               "save the model with these arguments applied"),
       Refused(kTransformer, "Transformer", "tokenizer_args processor_kwargs", "null {}",
@@ -152,7 +152,7 @@ std::span<const Key> DirectoryKeys() {
       Refused(kTransformer, "Transformer", "config_args config_kwargs", "null {}",
               "move its keys to config.json"),
       Refused(kTransformer, "Transformer", "processing_kwargs", "null {}",
-              "requests have max_tokens and truncation_side"),
+              "use max_tokens and truncation_side of requests"),
       Refused(kTransformer, "Transformer", "tokenizer_name_or_path", "null",
               "put that tokenizer's files into this directory"),
 
@@ -162,13 +162,13 @@ std::span<const Key> DirectoryKeys() {
       Read(kSentenceTransformers, "CrossEncoder", "activation_fn"),
       Read(kSentenceTransformers, "clients, who compare vectors", "similarity_fn_name"),
       Refused(kSentenceTransformers, "SparseEncoder", "max_active_dims", "null",
-              "answers hold all weights: set it to null and keep the largest where you compare"),
+              "answers hold all weights: set it to null and keep the largest when comparing"),
       Read(kSentenceTransformers, "PyLate's queries",
            "query_length query_prefix do_query_expansion"),
       Read(kSentenceTransformers, "PyLate's documents",
            "document_length document_prefix skiplist_words"),
       Refused(kSentenceTransformers, "PyLate's queries", "query_expansion", "null",
-              "queries are not filled up with mask tokens: set it to null"),
+              "queries are not padded with mask tokens: set it to null"),
 
       // ---- modules
       Read(kPooling, "Pooling",
@@ -186,12 +186,11 @@ std::span<const Key> DirectoryKeys() {
       Ignored(kSplade, "SpladePooling", "embedding_dimension word_embedding_dimension chunk_size"),
       Read(kLogitScore, "LogitScore", "true_token_id false_token_id module_input_name"),
       Refused(kMultiVectorMask, "MultiVectorMask", "skiplist_words", "null []",
-              "answers hold a row for each token: set it to [] and leave out these tokens' rows "
-              "where you compare"),
-      Refused(
-          kMultiVectorMask, "MultiVectorMask", "keep_only_token_ids", "null",
-          "answers hold a row for each token: set it to null and leave out the other rows where "
-          "you compare"),
+              "answers hold a row for each token: set it to [] and drop these tokens' rows when "
+              "comparing"),
+      Refused(kMultiVectorMask, "MultiVectorMask", "keep_only_token_ids", "null",
+              "answers hold a row for each token: set it to null and drop the other rows when "
+              "comparing"),
       Ignored(kMultiVectorMask, "MultiVectorMask", "skiplist_tasks"),
   };
   return kKeys;
@@ -220,7 +219,7 @@ absl::Status CheckKeys(File file, const nlohmann::json& object, const std::strin
     if (key == nullptr) {
       if (!RefusesUnknown(file)) continue;
       return absl::InvalidArgumentError(
-          where + "is not known, and sentence-transformers refuses it: remove it");
+          where + "is not known, and sentence-transformers refuses unknown keys: remove it");
     }
     if (key->use != Use::kRefused) continue;
     const std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);

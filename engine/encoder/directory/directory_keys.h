@@ -38,29 +38,29 @@ enum class Use {
   kIgnored,  // known where unknown keys are refused (RefusesUnknown); no answer depends on it
 };
 
-// Keys of one file that are alike.
+// Keys of one file with the same treatment.
 struct Key {
   File file;
-  std::string_view names;  // a space between them; or "*_token": every name that ends so
+  std::string_view names;  // separated by spaces; "*_token": every name with that ending
   Use use;
   std::string_view reader;   // the library's class or function that reads it
-  std::string_view neutral;  // kRefused: values that change nothing, as JSON, a space between them
-  std::string_view why;      // kRefused: the way out
+  std::string_view neutral;  // kRefused: JSON values that change nothing, separated by spaces
+  std::string_view why;      // kRefused: the reason, or the way out
 };
 
 // All rows.
 std::span<const Key> DirectoryKeys();
 
-// Whether `word` is one of `words`, which have a space between them.
+// Whether `word` is one of `words`, which are separated by spaces.
 bool IsAmong(std::string_view words, std::string_view word);
 
 // The name's row; null if there is none.
 const Key* FindKey(File file, std::string_view name);
 
-// Whether the library ends with an error at a key that it does not know.
+// Whether the library fails at a key that it does not know.
 bool RefusesUnknown(File file);
 
-// An error at the first key of `object` that may not be ignored. `path` is its file.
+// An error at the first key of `object` that must not be ignored. `path` is its file.
 absl::Status CheckKeys(File file, const nlohmann::json& object, const std::string& path);
 
 }  // namespace castor::encoder

@@ -43,12 +43,12 @@ void WeightReader::ChoosePrefix(std::string_view probe,
     return;
   }
   Fail(directory_, "model.safetensors, or its shards, hold no tensor \"" + std::string(probe) +
-                       "\", with or without the family's prefix");
+                       "\" with or without the family's prefix");
 }
 
 const hf::StoredTensor* WeightReader::Find(const std::string& name) const {
   if (const hf::StoredTensor* tensor = files_.Find(name)) return tensor;
-  // The original checkpoints call them gamma and beta.
+  // The original checkpoints of BERT call them gamma and beta.
   for (const auto& [now, before] : {std::pair<std::string_view, std::string_view>  //
                                     {"LayerNorm.weight", "LayerNorm.gamma"},
                                     {"LayerNorm.bias", "LayerNorm.beta"}}) {
@@ -62,7 +62,7 @@ at::Tensor WeightReader::TakeOnHost(std::string_view name, const std::vector<int
   const std::string full = prefix_ + std::string(name);
   const hf::StoredTensor* stored = Find(full);
   if (stored == nullptr) {
-    Fail(directory_, "the weights lack the tensor \"" + full + "\", which config.json asks for");
+    Fail(directory_, "the weights lack the tensor \"" + full + "\", which config.json requires");
     return {};
   }
   const std::string where = std::string(stored->file) + ": " + full;

@@ -1,5 +1,5 @@
-// BERT with a bias on scores by how far apart two tokens are: with ALiBi's slopes, as
-// jina-embeddings-v2 have it, and MPNet.
+// BERT with a bias on scores by the distance of two tokens: ALiBi's slopes, as in
+// jina-embeddings-v2, and MPNet.
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
 
@@ -18,9 +18,9 @@
 
 namespace castor::encoder {
 
-// ---- BERT with ALiBi (Press et al. 2021, arXiv 2108.12409) in place of positions, and a gated
-// MLP. The models for code have norms over queries and keys, and a second one after attention. Both
-// call themselves "bert"; which of the two it is, the weights' names tell.
+// ---- BERT with ALiBi (Press et al. 2021, arXiv 2108.12409) instead of positions, and a gated MLP.
+// The models for code have norms over queries and keys, and a second norm after attention. Both
+// kinds have the model_type "bert"; the weights' names tell them apart.
 
 namespace {
 
@@ -46,10 +46,10 @@ TransformerNames CodeNames(bool gated) {
   return names;
 }
 
-// "geglu" and "reglu" name their activation; "original" is an MLP without a gate.
+// "geglu" and "reglu" name their activation; "original" has no gate.
 void ReadMlp(ConfigReader& config, FeedForwardConfig* mlp) {
   constexpr std::string_view kKey = "feed_forward_type";
-  // The codes of the two models have different defaults.
+  // The two kinds of models have different defaults.
   if (!config.Has(kKey)) config.Fail(kKey, "is missing");
   const std::string type = config.String(kKey, "original");
   mlp->gated = type != "original";
@@ -58,7 +58,7 @@ void ReadMlp(ConfigReader& config, FeedForwardConfig* mlp) {
   if (type != "geglu" && type != "reglu") {
     config.Fail(kKey, "\"" + type + "\" is not supported; \"geglu\", \"reglu\", \"original\" are");
   }
-  // Their code does not look at it; "gelu" is what it is where nobody set it.
+  // Their code ignores hidden_act, whose default is "gelu".
   if (mlp->activation != named && mlp->activation != Activation::kGeluErf) {
     config.Fail("hidden_act", "contradicts feed_forward_type, \"" + type + "\"");
   }
@@ -87,7 +87,7 @@ std::vector<float> AlibiSlopes(int64_t heads) {
 
 absl::StatusOr<FamilyModel> BuildJinaBert(ConfigReader& config, WeightReader& weights) {
   TransformerConfig body = ReadBertKeys(config, {}, "alibi");
-  // What a shared centroid would be cannot know how far its queries are from a key.
+  // Queries that share a centroid differ in their distance from a key.
   body.info.kernels = {KernelName::kVanilla};
   InputRules rules{.vocabulary = body.words, .types = body.types, .max_tokens = body.positions};
   body.positions = 0;
@@ -103,7 +103,7 @@ absl::StatusOr<FamilyModel> BuildJinaBert(ConfigReader& config, WeightReader& we
                      weights, std::move(rules), kBertHeads);
 }
 
-// ---- MPNet: a bias by distance, shared by all layers; positions from 2, no token types.
+// ---- MPNet: a bias by distance, shared by all layers; positions from 2; no token types.
 
 namespace {
 
@@ -126,19 +126,19 @@ constexpr TransformerNames kMpnetNames = {
 constexpr int64_t kBuckets = 32;
 constexpr int64_t kFarthest = 128;  // from here on, a side has one bucket
 
-// Whatever pad_token_id says: the model's code has it as a constant.
+// The model's code has this as a constant and ignores pad_token_id.
 constexpr int64_t kMpnetPadding = 1;
 
-// The bucket of a distance, key - query: sixteen a side; the first eight of a side are distances of
-// their own, the others grow up to 128, and farther ones share the last.
+// The bucket of a distance, key - query. Each side has sixteen: eight for single distances, then
+// wider ones up to 128. Farther distances share the last.
 int64_t BucketOf(int64_t distance) {
   constexpr int64_t kSide = kBuckets / 2;
   constexpr int64_t kExact = kSide / 2;
   const int64_t side = distance > 0 ? kSide : 0;
   const int64_t length = std::abs(distance);
   if (length < kExact) return side + length;
-  // 8 + floor(8 * log(length / 8) / log(128 / 8)), in integers: each bucket is sqrt(2) times as far
-  // away as the one before.
+  // 8 + floor(8 * log(length / 8) / log(128 / 8)), in integers: each bucket begins sqrt(2) times as
+  // far away as the one before.
   int64_t bucket = kExact;
   while (bucket + 1 < kSide && length * length >= (kExact * kExact) << (bucket + 1 - kExact)) {
     ++bucket;
@@ -162,15 +162,14 @@ at::Tensor TakePositionBias(WeightReader& weights, int64_t heads) {
 
 absl::StatusOr<FamilyModel> BuildMpnet(ConfigReader& config, WeightReader& weights) {
   TransformerConfig body = ReadBertKeys(config, {.vocabulary = 30527});
-  // What a shared centroid would be cannot know how far its queries are from a key.
+  // Queries that share a centroid differ in their distance from a key.
   body.info.kernels = {KernelName::kVanilla};
   if (config.Int("relative_attention_num_buckets", kBuckets, 1, kMaxSize) != kBuckets) {
-    config.Fail("relative_attention_num_buckets",
-                "must be 32, the number that MPNet computes with");
+    config.Fail("relative_attention_num_buckets", "must be 32, which MPNet's code assumes");
   }
-  if (body.words <= kMpnetPadding) config.Fail("vocab_size", "leaves no id for the padding");
+  if (body.words <= kMpnetPadding) config.Fail("vocab_size", "leaves no id for padding");
   if (body.positions <= kMpnetPadding + 1) {
-    config.Fail("max_position_embeddings", "leaves no position behind the padding's");
+    config.Fail("max_position_embeddings", "leaves no position after the padding's");
   }
   if (!config.status().ok()) return config.status();
   body.bias = TakePositionBias(weights, body.info.heads);

@@ -3,7 +3,7 @@
 namespace castor::encoder {
 namespace {
 
-// RoBERTa's, of any prefix.
+// RoBERTa's, whatever the prefix of the body is.
 constexpr TransformNames kDenseOnCls = {.dense = "classifier.dense",
                                         .activation = Activation::kTanh};
 constexpr TransformNames kLmHead = {
@@ -76,7 +76,7 @@ const HeadLayout kElectraHeads = {
     .sequences = {.transform = {.dense = "classifier.dense", .activation = Activation::kGeluErf},
                   .out = "classifier.out_proj"},
     .tokens = {.out = "classifier"},
-    // Of embeddings as wide as the rows.
+    // Served if embeddings are as wide as the rows.
     .masked = {.transform = {.dense = "generator_predictions.dense",
                              .activation = Activation::kGeluErf,
                              .norm = "generator_predictions.LayerNorm"},
@@ -112,7 +112,7 @@ const HeadLayout kEuroBertHeads = {
                .by_default = false},
 };
 
-// transformers' generic classes, also where a family has none for tokens.
+// transformers' generic classes. They also stand in for a family's missing token classifier.
 const HeadLayout kDecoderHeads = {
     .sequences = {.out = "score", .pooling = ClassifierPooling::kLast, .bias = false},
     .tokens = {.out = "score"},
@@ -130,7 +130,7 @@ const HeadLayout kGteHeads = {
                .bias = "lm_head.decoder.bias"},
 };
 
-// As its own code has it.
+// As the code published with the model names them.
 const HeadLayout kNewHeads = {
     .sequences = kPoolerOnCls,
     .tokens = {.out = "classifier"},

@@ -1,4 +1,4 @@
-// The activations that configs name, by what they compute.
+// The activation functions of configs.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -36,7 +36,7 @@ const NormKernel* FindNormKernel(const at::Tensor& weight) {
 
 LayerNorm::LayerNorm(at::Tensor weight, at::Tensor bias, double epsilon, NormKind kind)
     : weight_(std::move(weight)), bias_(std::move(bias)), epsilon_(epsilon), kind_(kind) {
-  if (!weight_.defined()) return;  // it could not be read
+  if (!weight_.defined()) return;  // the reader has an error
   kernel_ = FindNormKernel(weight_);
   if (kernel_ != nullptr) weight_ = weight_.to(at::kFloat);
   if (kind_ == NormKind::kRmsNormLessOne) weight_ = weight_.add(1);
@@ -76,7 +76,7 @@ void LayerNorm::Run(const at::Tensor& x, const at::Tensor& residual, const at::T
       .centered = kind_ == NormKind::kLayerNorm,
   };
   constexpr int64_t kTaskRows = 16;
-  constexpr double kOperations = 12;  // for an element
+  constexpr double kOperations = 12;  // per element
   const int64_t rows = x.size(0);
   const int64_t row_bytes = shape.hidden * static_cast<int64_t>(x.element_size());
   const auto* from = static_cast<const std::byte*>(x.const_data_ptr());
@@ -89,7 +89,7 @@ void LayerNorm::Run(const at::Tensor& x, const at::Tensor& residual, const at::T
     kernel_->run(shape, from + at, other == nullptr ? nullptr : other + at, to + at,
                  std::min(kTaskRows, rows - first));
   };
-  // Nothing ends it, so there is no error.
+  // RunToEnd never fails.
   (void)attention::ParallelFor(
       (rows + kTaskRows - 1) / kTaskRows,
       kOperations * static_cast<double>(rows) * static_cast<double>(shape.hidden), RunToEnd(), run);

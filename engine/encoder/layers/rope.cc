@@ -19,10 +19,10 @@
 namespace castor::encoder {
 namespace {
 
-// Rows whose halves stay in a core's cache while they are turned.
+// The halves of this many rows stay in a core's cache while they are rotated.
 constexpr int64_t kTurnedRows = 64;
 
-// Rows whose angles a CPU computes between two checkpoints.
+// The rows whose angles a CPU computes between two checkpoints.
 constexpr int64_t kAngleRows = 16384;
 
 void Turn(const Rotation& rotation, int64_t heads, const at::Tensor& rows) {
@@ -91,7 +91,7 @@ absl::StatusOr<Rotation> Rope::Of(const at::Tensor& positions, std::span<const i
     }
     return absl::OkStatus();
   };
-  // Runs of sequences with the same frequencies, and between them those that have their own.
+  // Adjacent sequences without dynamic scaling share a call; each other sequence has its own.
   int64_t begin = 0;
   for (size_t s = 0; config_.dynamic_factor > 0 && s + 1 < cu_seqlens.size(); ++s) {
     const int64_t first = cu_seqlens[s], end = cu_seqlens[s + 1];
@@ -122,7 +122,7 @@ void RotateSlowly(const Rotation& rotation, int64_t heads, const at::Tensor& row
 }
 
 kernels::Count RotatingBytes(int64_t width, int64_t rows, bool cpu) {
-  // Both halves as float32, where they are not, and what they become.
+  // Both halves in float32, and their results.
   return kernels::Count(2) * width * static_cast<int64_t>(sizeof(float)) *
          (cpu ? std::min(rows, kTurnedRows) : rows);
 }
@@ -153,7 +153,7 @@ kernels::Element PartsElement(const at::Tensor& rows) {
                                              : kernels::Element::kFloat32;
 }
 
-// Calls f(row) for all rows, of `operations` each.
+// Calls f(row) for all rows; a call costs `operations`.
 template <typename F>
 void ForRows(int64_t rows, double operations, F f) {
   constexpr int64_t kTaskRows = 16;
@@ -161,7 +161,7 @@ void ForRows(int64_t rows, double operations, F f) {
     const int64_t end = std::min(rows, (task + 1) * kTaskRows);
     for (int64_t r = task * kTaskRows; r < end; ++r) f(r);
   };
-  // Nothing ends it, so there is no error.
+  // RunToEnd never fails.
   (void)attention::ParallelFor((rows + kTaskRows - 1) / kTaskRows,
                                operations * static_cast<double>(rows), RunToEnd(), run);
 }
@@ -174,7 +174,7 @@ void MultiplyRows(const at::Tensor& y, const at::Tensor& x) {
     y.mul_(x);
     return;
   }
-  constexpr double kOperations = 4;  // for an element: it is about memory
+  constexpr double kOperations = 4;  // per element; memory is the limit
   const int64_t width = y.size(1);
   const int64_t bytes = width * static_cast<int64_t>(y.element_size());
   auto* to = static_cast<std::byte*>(y.mutable_data_ptr());
@@ -187,7 +187,7 @@ void MultiplyRows(const at::Tensor& y, const at::Tensor& x) {
 bool TurnRows(const at::Tensor& rows, int64_t heads, const at::Tensor& cos, const at::Tensor& sin) {
   const RowPartsKernel* kernel = FindRowPartsKernel(rows);
   if (kernel == nullptr) return false;
-  constexpr double kOperations = 12;  // for a pair
+  constexpr double kOperations = 12;  // per pair
   const int64_t half = cos.size(1);
   const int64_t stride = rows.stride(0) * static_cast<int64_t>(rows.element_size());
   auto* data = static_cast<std::byte*>(rows.mutable_data_ptr());

@@ -77,7 +77,7 @@ Int8Fidelity CompareVectors(const std::vector<float>& exact, const std::vector<f
   for (int64_t i = 0; i < count; ++i) {
     const double cosine = CosineOf(exact.data() + i * hidden, int8.data() + i * hidden, hidden);
     fidelity.mean_cosine += cosine / static_cast<double>(count);
-    // NaN, of values that are not finite, is worse than any number, and stays.
+    // NaN, from values that are not finite, is worse than any number and stays.
     if (std::isnan(cosine) || cosine < fidelity.least_cosine) fidelity.least_cosine = cosine;
   }
   return fidelity;

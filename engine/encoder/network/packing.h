@@ -1,6 +1,6 @@
-// Packing: where the items of a batch lie once their tokens are concatenated. No tensor library
-// here; the code that runs a batch fills the index block in host memory, and copies it to a GPU in
-// one piece.
+// Packing: the places of a batch's items after their tokens are concatenated. Includes no tensor
+// library: the code that runs a batch fills the index block in host memory, and copies it to a GPU
+// in one piece.
 #pragma once
 
 #include <cstdint>

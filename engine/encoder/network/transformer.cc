@@ -72,8 +72,9 @@ class Transformer final : public Body {
   const TransformerWeights weights_;
 };
 
-// How many rows go through a row-wise part together. On a CPU the wide rows in between should stay
-// in the cache, and in memory that the allocator reuses rather than maps anew each time.
+// The number of rows that go through a row-wise part together. On a CPU, the wide rows in between
+// should stay in the cache, and in memory that the allocator reuses rather than maps anew each
+// time.
 constexpr int64_t kCpuRows = 1024;
 int64_t RowsAtOnce(const at::Tensor& x) { return x.device().is_cpu() ? kCpuRows : x.size(0); }
 int64_t RowsAtOnce(const Layer& layer, const at::Tensor& x) {
@@ -145,7 +146,7 @@ absl::StatusOr<at::Tensor> Transformer::Embed(const BodyInputs& in) const {
   return projected.defined() ? projected : x;
 }
 
-// What a layer's attention makes of its input `x`.
+// The result of a layer's attention over its input `x`.
 absl::StatusOr<at::Tensor> Transformer::Attend(size_t index, const attention::Spec& spec,
                                                const at::Tensor& x, const Rotation* rotation,
                                                const BodyInputs& in) const {
@@ -162,8 +163,8 @@ absl::StatusOr<at::Tensor> Transformer::Attend(size_t index, const attention::Sp
   return SelfAttention(projection, x, spec, in, layer.surrogates->Inputs(*gates));
 }
 
-// The rest of a layer after attention: `mixed` is attention's output, `x` its input, which becomes
-// the layer's output.
+// The rest of a layer after attention. `mixed`: attention's output. `x`: the layer's input, which
+// becomes its output.
 void Transformer::Finish(const Layer& layer, const at::Tensor& mixed, const at::Tensor& x) const {
   if (!pre_norm_) {
     const at::Tensor y = layer.attention_output_norm->AddNorm(layer.attention_output(mixed), x);
@@ -190,8 +191,8 @@ BodyActivations Transformer::activations() const {
   const bool cast = layer.surrogates.has_value();
   const Count gate_step = cast ? layer.surrogates->row_bytes() : Count(0);
   const Count gates = cast ? int64_t{sizeof(float)} : 0;
-  // Beside `mixed`: what the MLP gets and takes, its result included, which may be there once more
-  // as it is normalised.
+  // In addition to `mixed`: the MLP's input and memory, its result included, and that result
+  // normalised.
   const Count other_half =
       (layer.mlp_output_norm.has_value() ? 2 : 1) * row + layer.mlp.row_bytes(element);
   const Count step = layer.qkv.step_bytes(weights_.words, pre_norm_, rotated);
@@ -200,13 +201,13 @@ BodyActivations Transformer::activations() const {
                           : Count(0);
   BodyActivations bytes{.rows = {.token = row}};
   if (!weights_.words.device().is_cpu()) {
-    // Queries, keys, values, and what attention returns.
+    // Queries, keys, values, and the result of attention.
     const Count attention_half = 4 * mixed + gates + std::max(step, gate_step);
     bytes.layers.token = rotations + std::max(attention_half, mixed + other_half);
     bytes.batch = terms;
     return bytes;
   }
-  // What attention returns is there in both halves; the other one goes in steps.
+  // The result of attention is kept for the other half, which works in steps.
   bytes.layers.token = rotations + mixed + gates;
   bytes.qkv = QkvBytes(layer.qkv, weights_.words,
                        /*together=*/cast || weights_.disentangled.has_value());
@@ -265,7 +266,7 @@ class WeightTaker {
     taken.final_norm = Norm("", names_.final_norm);
     if (!weights_.status().ok()) return taken;
     if (config_.embedding_scale != 1) {
-      // In the weights' type, as transformers does.
+      // transformers scales in the weights' type, too.
       taken.words.mul_(at::full({}, config_.embedding_scale, taken.words.options()));
     }
     if (config_.sinusoidal) {
@@ -286,7 +287,7 @@ class WeightTaker {
   }
 
  private:
-  // Undefined where there is none.
+  // Undefined if the family has no such table.
   at::Tensor TakeTable(std::string_view name, int64_t rows) {
     if (name.empty() || rows == 0) return {};
     return weights_.Take(std::string(name) + ".weight", {rows, embedding_});
@@ -321,7 +322,7 @@ class WeightTaker {
     return layer;
   }
 
-  // None without a name.
+  // Empty without a name.
   std::optional<LayerNorm> Norm(const std::string& at, std::string_view name) {
     if (name.empty()) return std::nullopt;
     return TakeNorm(weights_, at + std::string(name), hidden_, config_.epsilon, config_.norm_bias,

@@ -29,7 +29,7 @@ absl::Status CheckCount(std::string_view field, size_t count, int64_t max_sequen
   return absl::OkStatus();
 }
 
-// Empty: there is none.
+// The problem of `text`; empty: none.
 std::string ProblemOf(std::string_view text, int64_t max_text_bytes) {
   if (text.size() > static_cast<size_t>(max_text_bytes)) {
     return absl::StrCat("has ", text.size(), " bytes; at most ", max_text_bytes,
@@ -48,7 +48,7 @@ absl::Status CheckTexts(const std::vector<std::string_view>& texts, std::string_
   return absl::OkStatus();
 }
 
-// A free prompt is sent once and read before every text.
+// A free prompt is sent once, and tokenized again before every text.
 absl::Status CheckPromptText(const EncodeRequest& request, int64_t max_text_bytes) {
   constexpr size_t kMostBytes = size_t{64} << 20;
   const auto* input = std::get_if<TextInput>(&request.input);
@@ -63,7 +63,7 @@ absl::Status CheckPromptText(const EncodeRequest& request, int64_t max_text_byte
 
 absl::Status CheckText(const EncodeRequest& request, const TextInput& input, int64_t max_sequences,
                        int64_t max_text_bytes) {
-  // A query before its documents is none of them.
+  // The query before the documents does not count as one of them.
   const size_t query = request.output == EncodeOutput::kMaxSim && !input.texts.empty() ? 1 : 0;
   absl::Status status = CheckCount("texts.texts", input.texts.size() - query, max_sequences);
   if (!status.ok()) return status;
@@ -76,7 +76,8 @@ absl::Status CheckText(const EncodeRequest& request, const TextInput& input, int
   return CheckTexts(input.pairs, "texts.pairs", max_text_bytes);
 }
 
-// Each length >= `least`, and their sum `tokens`; no lengths: one sequence of all tokens.
+// Checks that each length is at least `least` and that they add up to `tokens`. Without lengths,
+// all tokens are one sequence.
 absl::Status CheckLengths(const std::vector<int64_t>& lengths, int64_t tokens,
                           std::string_view values, std::string_view field, int64_t max_sequences,
                           int64_t least = 1) {
@@ -113,7 +114,7 @@ absl::Status CheckIds(const std::vector<int64_t>& ids, int64_t limit, std::strin
   return absl::OkStatus();
 }
 
-// Nothing stops the tokenizer while it makes one text.
+// The tokenizer cannot be stopped while it makes one text, so that text is bounded.
 absl::Status CheckDetokenized(const TokenInput& input, int64_t max_text_bytes) {
   const bool one = input.lengths.empty();
   const int64_t longest = one ? std::ssize(input.ids) : std::ranges::max(input.lengths);
@@ -142,9 +143,10 @@ absl::Status CheckEmbeddings(const EmbeddingInput& input, const ModelInfo& info,
                              int64_t max_sequences) {
   const TensorInput& values = input.values;
   if (!info.takes_embeddings) {
-    return InvalidField("embeddings",
-                        "this model's embeddings are not as wide as its rows, and are "
-                        "not taken: send texts or tokens");
+    return InvalidField(
+        "embeddings",
+        "this model takes none, as its word embeddings are narrower than its rows: send "
+        "texts or tokens");
   }
   if (!IsFloating(values.dtype)) {
     return InvalidField("embeddings.values.dtype", "must be FLOAT32, FLOAT16 or BFLOAT16");
@@ -168,11 +170,11 @@ absl::Status CheckEmbeddings(const EmbeddingInput& input, const ModelInfo& info,
                       "embeddings.lengths", max_sequences);
 }
 
-// Each of the model's, and none twice.
+// Checks that the model has each output, and that none is named twice.
 absl::Status CheckNames(const EncodeRequest& request, const ModelInfo& info,
                         std::span<const EncodeOutput> outputs) {
   if (request.output.has_value() && !request.outputs.empty()) {
-    return InvalidField("output", "must be left out: there are `outputs`");
+    return InvalidField("output", "cannot be combined with `outputs`");
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     const std::string field = request.outputs.empty() ? "output" : FieldAt("outputs", i);
@@ -186,7 +188,7 @@ absl::Status CheckNames(const EncodeRequest& request, const ModelInfo& info,
                                               "; it has ", NamesOfOutputs(info)));
     }
     if (std::ranges::count(outputs.first(i), outputs[i]) > 0) {
-      return InvalidField(field, absl::StrCat(name, " is there twice"));
+      return InvalidField(field, absl::StrCat(name, " is named twice"));
     }
   }
   return absl::OkStatus();
@@ -207,9 +209,9 @@ absl::Status CheckOutputs(const EncodeRequest& request, const ModelInfo& info,
   if (request.pooling.has_value() && *request.pooling != info.pooling &&
       (info.pooling == Pooling::kSeveral || *request.pooling == Pooling::kSeveral)) {
     return InvalidField("pooling", info.pooling == Pooling::kSeveral
-                                       ? "must be SEVERAL or left out: this model was made for "
-                                         "several poolings side by side"
-                                       : "SEVERAL is not this model's own");
+                                       ? "must be SEVERAL or left out: this model concatenates "
+                                         "several poolings"
+                                       : "SEVERAL is only for models that concatenate poolings");
   }
   int64_t width = INT64_MAX;
   for (const EncodeOutput output : outputs) {
@@ -253,7 +255,7 @@ absl::Status TextModel::CheckInput(const EncodeRequest& request, int64_t max_seq
   }
   if (info_.lexical && std::holds_alternative<EmbeddingInput>(request.input) &&
       std::ranges::count(outputs, EncodeOutput::kSparse) > 0) {
-    return InvalidField("embeddings", "have no ids, which this model's SPARSE is of");
+    return InvalidField("embeddings", "SPARSE needs token ids, which embeddings do not have");
   }
   if (status.ok()) status = CheckPrompt(request, info_.prompts);
   if (status.ok()) status = CheckPromptText(request, max_text_bytes);

@@ -22,7 +22,7 @@ absl::Status TooLong(std::string_view field, int64_t max_tokens) {
                       absl::StrCat("is longer than ", max_tokens, " tokens, and truncate is off"));
 }
 
-// Cuts sequences of known lengths: records the offsets of what is kept, and which were cut.
+// Cuts sequences of known lengths: records the offsets of the tokens kept, and which were cut.
 absl::Status CutLengths(const std::vector<int64_t>& lengths, std::string_view field, bool truncate,
                         int64_t max_tokens, Prepared* prepared) {
   for (size_t i = 0; i < lengths.size(); ++i) {
@@ -61,8 +61,8 @@ absl::StatusOr<bool> PrepareTexts(const EncodeRequest& request, const InputRules
     const std::string_view prompt = PromptTextOf(request, prompts, i);
     options.max_tokens = MaxTokens(request, rules, PromptOf(request, prompts, i));
     if (options.max_tokens <= added) {
-      return InvalidField(
-          "max_tokens", absl::StrCat("leaves no room for text beside ", added, " special tokens"));
+      return InvalidField("max_tokens",
+                          absl::StrCat("leaves no room for text after ", added, " special tokens"));
     }
     bytes += BytesOf(input, i) + static_cast<int64_t>(prompt.size());
     std::optional<std::string_view> pair;
@@ -82,12 +82,12 @@ absl::StatusOr<bool> PrepareTexts(const EncodeRequest& request, const InputRules
                                        [&](int64_t id) { return id >= rules.vocabulary; });
       if (beyond != prepared->ids.end()) {
         return InvalidField(FieldAt("texts.texts", i),
-                            absl::StrCat("holds a special token, ", *beyond,
-                                         ", that the model has no embedding for"));
+                            absl::StrCat("holds the special token ", *beyond,
+                                         ", which has no embedding in this model"));
       }
     }
     if (*cut && !request.truncate) return TooLong(FieldAt("texts.texts", i), options.max_tokens);
-    // Only a tokenizer without a post-processor can produce no tokens.
+    // A tokenizer without a post-processor may produce no tokens.
     if (prepared->ids.size() == static_cast<size_t>(prepared->cu_seqlens.back())) {
       return InvalidField(FieldAt("texts.texts", i), "has no tokens");
     }
@@ -95,7 +95,7 @@ absl::StatusOr<bool> PrepareTexts(const EncodeRequest& request, const InputRules
     prepared->cu_seqlens.push_back(static_cast<int32_t>(prepared->ids.size()));
     if (*cut && options.cut_left && !needs_offsets && !request.spans.ranges.empty()) {
       return InvalidField("spans.unit",
-                          "TOKENS cannot be counted in a text that is cut on the left: give "
+                          "TOKENS cannot be counted in a text that is cut on the left: use "
                           "CHARACTERS or BYTES");
     }
     absl::Status placed =
@@ -103,7 +103,7 @@ absl::StatusOr<bool> PrepareTexts(const EncodeRequest& request, const InputRules
                       : PlaceOnTokens(request.spans, i, 0, prepared);
     if (!placed.ok()) return placed;
   }
-  // Pairs get type 1 from the tokenizer even where the model has only one type.
+  // The tokenizer gives a pair's second text type 1 even if the model has only one type.
   if (rules.types <= 1 || !rules.text_types) prepared->type_ids.clear();
   return true;
 }

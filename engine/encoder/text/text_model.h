@@ -15,7 +15,7 @@ class TextModel final : public Model {
  public:
   TextModel(ModelInfo info, std::unique_ptr<hf::Tokenizer> tokenizer, Network network);
 
-  // Before anybody else has the model.
+  // Call before the model is shared.
   void set_int8(const Int8Fidelity& fidelity) { info_.int8 = fidelity; }
 
   const ModelInfo& info() const override { return info_; }

@@ -21,8 +21,8 @@ int64_t LimitOf(const EncodeRequest& request, const InputRules& rules, const Pro
   return request.truncate ? MaxTokens(request, rules, PromptOf(request, prompts)) : kAnyLength;
 }
 
-// What the answer to a TokenizeOnly is charged for. EstimateTokens says why a byte makes no more
-// than 2 tokens; the one sign that is a whole sentence (U+FDFA), alone in a text, makes 18.
+// The tokens that a TokenizeOnly is charged for. EstimateTokens says why a byte makes at most 2
+// tokens. The exception is U+FDFA, a sentence in one character, which makes 18.
 int64_t MostTokens(const EncodeRequest& request, const InputRules& rules, const Prompts& prompts) {
   const auto& input = std::get<TextInput>(request.input);
   const int64_t limit = LimitOf(request, rules, prompts);
@@ -40,7 +40,6 @@ std::vector<uint32_t> CharactersBefore(std::string_view text) {
   uint32_t characters = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     before[i] = characters;
-    // Where a character ends.
     const bool last = i + 1 == text.size() || (static_cast<uint8_t>(text[i + 1]) & 0xC0) != 0x80;
     if (last) ++characters;
   }
@@ -48,7 +47,7 @@ std::vector<uint32_t> CharactersBefore(std::string_view text) {
   return before;
 }
 
-// What is known of the tokens that were appended to out->ids.
+// Describes the tokens that were appended to out->ids.
 absl::Status Describe(const hf::Tokenizer& tokenizer, std::span<const std::string_view> texts,
                       const hf::TokenOffsets& offsets, bool return_tokens, Tokenized* out) {
   const size_t first = out->special.size(), tokens = offsets.bytes.size();
@@ -123,7 +122,7 @@ absl::StatusOr<bool> DetokenizeSome(const EncodeRequest& request, const hf::Toke
 
 int64_t TextModel::EstimateTokenizedBytes(const EncodeRequest& request) const {
   if (const auto* tokens = std::get_if<TokenInput>(&request.input)) {
-    // Its ids twice, and the texts.
+    // The ids twice, and the texts.
     const int64_t each =
         2 * static_cast<int64_t>(sizeof(int64_t)) + tokenizer_->longest_token() + 1;
     return static_cast<int64_t>(tokens->ids.size()) * each +
@@ -157,7 +156,7 @@ absl::StatusOr<bool> TextModel::TokenizeSome(const EncodeRequest& request, const
       how->add_special_tokens ? tokenizer_->added_tokens(!input.pairs.empty()) : 0;
   if (options.max_tokens <= added) {
     return InvalidField("max_tokens",
-                        absl::StrCat("leaves no room for text beside ", added, " special tokens"));
+                        absl::StrCat("leaves no room for text after ", added, " special tokens"));
   }
   const int64_t most = MostTokens(request, rules(), info_.prompts);
   int64_t bytes = 0;
@@ -169,7 +168,7 @@ absl::StatusOr<bool> TextModel::TokenizeSome(const EncodeRequest& request, const
     if (!status.ok()) return status;
     if (std::ssize(out->ids) > most) {
       return InvalidField(FieldAt("texts.texts", out->lengths.size() - 1),
-                          "makes more than 2 tokens of each byte");
+                          "makes more than 2 tokens per byte");
     }
   }
   return true;

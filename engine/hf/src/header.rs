@@ -1,5 +1,5 @@
-//! The one check of a safetensors header that the reference reader leaves out: no duplicate keys.
-//! JSON readers disagree on which of two entries counts, so such a file means different weights to
+//! The one check of a safetensors header that the reference reader lacks: no duplicate keys. JSON
+//! readers disagree on which of two entries counts, so such a file has different weights in
 //! different programs.
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};

@@ -25,7 +25,7 @@ pub struct File {
     tensors: Vec<Entry>, // in order of offset
 }
 
-/// Reads `size` bytes and no more, whatever happens to the file meanwhile.
+/// Reads `size` bytes, even if the file grows meanwhile.
 fn read(file: &fs::File, size: u64) -> Result<Vec<u8>, Error> {
     let mut buffer = Vec::new();
     buffer.try_reserve_exact(usize::try_from(size)?)?;
@@ -36,10 +36,10 @@ fn read(file: &fs::File, size: u64) -> Result<Vec<u8>, Error> {
     Ok(buffer)
 }
 
-/// What a download that broke off, or was never begun, has for weights.
+/// The error, in words for a download that broke off or was never begun.
 fn explain(error: SafeTensorError, buffer: &[u8]) -> Error {
     if buffer.starts_with(b"version https://git-lfs") {
-        return "is a pointer of Git LFS, not the weights: fetch them by git lfs pull".into();
+        return "is a Git LFS pointer, not the weights: run git lfs pull".into();
     }
     let whole = match &error {
         SafeTensorError::HeaderTooSmall | SafeTensorError::InvalidHeaderLength => usize::MAX,
@@ -54,7 +54,7 @@ fn explain(error: SafeTensorError, buffer: &[u8]) -> Error {
         _ => return error.into(),
     };
     let order = if buffer.len() < whole { "shorter" } else { "longer" };
-    format!("is {order} than its header says: fetch it again").into()
+    format!("is {order} than its header says: download it again").into()
 }
 
 fn parse(buffer: Vec<u8>) -> Result<File, Error> {

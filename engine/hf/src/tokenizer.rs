@@ -13,9 +13,9 @@ use tokenizers::tokenizer::{truncate_encodings, TruncationParams};
 use tokenizers::{Encoding, ModelWrapper, Offsets, Tokenizer};
 
 pub struct Handle {
-    plain: Tokenizer, // treats special tokens in a text as text
-    // Treats them as special tokens. The crate keeps that policy in the tokenizer, so this is a
-    // second one, made on first use.
+    plain: Tokenizer, // reads special tokens in a text as text
+    // Reads them as special tokens. The policy is part of the crate's tokenizer, so this is a second
+    // one, made on first use.
     special: OnceLock<Tokenizer>,
     info: Info,
     cuts: Option<Cuts>,
@@ -27,7 +27,7 @@ pub struct Handle {
 #[derive(Clone, Copy)]
 pub struct Info {
     emitted: Emitted,
-    cuts_left: bool, // the file's own truncation
+    cuts_left: bool, // the side of the file's truncation
 }
 
 impl Handle {
@@ -128,7 +128,7 @@ impl Handle {
     }
 }
 
-/// How to encode; castor_hf.h says it.
+/// How to encode; castor_hf.h documents it.
 struct How<'a> {
     max_tokens: usize,
     left: bool,
@@ -148,17 +148,17 @@ pub enum Where {
     AsTokenized,
 }
 
-/// What is kept of a text, and the tokens that were cut off next to it, behind and before.
+/// The tokens kept of a text, and the offsets of the tokens cut off right after and before them.
 type Kept = (Encoding, Option<Offsets>, Option<Offsets>);
 
 fn keep_first(first: Progress, second: Option<Progress>, room: usize) -> Result<Vec<Kept>, Error> {
     let params = TruncationParams {
         max_length: room,
-        ..Default::default() // the longest first, cut on the right
+        ..Default::default() // cut the longest first, on the right
     };
     let (first, second) =
         truncate_encodings(first.encoding(), second.map(Progress::encoding), &params)?;
-    // The overflow is of no further use, and post-processing would process it too.
+    // The overflow is not used any more, and post-processing would process it too.
     let keep = |mut encoding: Encoding| {
         let next = take_next(&mut encoding);
         (encoding, next, None)
@@ -170,7 +170,7 @@ fn keep_first(first: Progress, second: Option<Progress>, room: usize) -> Result<
         .collect())
 }
 
-/// The lengths are those of the crate's strategy "longest first".
+/// Keeps as many tokens as the crate's strategy "longest first".
 fn keep_last(first: Progress, second: Option<Progress>, room: usize) -> Vec<Kept> {
     let keep = |text: Progress, tokens: usize| {
         let (encoding, previous) = text.last(tokens);
@@ -193,9 +193,9 @@ fn keep_last(first: Progress, second: Option<Progress>, room: usize) -> Vec<Kept
     vec![keep(first, a), keep(second, b)]
 }
 
-/// Refuses what would make one word take minutes, or tokens differ from call to call.
+/// Refuses models for which a word takes minutes, or whose tokens differ from call to call.
 fn check_model(model: &ModelWrapper) -> Result<(), Error> {
-    // WordPiece takes time by the square of a word's characters, or more.
+    // WordPiece's time grows with the square of a word's characters, or faster.
     const MOST_CHARACTERS: usize = 1000;
     match model {
         ModelWrapper::WordPiece(model) if model.max_input_chars_per_word > MOST_CHARACTERS => {
@@ -206,7 +206,7 @@ fn check_model(model: &ModelWrapper) -> Result<(), Error> {
             .into())
         }
         ModelWrapper::BPE(model) if model.dropout.is_some_and(|dropout| dropout != 0.0) => {
-            Err("model.dropout: is for training, and must be 0 or null".into())
+            Err("model.dropout: must be 0 or null, since it is for training".into())
         }
         _ => Ok(()),
     }
@@ -216,10 +216,10 @@ fn check_model(model: &ModelWrapper) -> Result<(), Error> {
 struct Encoded {
     encoding: Encoding,
     truncated: bool,
-    offsets: Option<TokenOffsets>, // if they were asked for
+    offsets: Option<TokenOffsets>, // if asked for
 }
 
-/// Drops what truncation cut off, and says where its first token comes from.
+/// Drops the tokens that truncation cut off, and returns the offsets of the first.
 fn take_next(encoding: &mut Encoding) -> Option<Offsets> {
     let overflow = encoding.take_overflowing();
     let first = overflow.first()?;
@@ -249,7 +249,7 @@ pub unsafe extern "C" fn castor_hf_tokenizer_open(
     })
 }
 
-/// Bytes of the caller's; null: there is no such file.
+/// The caller's bytes; null: there is no such file.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct View {

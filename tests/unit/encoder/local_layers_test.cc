@@ -24,8 +24,8 @@ constexpr const char* kModern = "families/modernbert";
 
 TEST(LocalLayersTest, NamesTheKeyOfMpnetsConfig) {
   ExpectKeysRefused(kMpnet, {{"relative_attention_num_buckets", 64, "must be 32"},
-                             {"max_position_embeddings", 2, "no position behind"},
-                             {"vocab_size", 1, "no id for the padding"},
+                             {"max_position_embeddings", 2, "no position after"},
+                             {"vocab_size", 1, "no id for padding"},
                              {"hidden_act", "swiglu", "unknown activation"},
                              {"num_attention_heads", 5, "does not divide"}});
 }
