@@ -81,8 +81,8 @@ typedef struct castor_hf_encoding {
   const uint32_t* type_ids; /* [size] */
   size_t size;
   bool truncated;
-  bool stopped; /* by `stop`; then there are no ids */
-  bool grown;   /* the normalizer makes the text too long; then there are no ids */
+  bool stopped;  /* by `stop`; then there are no ids */
+  bool too_long; /* the normalizer makes the text too long; then there are no ids */
   /* [size]; NULL unless asked for. 0 to 0 for special tokens that were added, and without spaces
    * for tokens of whitespace only. */
   const castor_hf_offsets* offsets;

@@ -24,7 +24,7 @@ castor_hf_view ViewOf(const std::optional<std::string>& file) {
 
 bool CallStop(void* stop) { return (*static_cast<const std::function<bool()>*>(stop))(); }
 
-void Take(const castor_hf_encoding& encoding, TokenOffsets* offsets) {
+void ReadOffsets(const castor_hf_encoding& encoding, TokenOffsets* offsets) {
   *offsets = {};
   if (encoding.offsets == nullptr) return;  // it was stopped
   for (size_t i = 0; i < encoding.size; ++i) {
@@ -36,7 +36,7 @@ void Take(const castor_hf_encoding& encoding, TokenOffsets* offsets) {
   }
 }
 
-absl::StatusOr<std::string> Taken(char* error, castor_hf_text* text) {
+absl::StatusOr<std::string> TakeText(char* error, castor_hf_text* text) {
   if (error != nullptr) {
     return MakeError(Reason::kInternal, absl::StrCat("tokenizer: ", TakeError(error)));
   }
@@ -88,12 +88,12 @@ absl::StatusOr<bool> Tokenizer::Encode(std::string_view text, std::optional<std:
   }
   ids->insert(ids->end(), encoding.ids, encoding.ids + encoding.size);
   type_ids->insert(type_ids->end(), encoding.type_ids, encoding.type_ids + encoding.size);
-  if (offsets != nullptr) Take(encoding, offsets);
+  if (offsets != nullptr) ReadOffsets(encoding, offsets);
   const bool truncated = encoding.truncated;
-  const bool stopped = encoding.stopped, grown = encoding.grown;
+  const bool stopped = encoding.stopped, too_long = encoding.too_long;
   castor_hf_encoding_free(&encoding);
   if (stopped) return MakeError(Reason::kCancelled, "tokenizing was stopped");
-  if (grown) {
+  if (too_long) {
     return absl::InvalidArgumentError(
         "becomes too long when the tokenizer's normalizer is applied");
   }
@@ -102,14 +102,14 @@ absl::StatusOr<bool> Tokenizer::Encode(std::string_view text, std::optional<std:
 
 absl::StatusOr<std::string> Tokenizer::TokenOf(int64_t id) const {
   castor_hf_text text{};
-  return Taken(castor_hf_tokenizer_token(handle_, static_cast<uint32_t>(id), &text), &text);
+  return TakeText(castor_hf_tokenizer_token(handle_, static_cast<uint32_t>(id), &text), &text);
 }
 
 absl::StatusOr<std::string> Tokenizer::Decode(std::span<const int64_t> ids,
                                               bool skip_special_tokens) const {
   const std::vector<uint32_t> narrow(ids.begin(), ids.end());
   castor_hf_text text{};
-  return Taken(
+  return TakeText(
       castor_hf_tokenizer_decode(handle_, narrow.data(), narrow.size(), skip_special_tokens, &text),
       &text);
 }

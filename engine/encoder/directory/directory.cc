@@ -265,8 +265,8 @@ absl::Status CheckFeature(const std::string& folder, std::string_view feature) {
 }
 
 // Takes one module after the transformer of an embedding model. False if it has no place there.
-absl::StatusOr<bool> TakeModule(const std::string& folder, const Module& module, bool colbert,
-                                Directory* directory) {
+absl::StatusOr<bool> AddModule(const std::string& folder, const Module& module, bool colbert,
+                               Directory* directory) {
   const bool first = !directory->pools && directory->dense.empty() && !directory->normalize;
   const std::string_view feature = directory->pools ? "sentence_embedding" : "token_embeddings";
   if (module.type == "Pooling" && first) {
@@ -303,8 +303,8 @@ absl::StatusOr<bool> TakeModule(const std::string& folder, const Module& module,
   return true;
 }
 
-absl::Status NoPlace(const std::string& file, size_t index, const Module& module,
-                     std::string_view known) {
+absl::Status ModuleNotSupported(const std::string& file, size_t index, const Module& module,
+                                std::string_view known) {
   return Invalid(file, absl::StrCat("module ", index, " (\"", module.type, "\", ", module.path,
                                     ") is not supported here; ", std::string(known)));
 }
@@ -343,7 +343,7 @@ absl::Status ReadPipeline(const std::string& path, const std::string& model_type
   }
   if (cross_encoder) {
     if (modules->size() == 1) return absl::OkStatus();
-    return NoPlace(file, 1, (*modules)[1], "a CrossEncoder is one Transformer");
+    return ModuleNotSupported(file, 1, (*modules)[1], "a CrossEncoder is one Transformer");
   }
   if (directory->task == Task::kFillMask) {
     if (modules->size() != 2 || (*modules)[1].type != "SpladePooling") {
@@ -357,10 +357,10 @@ absl::Status ReadPipeline(const std::string& path, const std::string& model_type
   for (size_t i = 1; i < modules->size(); ++i) {
     const Module& module = (*modules)[i];
     const absl::StatusOr<bool> taken =
-        TakeModule(path + "/" + module.path, module, colbert, directory);
+        AddModule(path + "/" + module.path, module, colbert, directory);
     if (!taken.ok()) return taken.status();
     if (!*taken) {
-      return NoPlace(
+      return ModuleNotSupported(
           file, i, module,
           "Transformer, Pooling, Dense, LayerNorm, Dropout and Normalize are, in this order");
     }

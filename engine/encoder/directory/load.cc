@@ -225,11 +225,11 @@ absl::StatusOr<std::shared_ptr<TextModel>> LoadInt8(const ModelSource& source, a
   in_floats.int8 = false;
   absl::StatusOr<std::shared_ptr<TextModel>> model = Load(in_floats, device, attention);
   if (!model.ok()) return model;
-  const absl::StatusOr<OwnVectors> exact = VectorsOfOwnTexts(*std::move(model));
+  const absl::StatusOr<SampleVectors> exact = EncodeSampleTexts(*std::move(model));
   if (!exact.ok()) return exact.status();
   model = Load(source, device, attention);
   if (!model.ok()) return model;
-  const absl::StatusOr<OwnVectors> int8 = VectorsOfOwnTexts(*model);
+  const absl::StatusOr<SampleVectors> int8 = EncodeSampleTexts(*model);
   if (!int8.ok()) return int8.status();
   (*model)->set_int8(CompareVectors(exact->values, int8->values, exact->width));
   return model;

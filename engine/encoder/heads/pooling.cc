@@ -340,8 +340,8 @@ absl::StatusOr<at::Tensor> ReduceOnCpu(Pooling pooling, const at::Tensor& rows,
 }
 
 // Copies no rows: only indices, one per row of each span.
-at::Tensor ReduceElsewhere(Pooling pooling, const at::Tensor& rows, const at::Tensor& first,
-                           const at::Tensor& lengths, int64_t span_rows) {
+at::Tensor ReduceByLibTorch(Pooling pooling, const at::Tensor& rows, const at::Tensor& first,
+                            const at::Tensor& lengths, int64_t span_rows) {
   constexpr int64_t kSum = 0, kMean = 1, kMax = 2;
   const auto spread = [&](const at::Tensor& values) {
     return at::repeat_interleave(values, lengths, /*dim=*/0, /*output_size=*/span_rows);
@@ -381,7 +381,7 @@ absl::StatusOr<at::Tensor> PoolSpans(Pooling pooling, const at::Tensor& rows,
         .masked_fill_(lengths.eq(0).unsqueeze(1), 0);
   }
   if (rows.device().is_cpu()) return ReduceOnCpu(pooling, rows, spans, span_rows, control);
-  return ReduceElsewhere(pooling, rows, first, lengths, span_rows);
+  return ReduceByLibTorch(pooling, rows, first, lengths, span_rows);
 }
 
 }  // namespace castor::encoder

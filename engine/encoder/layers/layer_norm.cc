@@ -45,7 +45,7 @@ LayerNorm::LayerNorm(at::Tensor weight, at::Tensor bias, double epsilon, NormKin
 }
 
 at::Tensor LayerNorm::operator()(const at::Tensor& x) const {
-  if (kernel_ == nullptr) return Slowly(x);
+  if (kernel_ == nullptr) return NormByLibTorch(x);
   const at::Tensor rows = x.contiguous();
   at::Tensor out = at::empty_like(rows);
   Run(rows, {}, out);
@@ -55,10 +55,10 @@ at::Tensor LayerNorm::operator()(const at::Tensor& x) const {
 void LayerNorm::AddNorm(const at::Tensor& x, const at::Tensor& residual,
                         const at::Tensor& out) const {
   if (kernel_ != nullptr) return Run(x, residual, out);
-  out.copy_(Slowly(x.add_(residual)));
+  out.copy_(NormByLibTorch(x.add_(residual)));
 }
 
-at::Tensor LayerNorm::Slowly(const at::Tensor& x) const {
+at::Tensor LayerNorm::NormByLibTorch(const at::Tensor& x) const {
   if (kind_ == NormKind::kLayerNorm) {
     return at::layer_norm(x, weight_.sizes(), weight_, bias_, epsilon_);
   }

@@ -42,7 +42,7 @@ class LayerNorm {
 
  private:
   // The norm of `x` by LibTorch, without a kernel.
-  at::Tensor Slowly(const at::Tensor& x) const;
+  at::Tensor NormByLibTorch(const at::Tensor& x) const;
 
   // out = norm(x + residual), or norm(x) if there is none. Requires a kernel.
   void Run(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& out) const;

@@ -20,12 +20,12 @@ namespace castor::encoder {
 namespace {
 
 // The halves of this many rows stay in a core's cache while they are rotated.
-constexpr int64_t kTurnedRows = 64;
+constexpr int64_t kRotatedRows = 64;
 
 // The rows whose angles a CPU computes between two checkpoints.
 constexpr int64_t kAngleRows = 16384;
 
-void Turn(const Rotation& rotation, int64_t heads, const at::Tensor& rows) {
+void RotateHalves(const Rotation& rotation, int64_t heads, const at::Tensor& rows) {
   const int64_t half = rotation.cos.size(1);
   const at::Tensor pairs = rows.narrow(1, 0, heads * 2 * half).view({rows.size(0), heads, 2, half});
   const at::Tensor low = pairs.select(2, 0);  // [rows, heads, head_dim / 2]
@@ -34,10 +34,10 @@ void Turn(const Rotation& rotation, int64_t heads, const at::Tensor& rows) {
   const at::Tensor sin = rotation.sin.unsqueeze(1);
   const at::Tensor x = low.to(at::kFloat);
   const at::Tensor y = high.to(at::kFloat);
-  const at::Tensor turned_x = at::mul(x, cos).addcmul_(y, sin, -1);
-  const at::Tensor turned_y = at::mul(y, cos).addcmul_(x, sin);
-  low.copy_(turned_x);
-  high.copy_(turned_y);
+  const at::Tensor rotated_x = at::mul(x, cos).addcmul_(y, sin, -1);
+  const at::Tensor rotated_y = at::mul(y, cos).addcmul_(x, sin);
+  low.copy_(rotated_x);
+  high.copy_(rotated_y);
 }
 
 }  // namespace
@@ -72,8 +72,9 @@ Rope::Rope(const RopeConfig& config, int64_t head_dim, at::Device device)
       head_dim_(head_dim),
       frequencies_(RopeFrequencies(config, head_dim, /*length=*/1, device)) {}
 
-absl::StatusOr<Rotation> Rope::Of(const at::Tensor& positions, std::span<const int32_t> cu_seqlens,
-                                  RunControl& control) const {
+absl::StatusOr<Rotation> Rope::RotationOf(const at::Tensor& positions,
+                                          std::span<const int32_t> cu_seqlens,
+                                          RunControl& control) const {
   const int64_t tokens = positions.size(0);
   const at::TensorOptions options = frequencies_.options();
   const int64_t half = frequencies_.size(0);
@@ -110,21 +111,21 @@ kernels::Count RotationBytes(int64_t head_dim) {
 }
 
 void Rotate(const Rotation& rotation, int64_t heads, const at::Tensor& rows) {
-  if (!TurnRows(rows, heads, rotation.cos, rotation.sin)) RotateSlowly(rotation, heads, rows);
+  if (!RotateRows(rows, heads, rotation.cos, rotation.sin)) RotateByLibTorch(rotation, heads, rows);
 }
 
-void RotateSlowly(const Rotation& rotation, int64_t heads, const at::Tensor& rows) {
-  const int64_t step = rows.device().is_cpu() ? kTurnedRows : std::max<int64_t>(1, rows.size(0));
+void RotateByLibTorch(const Rotation& rotation, int64_t heads, const at::Tensor& rows) {
+  const int64_t step = rows.device().is_cpu() ? kRotatedRows : std::max<int64_t>(1, rows.size(0));
   for (int64_t first = 0; first < rows.size(0); first += step) {
     const int64_t count = std::min(step, rows.size(0) - first);
-    Turn(rotation.Rows(first, count), heads, rows.narrow(0, first, count));
+    RotateHalves(rotation.Rows(first, count), heads, rows.narrow(0, first, count));
   }
 }
 
 kernels::Count RotatingBytes(int64_t width, int64_t rows, bool cpu) {
   // Both halves in float32, and their results.
   return kernels::Count(2) * width * static_cast<int64_t>(sizeof(float)) *
-         (cpu ? std::min(rows, kTurnedRows) : rows);
+         (cpu ? std::min(rows, kRotatedRows) : rows);
 }
 
 namespace {
@@ -184,7 +185,8 @@ void MultiplyRows(const at::Tensor& y, const at::Tensor& x) {
   });
 }
 
-bool TurnRows(const at::Tensor& rows, int64_t heads, const at::Tensor& cos, const at::Tensor& sin) {
+bool RotateRows(const at::Tensor& rows, int64_t heads, const at::Tensor& cos,
+                const at::Tensor& sin) {
   const RowPartsKernel* kernel = FindRowPartsKernel(rows);
   if (kernel == nullptr) return false;
   constexpr double kOperations = 12;  // per pair

@@ -55,8 +55,9 @@ class Rope {
 
   // `positions`: int64 [tokens], of the sequences between `cu_seqlens`. Checks the control between
   // steps.
-  absl::StatusOr<Rotation> Of(const at::Tensor& positions, std::span<const int32_t> cu_seqlens,
-                              RunControl& control) const;
+  absl::StatusOr<Rotation> RotationOf(const at::Tensor& positions,
+                                      std::span<const int32_t> cu_seqlens,
+                                      RunControl& control) const;
 
  private:
   RopeConfig config_;
@@ -72,7 +73,7 @@ kernels::Count RotationBytes(int64_t head_dim);
 void Rotate(const Rotation& rotation, int64_t heads, const at::Tensor& rows);
 
 // The same by LibTorch, without a kernel.
-void RotateSlowly(const Rotation& rotation, int64_t heads, const at::Tensor& rows);
+void RotateByLibTorch(const Rotation& rotation, int64_t heads, const at::Tensor& rows);
 
 // An upper bound of the bytes that Rotate allocates, for heads of `width` elements together: for
 // `rows` rows on a GPU, for a few rows on a CPU. With a kernel it allocates none.
@@ -89,6 +90,7 @@ void MultiplyRows(const at::Tensor& y, const at::Tensor& x);
 // Rotates the first `heads` heads of each row: elements e and e + half of a head by the row's angle
 // e. `rows` is [rows, any], each row contiguous, float32 or bfloat16; `cos` and `sin` are [rows,
 // half], contiguous, float32. Returns false, and does nothing, without a kernel.
-bool TurnRows(const at::Tensor& rows, int64_t heads, const at::Tensor& cos, const at::Tensor& sin);
+bool RotateRows(const at::Tensor& rows, int64_t heads, const at::Tensor& cos,
+                const at::Tensor& sin);
 
 }  // namespace castor::encoder

@@ -47,7 +47,7 @@ double CosineOf(const float* a, const float* b, int64_t hidden) {
 
 }  // namespace
 
-absl::StatusOr<OwnVectors> VectorsOfOwnTexts(std::shared_ptr<const Model> model) {
+absl::StatusOr<SampleVectors> EncodeSampleTexts(std::shared_ptr<const Model> model) {
   EncodeRequest request;
   TextInput input;
   input.texts.assign(std::begin(kTexts), std::end(kTexts));
@@ -61,7 +61,7 @@ absl::StatusOr<OwnVectors> VectorsOfOwnTexts(std::shared_ptr<const Model> model)
   if (pooled == info.outputs.end()) item.output_kind = EncodeOutput::kTokenEmbeddings;
   if (info.pooling == Pooling::kSeveral) item.pooling = Pooling::kSeveral;
   item.dimensions = WidthOf(info, item.output_kind);
-  OwnVectors vectors{
+  SampleVectors vectors{
       .values = std::vector<float>(static_cast<size_t>(item.output_rows() * item.dimensions)),
       .width = item.dimensions};
   item.output = vectors.values.data();

@@ -13,13 +13,13 @@
 
 namespace castor::encoder {
 
-struct OwnVectors {
+struct SampleVectors {
   std::vector<float> values;  // [vectors, width]
   int64_t width = 0;
 };
 
 // The pooled vectors of a dozen built-in texts, or token rows if the model does not pool.
-absl::StatusOr<OwnVectors> VectorsOfOwnTexts(std::shared_ptr<const Model> model);
+absl::StatusOr<SampleVectors> EncodeSampleTexts(std::shared_ptr<const Model> model);
 
 // Compares vectors of `hidden` elements each.
 Int8Fidelity CompareVectors(const std::vector<float>& exact, const std::vector<float>& int8,

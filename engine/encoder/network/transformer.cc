@@ -85,7 +85,7 @@ int64_t RowsAtOnce(const Layer& layer, const at::Tensor& x) {
 absl::StatusOr<std::optional<Rotation>> MakeRotation(const std::optional<Rope>& rope,
                                                      int64_t layers, const BodyInputs& in) {
   if (!rope.has_value() || layers == 0) return std::nullopt;
-  return rope->Of(in.positions, in.packing.cu_seqlens, in.control);
+  return rope->RotationOf(in.positions, in.packing.cu_seqlens, in.control);
 }
 
 absl::StatusOr<at::Tensor> Transformer::Forward(const BodyInputs& in) const {

@@ -30,7 +30,7 @@ pub struct Reading<'a> {
 /// Why there are no tokens.
 pub enum Failure {
     Stopped,
-    Grown, // the normalizer makes the text too long
+    TooLong, // the normalizer makes the text too long
     Other(Error),
 }
 
@@ -85,7 +85,7 @@ impl<'a> Progress<'a> {
         let before = self.text.len() - self.rest.len();
         let (part, rest) = self.rest.split_at(size);
         if !how.growth.allows(how.tokenizer, part)? {
-            return Err(Failure::Grown);
+            return Err(Failure::TooLong);
         }
         // Post-processors that trim offsets count characters, so they get offsets in characters.
         let by_character = how.offsets && !part.is_ascii();

@@ -53,7 +53,11 @@ fn explain(error: SafeTensorError, buffer: &[u8]) -> Error {
         }
         _ => return error.into(),
     };
-    let order = if buffer.len() < whole { "shorter" } else { "longer" };
+    let order = if buffer.len() < whole {
+        "shorter"
+    } else {
+        "longer"
+    };
     format!("is {order} than its header says: download it again").into()
 }
 

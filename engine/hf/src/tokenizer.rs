@@ -68,7 +68,12 @@ impl Handle {
         self.info.emitted.added_tokens[usize::from(pair)]
     }
 
-    fn encode(&self, text: &str, pair: Option<&str>, how: How) -> Result<Encoded, Failure> {
+    fn encode(
+        &self,
+        text: &str,
+        pair: Option<&str>,
+        how: EncodeSettings,
+    ) -> Result<Encoded, Failure> {
         let room = how
             .max_tokens
             .checked_sub(match how.add_special_tokens {
@@ -83,7 +88,7 @@ impl Handle {
             growth: &self.growth,
             room,
             last: how.left,
-            offsets: how.offsets != Where::Nothing,
+            offsets: how.offsets != OffsetsKind::None,
         };
         let mut first = Progress::new(reading, text);
         let mut second = pair.map(|pair| Progress::new(reading, pair));
@@ -113,11 +118,11 @@ impl Handle {
         let first = kept.next().unwrap_or_default();
         let encoding = tokenizer.post_process(first, kept.next(), how.add_special_tokens)?;
         let offsets = match how.offsets {
-            Where::Nothing => None,
+            OffsetsKind::None => None,
             wanted => Some(TokenOffsets::of(
                 &encoding,
                 &cuts,
-                wanted == Where::WithoutSpaces,
+                wanted == OffsetsKind::WithoutSpaces,
             )?),
         };
         Ok(Encoded {
@@ -128,13 +133,13 @@ impl Handle {
     }
 }
 
-/// How to encode; castor_hf.h documents it.
-struct How<'a> {
+/// The settings of one encoding; castor_hf.h documents them.
+struct EncodeSettings<'a> {
     max_tokens: usize,
     left: bool,
     allow_special_tokens: bool,
     add_special_tokens: bool,
-    offsets: Where,
+    offsets: OffsetsKind,
     stop: Stop<'a>,
 }
 
@@ -142,8 +147,8 @@ struct How<'a> {
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq)]
 #[allow(dead_code)] // C makes them
-pub enum Where {
-    Nothing,
+pub enum OffsetsKind {
+    None,
     WithoutSpaces,
     AsTokenized,
 }
@@ -283,7 +288,7 @@ pub struct EncodingView {
     size: usize,
     truncated: bool,
     stopped: bool,
-    grown: bool,
+    too_long: bool,
     offsets: *const Bytes,
     texts: [TextTokens; 2],
     owner: *mut c_void,
@@ -302,7 +307,7 @@ pub unsafe extern "C" fn castor_hf_tokenizer_encode(
     left: bool,
     allow_special_tokens: bool,
     add_special_tokens: bool,
-    offsets: Where,
+    offsets: OffsetsKind,
     stop: Option<unsafe extern "C" fn(*mut c_void) -> bool>,
     stop_context: *mut c_void,
     out: *mut EncodingView,
@@ -315,7 +320,7 @@ pub unsafe extern "C" fn castor_hf_tokenizer_encode(
             Some(std::str::from_utf8(bytes(pair, pair_size))?)
         };
         let stop = || stop.is_some_and(|stop| stop(stop_context));
-        let how = How {
+        let how = EncodeSettings {
             max_tokens,
             left,
             allow_special_tokens,
@@ -323,13 +328,13 @@ pub unsafe extern "C" fn castor_hf_tokenizer_encode(
             offsets,
             stop: &stop,
         };
-        let (mut stopped, mut grown) = (false, false);
+        let (mut stopped, mut too_long) = (false, false);
         let encoded = match (*tokenizer).encode(text, pair, how) {
             Ok(encoded) => encoded,
             Err(Failure::Other(error)) => return Err(error),
             Err(failure) => {
                 stopped = matches!(failure, Failure::Stopped);
-                grown = !stopped;
+                too_long = !stopped;
                 Encoded::default()
             }
         };
@@ -341,7 +346,7 @@ pub unsafe extern "C" fn castor_hf_tokenizer_encode(
             size: encoded.encoding.len(),
             truncated: encoded.truncated,
             stopped,
-            grown,
+            too_long,
             offsets: offsets.map_or(std::ptr::null(), |offsets| offsets.bytes.as_ptr()),
             texts: offsets.map_or([TextTokens::NONE; 2], |offsets| offsets.texts),
             owner: Box::into_raw(encoded).cast(),
