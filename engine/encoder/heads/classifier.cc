@@ -55,9 +55,9 @@ std::optional<Scoring> ReadActivationName(ConfigReader& config) {
 }
 
 Scoring ReadScoring(ConfigReader& config, size_t labels,
-                    const std::optional<CrossEncoder>& cross_encoder) {
+                    const std::optional<std::string>& cross_encoder) {
   if (cross_encoder.has_value()) {
-    if (const auto scoring = ParseActivationName(cross_encoder->activation)) return *scoring;
+    if (const auto scoring = ParseActivationName(*cross_encoder)) return *scoring;
   }
   if (const std::optional<Scoring> scoring = ReadActivationName(config)) return *scoring;
   if (cross_encoder.has_value()) return labels == 1 ? Scoring::kSigmoid : Scoring::kIdentity;
@@ -118,7 +118,7 @@ at::Tensor ScoresOf(Scoring scoring, const at::Tensor& logits) {
 bool IsServedActivation(std::string_view name) { return ParseActivationName(name).has_value(); }
 
 ClassifierConfig ReadClassifier(ConfigReader& config, bool tokens, const ClassifierNames& names,
-                                const std::optional<CrossEncoder>& cross_encoder) {
+                                const std::optional<std::string>& cross_encoder) {
   ClassifierConfig read{.labels = ReadLabels(config), .tokens = tokens};
   read.scoring = ReadScoring(config, read.labels.size(), cross_encoder);
   if (tokens) read.scoring = Scoring::kSoftmax;  // transformers' pipeline ignores the keys
@@ -129,7 +129,7 @@ ClassifierConfig ReadClassifier(ConfigReader& config, bool tokens, const Classif
   return read;
 }
 
-ClassifierConfig ReadLogitScore(ConfigReader& config, const CrossEncoder& cross_encoder) {
+ClassifierConfig ReadLogitScore(ConfigReader& config, const std::string& cross_encoder) {
   return {.labels = {"LABEL_0"},
           .scoring = ReadScoring(config, /*labels=*/1, cross_encoder),
           .pooling = ClassifierPooling::kLast};

@@ -31,18 +31,14 @@ struct ClassifierConfig {
 // Whether a CrossEncoder's activation of this Python name is known.
 bool IsServedActivation(std::string_view name);
 
-// A CrossEncoder's settings in sentence-transformers' files.
-struct CrossEncoder {
-  std::string activation;  // of config_sentence_transformers.json; may be empty
-};
-
-// Reads labels and scoring of a class for sequences or for tokens, as transformers' pipelines or a
-// CrossEncoder read them. Errors go to the reader.
+// Reads labels and scoring of a class for sequences or for tokens, as transformers' pipelines read
+// them, or as a CrossEncoder does if `cross_encoder` is set: to the activation, maybe empty, of
+// config_sentence_transformers.json. Errors go to the reader.
 ClassifierConfig ReadClassifier(ConfigReader& config, bool tokens, const ClassifierNames& names,
-                                const std::optional<CrossEncoder>& cross_encoder);
+                                const std::optional<std::string>& cross_encoder);
 
 // The same for a CrossEncoder that reads the last token's logits: it has one label.
-ClassifierConfig ReadLogitScore(ConfigReader& config, const CrossEncoder& cross_encoder);
+ClassifierConfig ReadLogitScore(ConfigReader& config, const std::string& cross_encoder);
 
 class ClassifierHead final : public Head {
  public:

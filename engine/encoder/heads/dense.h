@@ -19,7 +19,6 @@
 #include "engine/encoder/directory/config_reader.h"
 #include "engine/encoder/directory/weights.h"
 #include "engine/encoder/heads/head_layout.h"
-#include "engine/encoder/layers/activation.h"
 #include "engine/encoder/layers/layer_norm.h"
 #include "engine/encoder/layers/linear.h"
 #include "engine/encoder/network/layers.h"

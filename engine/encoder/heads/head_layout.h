@@ -8,7 +8,7 @@
 #include <optional>
 #include <string_view>
 
-#include "engine/encoder/layers/activation.h"
+#include "engine/encoder/layers/linear.h"
 
 namespace castor::encoder {
 

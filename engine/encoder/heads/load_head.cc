@@ -61,8 +61,8 @@ struct Sources {
 
 absl::StatusOr<LoadedHead> LoadClassifier(const Sources& from, bool tokens) {
   const ClassifierNames& names = tokens ? from.layout().tokens : from.layout().sequences;
-  std::optional<CrossEncoder> cross_encoder;
-  if (from.directory.has_modules) cross_encoder = {.activation = from.directory.activation};
+  std::optional<std::string> cross_encoder;
+  if (from.directory.has_modules) cross_encoder = from.directory.activation;
   ClassifierConfig config = ReadClassifier(from.config, tokens, names, cross_encoder);
   if (!from.config.status().ok()) return from.config.status();
   WeightReader weights = from.weights(at::kFloat);
@@ -89,7 +89,7 @@ absl::StatusOr<LoadedHead> LoadLogitScore(const Sources& from) {
   if (std::max(module.yes, module.no.value_or(0)) >= from.model.rules.vocabulary) {
     from.config.Fail("vocab_size", "is too small for the tokens of modules.json's LogitScore");
   }
-  ClassifierConfig config = ReadLogitScore(from.config, {.activation = from.directory.activation});
+  ClassifierConfig config = ReadLogitScore(from.config, from.directory.activation);
   if (!from.config.status().ok()) return from.config.status();
   WeightReader weights = from.weights(at::kFloat);
   const at::Tensor decoder =

@@ -11,12 +11,24 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "engine/base/aligned.h"
-#include "engine/encoder/layers/activation.h"
 #include "engine/kernels/cpu/linear/linear.h"
 
 namespace castor::encoder {
+
+// ---- the activation functions of configs
+
+enum class Activation { kGeluErf, kGeluTanh, kQuickGelu, kRelu, kSilu, kTanh, kMish };
+
+// nullopt for an unknown name. "gelu" is the exact form with erf.
+std::optional<Activation> ParseActivation(std::string_view name);
+
+// Overwrites `x`, which it returns.
+at::Tensor Activate(Activation activation, at::Tensor x);
+
+// ---- the layer
 
 // A range of adjacent outputs.
 struct Columns {

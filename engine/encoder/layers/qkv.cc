@@ -51,11 +51,10 @@ absl::StatusOr<at::Tensor> Qkv::operator()(const at::Tensor& x, const LayerNorm*
   const int64_t step = RowsOfAStep(x, linear.elements());
   if (x.size(0) <= step) return of_rows(0, x.size(0));
   at::Tensor qkv = at::empty({x.size(0), all_widths}, x.options());
-  for (int64_t first = 0; first < x.size(0); first += step) {
-    const int64_t count = std::min(step, x.size(0) - first);
+  absl::Status done = InSteps(x.size(0), step, control, [&](int64_t first, int64_t count) {
     qkv.narrow(0, first, count).copy_(of_rows(first, count));
-    if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
-  }
+  });
+  if (!done.ok()) return done;
   return qkv;
 }
 

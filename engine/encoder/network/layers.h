@@ -12,7 +12,6 @@
 #include "absl/status/status.h"
 #include "engine/base/run_control.h"
 #include "engine/encoder/directory/weights.h"
-#include "engine/encoder/layers/activation.h"
 #include "engine/encoder/layers/layer_norm.h"
 #include "engine/encoder/layers/linear.h"
 #include "engine/encoder/network/body.h"

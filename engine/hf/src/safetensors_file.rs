@@ -1,9 +1,10 @@
 //! One safetensors file, read whole and checked.
 
 use crate::boundary::{guarded, Error};
-use crate::header::check_unique_names;
 use safetensors::tensor::Metadata;
 use safetensors::{SafeTensorError, SafeTensors};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use std::collections::HashSet;
 use std::ffi::{c_char, c_int};
 use std::fs;
 use std::io::Read;
@@ -59,6 +60,45 @@ fn explain(error: SafeTensorError, buffer: &[u8]) -> Error {
         "longer"
     };
     format!("is {order} than its header says: download it again").into()
+}
+
+/// The one check of a header that the reference reader lacks: no duplicate keys. JSON readers
+/// disagree on which of two entries counts, so such a file has different weights in different
+/// programs.
+struct UniqueKeys;
+
+impl<'de> Deserialize<'de> for UniqueKeys {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Keys).map(|()| UniqueKeys)
+    }
+}
+
+struct Keys;
+
+impl<'de> Visitor<'de> for Keys {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let mut seen = HashSet::new();
+        while let Some(key) = map.next_key::<String>()? {
+            map.next_value::<IgnoredAny>()?;
+            if let Some(twice) = seen.replace(key) {
+                return Err(serde::de::Error::custom(format!(
+                    "duplicate key \"{twice}\""
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a header in which a tensor's name occurs twice.
+fn check_unique_names(header: &[u8]) -> Result<(), serde_json::Error> {
+    serde_json::from_slice::<UniqueKeys>(header).map(|_| ())
 }
 
 fn parse(buffer: Vec<u8>) -> Result<File, Error> {
