@@ -1,5 +1,5 @@
-// What the tiny BERT computes in batches, compared with alone. Parity with transformers is
-// parity_test.cc's; span_pooling_test.cc compares what requests may ask of the rows.
+// The tiny BERT computes the same in batches as alone. parity_test.cc compares it with
+// transformers, span_pooling_test.cc the rows that requests may ask for with their definitions.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -105,7 +105,7 @@ TEST_F(ForwardTest, ABatchGivesWhatEachSequenceGivesAlone) {
   for (Work& work : works) all.push_back(&work);
   Compute(model_, all);
   for (const Work& work : works) {
-    // Of many sequences some, the last one among them.
+    // Of many sequences, only some are compared, the last one included.
     const size_t sequences = work.cu_seqlens.size() - 1, step = 1 + sequences / 100;
     for (size_t s = (sequences - 1) % step; s < sequences; s += step) {
       const int32_t begin = work.cu_seqlens[s], end = work.cu_seqlens[s + 1];

@@ -46,7 +46,7 @@ class HeadTwinTest : public testing::Test, protected Seeded {
     EncodeOutput output;
   };
 
-  // What the head gives each item of the batch.
+  // The head's result for each item of the batch.
   std::vector<Matrix> Run(const Head& head, const std::vector<Wished>& wishes, int64_t first,
                           int64_t width, bool token_labels = false) {
     Batch batch{.model = nullptr, .kernel = Vanilla{}, .items = {}};

@@ -119,7 +119,7 @@ absl::StatusOr<std::vector<float>> RowsOf(std::shared_ptr<const Model> model,
   item.dimensions = DimensionsOf(request, info, item.output_kind);
   item.cut_last = true;
   item.token_labels = info.token_labels;
-  // What a prompt takes is not pooled where the model says so.
+  // The model may leave a prompt's tokens out of pooling.
   const RowRange pooled{prepared.left_out, prepared.cu_seqlens.back()};
   if (item.output_kind == EncodeOutput::kPooled && pooled.begin > 0) item.spans = {&pooled, 1};
   std::vector<float> rows(static_cast<size_t>(item.output_rows() * item.dimensions), NAN);

@@ -85,7 +85,7 @@ inline constexpr EncodeOutput kAllOutputs[] = {
     EncodeOutput::kPooled, EncodeOutput::kTokenEmbeddings, EncodeOutput::kLogits,
     EncodeOutput::kScores, EncodeOutput::kSparse};
 
-// What the model gives one request that names this output, alone in its batch.
+// The answer of the model to one request that names its output, alone in its batch.
 absl::StatusOr<std::vector<float>> RowsOf(std::shared_ptr<const Model> model,
                                           const EncodeRequest& request, const Prepared& prepared);
 

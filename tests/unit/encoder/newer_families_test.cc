@@ -245,8 +245,8 @@ TEST(NewerFamiliesTest, ADecodersLayersAreCausalWhateverIsAskedFor) {
             attention::SymmetricWindow(5));  // a token and the five before it
 }
 
-// Without modules.json, a generator or a reranker. With a chat template or after it has gone,
-// nobody gets an embedding model unasked.
+// Without modules.json it is a generator or a reranker, with or without a chat template. No error
+// suggests to remove the template.
 TEST(NewerFamiliesTest, ALanguageModelIsNoEmbeddingModel) {
   for (const auto& [family, name] :
        {std::pair{"qwen3_windows", "Qwen3ForCausalLM"},

@@ -1,5 +1,5 @@
 // Spans: what is refused, and which tokens characters and bytes become, with a prompt before the
-// text, in pairs, and where a text is cut; and beside every token looked at by itself.
+// text, in pairs, and where a text is cut; and against looking at every token by itself.
 #include "engine/encoder/text/spans.h"
 
 #include <gmock/gmock.h>

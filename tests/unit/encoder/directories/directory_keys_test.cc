@@ -62,7 +62,7 @@ TEST(DirectoryKeysTest, UnknownKeysEndTheStartWhereTheyEndTheLibrary) {
   EXPECT_THAT(ErrorOf(File::kTransformer, {{"my_own", 1}}), HasSubstr("is not known"));
 }
 
-// What a file of a directory is; none: it has no keys of its own.
+// The kind of a directory's file; none: the table has no keys of it.
 std::optional<File> FileOf(const std::filesystem::path& path) {
   static const std::map<std::string, File> kNames = {
       {"tokenizer_config.json", File::kTokenizerConfig},

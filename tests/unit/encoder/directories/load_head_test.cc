@@ -1,4 +1,4 @@
-// What directories say about heads, and what requests may ask of models with heads.
+// The heads of directories, and the requests that models with heads accept.
 // directory_variations_test.cc varies the heads' keys one at a time.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

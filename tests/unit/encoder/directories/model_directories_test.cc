@@ -1,5 +1,5 @@
-// What directory_variations_test.cc cannot compare with the libraries: settings that a request
-// overrides, what a model says of itself, and tokenizers that are large or grow their texts.
+// Behaviour that directory_variations_test.cc cannot compare with the libraries: settings that a
+// request overrides, the similarity, and tokenizers that are large or grow their texts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -37,12 +37,12 @@ const std::vector<std::string> kWords = {
     "Ἀθῆναι", "ΣΑΣ",   "강물이", "한", "水車", "mill's", "letter,", "(sea)",  "tok",   "TOK",
 };
 
-// What is removed, joined, split, sorted or composed, between and inside words.
+// Texts that are removed, joined, split, sorted or composed, between and inside words.
 const std::vector<std::string> kOddities = {
     // Spaces.
     "  ", "   ", "\t", "\n", "\r\n", " \n", "\u0085", "\u00a0", "\u2028", "\u200b", "\u3000",
     "\ufeff",
-    // Marks alone, behind a space, and where they compose, are sorted or must not be.
+    // Marks alone, after a space, and where they compose, are sorted or must not be.
     "e\u0301", "\u0301", " \u0301", "\u0338", "=\u0338", "\u034f", "\u0327\u0301", "\u0301\u0327",
     "\u0e01\u0e34", "\u0e33", "\uff9e",
     // Hangul in parts; Chinese, a compatibility ideograph among it.
@@ -244,7 +244,7 @@ class LongTextTest : public testing::Test, protected Seeded {
     return of[static_cast<size_t>(Uniform(0, std::ssize(of) - 1))];
   }
 
-  // `odd`: of a hundred words, how many have oddities behind them in place of a space.
+  // `odd`: the percentage of words that are followed by oddities instead of a space.
   std::string RandomText(int words, int64_t odd) {
     std::string text;
     for (int i = 0; i < words; ++i) {
@@ -310,8 +310,7 @@ TEST_F(LongTextTest, PartsGiveTheIdsOfTheWhole) {
   }
 }
 
-// The first part has 1,024 bytes, and ends at the first place to cut behind them: here, beside each
-// oddity.
+// The first part ends at the first cut after 1,024 bytes: here, next to each oddity.
 TEST_F(LongTextTest, CutsBesideOdditiesGiveTheIdsOfTheWhole) {
   const std::string filler = Repeat(kLongToken, 1000);
   const EncodeOptions options{.max_tokens = 128, .allow_special_tokens = true};

@@ -112,7 +112,7 @@ double ThreadSeconds() {
   return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
 }
 
-// What concerns the query of many pairs is done once: its check reads 3 MiB, and not 12 GiB.
+// The query of many pairs is checked once: that reads 3 MiB, not 12 GiB.
 TEST_F(PrepareTest, ARepeatedTextIsCheckedOnce) {
   constexpr int64_t kPairs = 4096;
   std::string query;

@@ -1,4 +1,4 @@
-// What tokenizing is charged, and what its answers hold.
+// The charge of tokenizing, and the answers.
 #include <gtest/gtest.h>
 
 #include <memory>
