@@ -1,7 +1,7 @@
-// An encoder model as scheduling, staging and the device see it: what it is, how a request becomes
-// its token ids, and the network that computes them.
+// An encoder model as scheduling, staging and the device see it: its description, how requests
+// become token ids, and the network that computes their rows.
 //
-// Immutable, so any thread may call everything here. No tensor library:
+// Immutable, so any thread may call everything here. Includes no tensor library.
 // engine/encoder/text/text_model.h is the model that is loaded from files.
 #pragma once
 
@@ -28,9 +28,9 @@ class Model {
 
   virtual const ModelInfo& info() const = 0;
 
-  // Everything that can be checked without tokenizing: counts, lengths, id ranges, shapes, dtypes,
-  // byte sizes, UTF-8, dimensions. Errors name the field as on the wire. Allocates nothing. Does
-  // not check the kernel: engine/attention/resolve.h does.
+  // Checks everything that needs no tokenizer: counts, lengths, id ranges, shapes, dtypes, byte
+  // sizes, UTF-8, dimensions. Errors name the field as on the wire. Allocates nothing. The kernel
+  // is checked by engine/attention/resolve.h.
   virtual absl::Status CheckInput(const EncodeRequest& request, int64_t max_sequences,
                                   int64_t max_text_bytes) const = 0;
 
@@ -40,28 +40,29 @@ class Model {
   // Tokenizes texts, or cuts token ids or embeddings, to the model's length. Requires that
   // CheckInput passed. INVALID_FIELD when a sequence is too long and `truncate` is off.
   //
-  // Continues where `prepared`, at first a Prepared{}, ends. True: all is done; false: call again.
+  // Continues where `prepared`, initially a Prepared{}, ends. True: all is done; false: call again.
   // CANCELLED when stopped. After an error `prepared` must not be used.
   virtual absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const Slice& slice,
                                            Prepared* prepared) const = 0;
 
-  // The same of a request that is only tokenized or detokenized, and the most bytes of its answer.
+  // The same for a request that is only tokenized or detokenized, and the most bytes of its answer.
+  // A text that makes too many tokens is INVALID_FIELD.
   virtual absl::StatusOr<bool> TokenizeSome(const EncodeRequest& request, const Slice& slice,
                                             Tokenized* tokenized) const = 0;
   virtual int64_t EstimateTokenizedBytes(const EncodeRequest& request) const = 0;
 
-  // The attention of its layers, if a request chooses this kernel, which is never Automatic.
+  // The attention of its layers if a request chooses `kernel`, which is never Automatic.
   virtual std::vector<AttentionLayers> attention(const Kernel& kernel) const;
 
-  // What a batch takes of the device's memory beside the weights.
+  // The device memory of a batch, without the weights.
   virtual Activations activations() const { return {}; }
 
-  // What computes a batch on the device that loaded the model. Null where that device needs none.
+  // Computes batches on the device that loaded the model; null if that device needs no network.
   virtual const Network* network() const = 0;
 };
 
-// Whether a device with these kernels has the options that `kernel` asks for, in all layers:
-// attention::CheckOption.
+// Checks that a device with these variants has the options that `kernel` asks for, in all layers;
+// see attention::CheckOption.
 absl::Status CheckOption(const Model& model, const Kernel& kernel,
                          std::span<const attention::Variant> variants);
 

@@ -17,8 +17,8 @@ absl::StatusOr<nlohmann::json> ReadJson(const std::string& path) {
 
 namespace {
 
-// Python's json takes NaN, Infinity and -Infinity for numbers. They become strings here, which no
-// reader of numbers takes.
+// Python's json reads NaN, Infinity and -Infinity as numbers. Here they become strings, which
+// readers of numbers refuse.
 std::string QuoteSpecialNumbers(std::string_view text) {
   std::string quoted;
   size_t copied = 0;

@@ -1,5 +1,5 @@
-// JSON files as Python's json reads them: of a repeated key the last one counts, and NaN, Infinity
-// and -Infinity are no errors. Those come as strings.
+// JSON as Python's json reads it: the last of repeated keys counts, and NaN, Infinity and -Infinity
+// are allowed. These become strings.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -16,9 +16,7 @@ absl::StatusOr<nlohmann::json> ReadJson(const std::string& path);
 // Parses `text`; `name` stands for it in errors.
 absl::StatusOr<nlohmann::json> ParseJson(const std::string& text, const std::string& name);
 
-// Error texts that the Rust library hands over.
-
-// Copies and frees `error`.
+// Copies and frees an error text of the Rust library.
 inline std::string TakeError(char* error) {
   std::string text = error;
   castor_hf_free_error(error);

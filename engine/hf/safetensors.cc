@@ -16,8 +16,7 @@ namespace {
 // Files are read into memory, so a larger model cannot run on this machine.
 int64_t MachineMemory() { return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE); }
 
-// Shard names come from a file that anyone may have written. Only plain names are allowed, which
-// cannot leave the model's folder.
+// Shard names come from a file that may be hostile. Plain names cannot leave the model's folder.
 bool IsPlainFileName(const std::string& name) {
   return !name.empty() && name != "." && name != ".." &&
          name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
@@ -91,7 +90,7 @@ absl::Status Safetensors::AddFile(const std::string& path) {
         .data = {reinterpret_cast<const std::byte*>(raw.data), raw.data_size},
         .file = files_.back()->path,
     };
-    // Within int64 unless another dimension is 0, and such a tensor is of no use here.
+    // A dimension exceeds int64 only if another is 0; no model has such a tensor.
     for (size_t d = 0; d < raw.dimensions; ++d) {
       if (raw.shape[d] > INT64_MAX) {
         return absl::InvalidArgumentError(

@@ -1,8 +1,8 @@
 // Weights in safetensors files, read by the reference implementation (the Rust crate
 // `safetensors`): one file, or shards that an index names.
 //
-// Immutable and thread-safe. Files are read whole into memory and freed with the object. They are
-// not mapped, since truncating a mapped file kills the process.
+// Immutable and thread-safe. Files are read into memory as a whole and freed with the object. They
+// are not mapped, since truncating a mapped file would kill the process.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ struct StoredTensor {
   std::string_view dtype;  // as the format spells it: "F32", "F16", "BF16", "I64", ...
   std::vector<int64_t> shape;
   std::span<const std::byte> data;  // row-major, little-endian, of no particular alignment
-  std::string_view file;            // where it came from, for messages
+  std::string_view file;            // its path, for messages
 };
 
 // The tensors of one or more files, by name. Immutable and thread-safe.

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error.h"
-#include "engine/base/regular_file.h"
 #include "engine/hf/castor_hf.h"
 #include "engine/hf/json.h"
 
@@ -13,7 +12,7 @@ namespace castor::hf {
 namespace {
 
 const uint8_t* Bytes(std::string_view text) {
-  // Rust takes null for "no pair", and an empty view may hold a null pointer.
+  // Null means "no pair" to Rust, and an empty view may hold a null pointer.
   return reinterpret_cast<const uint8_t*>(text.data() == nullptr ? "" : text.data());
 }
 
@@ -25,7 +24,7 @@ castor_hf_view ViewOf(const std::optional<std::string>& file) {
 
 bool CallStop(void* stop) { return (*static_cast<const std::function<bool()>*>(stop))(); }
 
-void Take(const castor_hf_encoding& encoding, TokenOffsets* offsets) {
+void ReadOffsets(const castor_hf_encoding& encoding, TokenOffsets* offsets) {
   *offsets = {};
   if (encoding.offsets == nullptr) return;  // it was stopped
   for (size_t i = 0; i < encoding.size; ++i) {
@@ -37,7 +36,7 @@ void Take(const castor_hf_encoding& encoding, TokenOffsets* offsets) {
   }
 }
 
-absl::StatusOr<std::string> Taken(char* error, castor_hf_text* text) {
+absl::StatusOr<std::string> TakeText(char* error, castor_hf_text* text) {
   if (error != nullptr) {
     return MakeError(Reason::kInternal, absl::StrCat("tokenizer: ", TakeError(error)));
   }
@@ -47,6 +46,8 @@ absl::StatusOr<std::string> Taken(char* error, castor_hf_text* text) {
 }
 
 }  // namespace
+
+bool IsUtf8(std::string_view text) { return castor_hf_is_utf8(Bytes(text), text.size()); }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Open(const TokenizerFiles& files) {
   const castor_hf_tokenizer_files views{.tokenizer = ViewOf(files.tokenizer),
@@ -65,20 +66,6 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Open(const TokenizerFiles&
   tokenizer->longest_token_ = static_cast<int64_t>(info.longest_token);
   tokenizer->cuts_left_ = info.cuts_left;
   return tokenizer;
-}
-
-absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::OpenFile(const std::string& path) {
-  absl::StatusOr<std::string> json = ReadRegularFile(path, kMaxTokenizerBytes);
-  if (!json.ok()) return json.status();
-  TokenizerFiles files;
-  files.tokenizer = *std::move(json);
-  files.settings = R"({"class": "TokenizersBackend", "lowercase": false, "tokenizer_config": {}})";
-  auto tokenizer = Open(files);
-  if (tokenizer.ok()) return tokenizer;
-  std::string problem(tokenizer.status().message());
-  constexpr std::string_view kFile = "tokenizer.json: ";
-  if (problem.starts_with(kFile)) problem.erase(0, kFile.size());
-  return absl::InvalidArgumentError(absl::StrCat(path, ": ", problem));
 }
 
 Tokenizer::~Tokenizer() { castor_hf_tokenizer_close(handle_); }
@@ -101,27 +88,28 @@ absl::StatusOr<bool> Tokenizer::Encode(std::string_view text, std::optional<std:
   }
   ids->insert(ids->end(), encoding.ids, encoding.ids + encoding.size);
   type_ids->insert(type_ids->end(), encoding.type_ids, encoding.type_ids + encoding.size);
-  if (offsets != nullptr) Take(encoding, offsets);
+  if (offsets != nullptr) ReadOffsets(encoding, offsets);
   const bool truncated = encoding.truncated;
-  const bool stopped = encoding.stopped, grown = encoding.grown;
+  const bool stopped = encoding.stopped, too_long = encoding.too_long;
   castor_hf_encoding_free(&encoding);
   if (stopped) return MakeError(Reason::kCancelled, "tokenizing was stopped");
-  if (grown) {
-    return absl::InvalidArgumentError("becomes too long when the tokenizer normalizes it");
+  if (too_long) {
+    return absl::InvalidArgumentError(
+        "becomes too long when the tokenizer's normalizer is applied");
   }
   return truncated;
 }
 
 absl::StatusOr<std::string> Tokenizer::TokenOf(int64_t id) const {
   castor_hf_text text{};
-  return Taken(castor_hf_tokenizer_token(handle_, static_cast<uint32_t>(id), &text), &text);
+  return TakeText(castor_hf_tokenizer_token(handle_, static_cast<uint32_t>(id), &text), &text);
 }
 
 absl::StatusOr<std::string> Tokenizer::Decode(std::span<const int64_t> ids,
                                               bool skip_special_tokens) const {
   const std::vector<uint32_t> narrow(ids.begin(), ids.end());
   castor_hf_text text{};
-  return Taken(
+  return TakeText(
       castor_hf_tokenizer_decode(handle_, narrow.data(), narrow.size(), skip_special_tokens, &text),
       &text);
 }

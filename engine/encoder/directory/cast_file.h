@@ -1,5 +1,5 @@
-// A plain safetensors file of CAST layers: what a model trained with CAST has besides its other
-// weights. Served under a model's name, for requests that bring queries, keys and values.
+// A plain safetensors file of CAST layers: the weights that CAST adds to a model. It is served
+// under a model's name, for requests that bring queries, keys and values.
 //
 // The file holds "layers.INDEX.surrogate_tokens", [N_c, heads, head_dim] in F32, F16 or BF16, for
 // indices from 0 on without gaps; the layers' shapes may differ. Other tensors are ignored.
@@ -16,7 +16,7 @@
 namespace castor::encoder {
 
 struct CastFile {
-  ModelInfo info;  // family "cast_layers", which encodes nothing
+  ModelInfo info;  // of the family "cast_layers", which encodes nothing
   std::vector<std::shared_ptr<const attention::CastLayer>> layers;  // by index
 };
 

@@ -80,7 +80,7 @@ double ReadTheta(ConfigReader& config, std::string_view key, double fallback) {
 
 namespace {
 
-// How far a scaling reaches.
+// The factor of a scaling.
 double ReadFactor(ConfigReader& config, const std::string& object) {
   const std::string key = object + ".factor";
   if (!config.Has(key)) config.Fail(key, "is missing");
@@ -93,7 +93,7 @@ RopeConfig ReadRope(ConfigReader& config, double theta, const RopeScalings& serv
   const bool now = config.Has("rope_parameters");
   const std::string object = now ? "rope_parameters" : "rope_scaling";
   if (now && config.Has("rope_scaling")) {
-    config.Fail("rope_scaling", "is given beside rope_parameters");
+    config.Fail("rope_scaling", "cannot be combined with rope_parameters");
   }
   RopeConfig rope;
   const std::string theta_key =
@@ -158,10 +158,10 @@ void RefuseOtherRotations(ConfigReader& config) {
 void CheckRotated(ConfigReader& config, std::string_view key, int64_t head_dim,
                   const RopeConfig& rope) {
   if (head_dim % 2 != 0) {
-    config.Fail(key, "gives heads of an odd size, whose halves cannot be rotated");
+    config.Fail(key, "makes heads of an odd size, which cannot be rotated by halves");
   }
   if (rope.dynamic_factor > 0 && head_dim <= 2) {
-    config.Fail(key, "gives heads too small for a dynamic rotation");
+    config.Fail(key, "makes heads too small for a dynamic rotation");
   }
 }
 

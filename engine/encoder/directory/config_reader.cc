@@ -21,7 +21,7 @@ ConfigReader::ConfigReader(File file, nlohmann::json json, std::string path)
 const nlohmann::json* ConfigReader::Lookup(std::string_view key) const {
   const std::string_view name = key.substr(0, key.find('.'));
   const Key* known = FindKey(file_, name);
-  // What is refused may be read all the same: it has a value that changes nothing.
+  // A refused key may be read: its value is one that changes nothing.
   if (known == nullptr || known->use == Use::kIgnored) std::abort();  // a row is missing
   const nlohmann::json* at = &json_;
   while (at->is_object()) {
@@ -45,13 +45,6 @@ bool ConfigReader::Has(std::string_view key) const { return Find(key) != nullptr
 bool ConfigReader::IsNull(std::string_view key) const {
   const nlohmann::json* found = Lookup(key);
   return found != nullptr && found->is_null();
-}
-
-std::vector<std::string> ConfigReader::Names() const {
-  std::vector<std::string> names;
-  if (!json_.is_object()) return names;
-  for (const auto& [name, unused] : json_.items()) names.push_back(name);
-  return names;
 }
 
 size_t ConfigReader::Count(std::string_view key) const {
@@ -113,7 +106,7 @@ void ConfigReader::Fail(std::string_view key, std::string_view problem) {
 int64_t ConfigReader::Int(std::string_view key, int64_t fallback, int64_t min, int64_t max) {
   const nlohmann::json* value = Find(key);
   if (value == nullptr) return fallback;
-  // Beyond int64 the library would wrap silently.
+  // The JSON library would wrap values beyond int64 silently.
   const bool wide = value->is_number_unsigned() && value->get<uint64_t>() > INT64_MAX;
   if (!value->is_number_integer() || wide || value->get<int64_t>() < min ||
       value->get<int64_t>() > max) {

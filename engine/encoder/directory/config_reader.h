@@ -1,8 +1,8 @@
-// Typed reading of one of a model directory's JSON objects, with errors that name the file and the
-// key. Only keys that directory_keys.cc has as read can be read.
+// Typed reading of a JSON object of a model directory, with errors that name the file and the key.
+// Only keys that directory_keys.cc lists as read can be read.
 //
-// The first error sticks: read everything, then look at status(). After an error the values
-// returned are the fallbacks.
+// The first error sticks: read everything, then check status(). After an error the values returned
+// are the fallbacks.
 #pragma once
 
 #include <cstdint>
@@ -33,14 +33,11 @@ class ConfigReader {
   // Present, and null.
   bool IsNull(std::string_view key) const;
 
-  // Every key of the object itself.
-  std::vector<std::string> Names() const;
-
-  // How many entries the object or list at `key` has; 0 when it is missing or null.
+  // The number of entries of the object or list at `key`; 0 when it is missing or null.
   size_t Count(std::string_view key) const;
 
-  // A key may lead into objects: "rope_parameters.full_attention". The names in such an object, or
-  // the strings of a list; none when the key is missing or null.
+  // The names in the object, or the strings of the list, at `key`; none when it is missing or null.
+  // A key may lead into objects: "rope_parameters.full_attention".
   std::vector<std::string> Keys(std::string_view key);
   std::vector<std::string> Strings(std::string_view key);
 
@@ -54,10 +51,10 @@ class ConfigReader {
   bool Bool(std::string_view key, bool fallback);
   std::string String(std::string_view key, std::string_view fallback);
 
-  // A name, which may be a number: as Python's str() has it.
+  // A name that may be a number, formatted as by Python's str().
   std::string Label(std::string_view key, std::string_view fallback);
 
-  // Records an error at `key`, unless there was one before.
+  // Records an error at `key`, unless there is one already.
   void Fail(std::string_view key, std::string_view problem);
 
  private:

@@ -23,7 +23,7 @@ absl::Status Invalid(const std::string& path, std::string_view problem) {
 }
 
 struct Module {
-  std::string type;  // the last part of its Python name: "Transformer", "Pooling", ...
+  std::string type;  // the last part of its Python name, such as "Pooling"
   std::string path;  // relative to the model directory, may be empty
 };
 
@@ -46,13 +46,13 @@ absl::StatusOr<std::vector<Module>> ReadModules(const std::string& file) {
     }
     const std::string type = reader.String("type", "");
     if (!type.starts_with("sentence_transformers.") && !type.starts_with("pylate.")) {
-      reader.Fail("type", "\"" + type + "\" is code of others, which is not run here");
+      reader.Fail("type", "\"" + type + "\" is custom code, which is not run here");
     }
     Module module{.type = type.substr(type.rfind('.') + 1), .path = reader.String("path", "")};
     if (!IsPlainFolder(module.path)) reader.Fail("path", "is not a plain folder name");
     const std::string name = reader.String("name", "");
     if (std::find(names.begin(), names.end(), name) != names.end()) {
-      reader.Fail("name", "\"" + name + "\" is there already, and would replace that module");
+      reader.Fail("name", "\"" + name + "\" is the name of another module as well");
     }
     if (!reader.status().ok()) return reader.status();
     names.push_back(name);
@@ -64,11 +64,11 @@ absl::StatusOr<std::vector<Module>> ReadModules(const std::string& file) {
 // ---- Pooling
 
 struct PoolingMode {
-  std::string_view name;  // since 5.4
-  std::string_view flag;  // before
+  std::string_view name;  // since sentence-transformers 5.4
+  std::string_view flag;  // before that
   Pooling pooling;
 };
-// In the order in which flags put them side by side.
+// In the order in which flags concatenate them.
 constexpr PoolingMode kModes[] = {
     {"cls", "pooling_mode_cls_token", Pooling::kCls},
     {"max", "pooling_mode_max_tokens", Pooling::kMaximum},
@@ -105,7 +105,7 @@ std::vector<Pooling> ReadModes(ConfigReader& config) {
       config.Fail(kKey, "\"" + name + "\" is not known");
     }
   }
-  constexpr size_t kMost = 16;  // more would repeat the six there are
+  constexpr size_t kMost = 16;  // there are six poolings; more names would only repeat them
   if (poolings.size() > kMost) config.Fail(kKey, absl::StrCat("names more than ", kMost));
   return poolings;
 }
@@ -116,13 +116,13 @@ absl::Status ReadPooling(const std::string& file, Directory* directory) {
   directory->pools = true;
   directory->poolings = ReadModes(*config);
   directory->include_prompt = config->Bool("include_prompt", true);
-  // Its weights count from the sequence's start, and a prompt's tokens are taken out after that.
+  // Weights count from the sequence's start, and a prompt's tokens are removed after that.
   if (!directory->include_prompt &&
       std::find(directory->poolings.begin(), directory->poolings.end(), Pooling::kWeightedMean) !=
           directory->poolings.end()) {
     config->Fail("include_prompt", "false is not supported with weighted means");
   }
-  // The library reports it, and does not look at it otherwise.
+  // The library requires this key, and only reports it.
   if (!config->Has("embedding_dimension") && !config->Has("word_embedding_dimension")) {
     config->Fail("embedding_dimension", "is missing");
   }
@@ -164,8 +164,8 @@ absl::Status ReadLogitScore(const std::string& file, Directory* directory) {
 struct TaskRow {
   std::string_view name;  // sentence_bert_config.json's
   Task task;
-  std::string_view output;  // of the model, and what the module makes of it
-  std::string_view module_output;
+  std::string_view output;         // the model's
+  std::string_view module_output;  // the module's name for it
 };
 constexpr TaskRow kTasks[] = {
     {"feature-extraction", Task::kFeatures, "last_hidden_state", "token_embeddings"},
@@ -174,14 +174,14 @@ constexpr TaskRow kTasks[] = {
     {"text-generation", Task::kTextGeneration, "logits", "causal_logits"},
 };
 
-// The texts' way through the model is the only one served, and it must be the task's own.
+// Only texts are served, and their output must be the task's own.
 void CheckModality(ConfigReader& config, const TaskRow& task) {
   for (const std::string& modality : config.Keys("modality_config")) {
     if (modality == "message") {
       config.Fail("modality_config.message",
                   "sends texts through a chat template, which is not supported");
     }
-    if (modality != "text") continue;  // of other inputs
+    if (modality != "text") continue;  // other inputs are not served
     const std::string method = config.String("modality_config.text.method", "");
     const std::string output = config.String("modality_config.text.method_output_name", "");
     if (method != "forward" || output != task.output) {
@@ -190,7 +190,7 @@ void CheckModality(ConfigReader& config, const TaskRow& task) {
                                std::string(task.output), "\""));
     }
   }
-  // Without a modality_config the library does not look at the output's name.
+  // Without a modality_config the library ignores the output's name.
   if (!config.Has("modality_config")) return;
   if (!config.Has("modality_config.text")) config.Fail("modality_config.text", "is missing");
   if (config.String("module_output_name", "") != task.module_output) {
@@ -199,7 +199,7 @@ void CheckModality(ConfigReader& config, const TaskRow& task) {
   }
 }
 
-// How many tokens queries and documents have, which are the texts with the prompt of that name.
+// Reads the token limits of queries and documents: texts with the prompt of that name.
 void ReadLengths(ConfigReader& config, Directory* directory) {
   if (config.Has("query_length")) directory->query_length = ReadSize(config, "query_length", 1);
   if (config.Has("document_length")) {
@@ -207,7 +207,7 @@ void ReadLengths(ConfigReader& config, Directory* directory) {
   }
 }
 
-// Reads sentence_bert_config.json, or what old versions wrote instead.
+// Reads sentence_bert_config.json, or the file that old versions wrote instead.
 absl::Status ReadTransformer(bool masked, Directory* directory) {
   constexpr std::string_view kNames[] = {
       "sentence_bert_config.json",       "sentence_roberta_config.json",
@@ -220,7 +220,7 @@ absl::Status ReadTransformer(bool masked, Directory* directory) {
     if (!NameExists(file)) continue;
     absl::StatusOr<ConfigReader> config = ReadConfig(File::kTransformer, file);
     if (!config.ok()) return config.status();
-    if (config->json().empty()) continue;  // as the library does
+    if (config->json().empty()) continue;  // the library skips it too
     if (config->Has("max_seq_length")) {
       directory->max_tokens = ReadSize(*config, "max_seq_length", 1);
     }
@@ -241,14 +241,15 @@ absl::Status ReadTransformer(bool masked, Directory* directory) {
   return absl::OkStatus();
 }
 
-// ---- the modules behind it
+// ---- the modules that follow it
 
-// Whether a module reads and writes what is named `feature`.
+// Checks that a module reads and writes the feature of this name.
 absl::Status CheckFeature(const std::string& folder, std::string_view feature) {
   const std::string file = folder + "/config.json";
   if (!NameExists(file)) {
     if (feature == "sentence_embedding") return absl::OkStatus();
-    return Invalid(file, "module_input_name: is missing, and means \"sentence_embedding\"");
+    return Invalid(
+        file, "module_input_name: must not be missing, as the default is \"sentence_embedding\"");
   }
   absl::StatusOr<ConfigReader> config = ReadConfig(File::kNormalize, file);
   if (!config.ok()) return config.status();
@@ -263,9 +264,9 @@ absl::Status CheckFeature(const std::string& folder, std::string_view feature) {
   return config->status();
 }
 
-// Takes one module behind the transformer of an embedding model. False if it has no place there.
-absl::StatusOr<bool> TakeModule(const std::string& folder, const Module& module, bool colbert,
-                                Directory* directory) {
+// Takes one module after the transformer of an embedding model. False if it has no place there.
+absl::StatusOr<bool> AddModule(const std::string& folder, const Module& module, bool colbert,
+                               Directory* directory) {
   const bool first = !directory->pools && directory->dense.empty() && !directory->normalize;
   const std::string_view feature = directory->pools ? "sentence_embedding" : "token_embeddings";
   if (module.type == "Pooling" && first) {
@@ -291,31 +292,26 @@ absl::StatusOr<bool> TakeModule(const std::string& folder, const Module& module,
     directory->normalize = true;
     return true;
   }
-  if (module.type == "MultiVectorMask" && !directory->pools) {
-    if (!NameExists(folder + "/config.json")) return true;
-    absl::StatusOr<ConfigReader> config =
-        ReadConfig(File::kMultiVectorMask, folder + "/config.json");
-    if (!config.ok()) return config.status();
-    return true;
-  }
-  if (module.type == "Dropout") {
-    if (!NameExists(folder + "/config.json")) return true;
-    absl::StatusOr<ConfigReader> config = ReadConfig(File::kDropout, folder + "/config.json");
-    if (!config.ok()) return config.status();
-    return true;
-  }
-  return false;
+  // These change no answer, unless their keys do.
+  const bool drops = module.type == "Dropout";
+  if (!drops && (module.type != "MultiVectorMask" || directory->pools)) return false;
+  const std::string file = folder + "/config.json";
+  if (!NameExists(file)) return true;
+  absl::StatusOr<ConfigReader> config =
+      ReadConfig(drops ? File::kDropout : File::kMultiVectorMask, file);
+  if (!config.ok()) return config.status();
+  return true;
 }
 
-absl::Status NoPlace(const std::string& file, size_t index, const Module& module,
-                     std::string_view known) {
+absl::Status ModuleNotSupported(const std::string& file, size_t index, const Module& module,
+                                std::string_view known) {
   return Invalid(file, absl::StrCat("module ", index, " (\"", module.type, "\", ", module.path,
                                     ") is not supported here; ", std::string(known)));
 }
 
-// Goes through modules.json: Transformer, then at most one Pooling, any number of Dense, at most
-// one Normalize; or a masked language model and SpladePooling; or a language model and LogitScore;
-// or a classifier alone.
+// Reads modules.json: Transformer, then at most one Pooling, any number of Dense, at most one
+// Normalize; or a masked language model and SpladePooling; or a language model and LogitScore; or a
+// classifier alone.
 absl::Status ReadPipeline(const std::string& path, const std::string& model_type,
                           Directory* directory) {
   const std::string file = path + "/modules.json";
@@ -341,18 +337,18 @@ absl::Status ReadPipeline(const std::string& path, const std::string& model_type
   }
   if (directory->task == Task::kTextGeneration) {
     if (modules->size() != 2 || (*modules)[1].type != "LogitScore") {
-      return Invalid(file, "behind a language model, one LogitScore is supported and nothing else");
+      return Invalid(file, "a language model must be followed by one LogitScore and nothing else");
     }
     return ReadLogitScore(path + "/" + (*modules)[1].path + "/config.json", directory);
   }
   if (cross_encoder) {
     if (modules->size() == 1) return absl::OkStatus();
-    return NoPlace(file, 1, (*modules)[1], "a CrossEncoder is one Transformer");
+    return ModuleNotSupported(file, 1, (*modules)[1], "a CrossEncoder is one Transformer");
   }
   if (directory->task == Task::kFillMask) {
     if (modules->size() != 2 || (*modules)[1].type != "SpladePooling") {
       return Invalid(file,
-                     "behind a masked language model, one SpladePooling is supported and nothing "
+                     "a masked language model must be followed by one SpladePooling and nothing "
                      "else");
     }
     return ReadSplade(path + "/" + (*modules)[1].path + "/config.json", directory);
@@ -361,27 +357,26 @@ absl::Status ReadPipeline(const std::string& path, const std::string& model_type
   for (size_t i = 1; i < modules->size(); ++i) {
     const Module& module = (*modules)[i];
     const absl::StatusOr<bool> taken =
-        TakeModule(path + "/" + module.path, module, colbert, directory);
+        AddModule(path + "/" + module.path, module, colbert, directory);
     if (!taken.ok()) return taken.status();
     if (!*taken) {
-      return NoPlace(
+      return ModuleNotSupported(
           file, i, module,
-          "known are Transformer, Pooling, Dense, LayerNorm, Dropout, Normalize, in this order");
+          "Transformer, Pooling, Dense, LayerNorm, Dropout and Normalize are, in this order");
     }
   }
   directory->tokens = !directory->pools;
   if (directory->tokens && !colbert) {
     return Invalid(file,
-                   "has no Pooling, without which a SentenceTransformer has no answer; what has "
-                   "token rows alone has the model_type \"MultiVectorEncoder\" in "
-                   "config_sentence_transformers.json");
+                   "has no Pooling, which a SentenceTransformer needs; for token rows, set the "
+                   "model_type \"MultiVectorEncoder\" in config_sentence_transformers.json");
   }
   // PyLate's files do not list this module.
   if (model_type == "ColBERT") directory->normalize = true;
   return absl::OkStatus();
 }
 
-// What PyLate's files say at the top level, with its defaults where `pylate`.
+// Reads PyLate's top-level keys; `pylate`: with its defaults.
 void ReadMultiVector(ConfigReader& config, bool pylate, Directory* directory) {
   ReadLengths(config, directory);
   const bool has_marks = pylate || directory->query_length || directory->document_length ||
@@ -390,19 +385,19 @@ void ReadMultiVector(ConfigReader& config, bool pylate, Directory* directory) {
   const bool expands = has_marks && !config.IsNull("query_expansion");
   if (config.Bool("do_query_expansion", expands)) {
     config.Fail("do_query_expansion",
-                "queries are not filled up with mask tokens here: set it to false");
+                "queries are not padded with mask tokens here: set it to false");
   }
   if (pylate && (!config.Has("skiplist_words") || config.Count("skiplist_words") > 0)) {
     config.Fail("skiplist_words",
-                "answers hold a row for each token: set it to [] and leave out these tokens' rows "
-                "where you compare");
+                "answers hold a row for each token: set it to [] and drop these tokens' rows when "
+                "comparing");
   }
 }
 
 constexpr std::string_view kModelTypes[] = {"SentenceTransformer", "CrossEncoder", "SparseEncoder",
                                             "MultiVectorEncoder", "ColBERT"};
 
-// Reads config_sentence_transformers.json, and what it says that the directory is.
+// Reads config_sentence_transformers.json, and the model type from it.
 absl::Status ReadModelConfig(const std::string& file, std::string* model_type,
                              Directory* directory) {
   *model_type = kModelTypes[0];
@@ -419,7 +414,7 @@ absl::Status ReadModelConfig(const std::string& file, std::string* model_type,
     ReadMultiVector(*config, *model_type == "ColBERT", directory);
   }
   directory->activation = config->String("activation_fn", "");
-  // One that is not torch's needs trust, without which the library takes its default.
+  // The library takes its default for an activation that is not torch's and not trusted.
   if (directory->activation.starts_with("torch.") && !IsServedActivation(directory->activation)) {
     config->Fail("activation_fn", "\"" + directory->activation +
                                       "\" is not supported; torch.nn's Sigmoid and Identity are");
@@ -435,7 +430,7 @@ absl::Status ReadModelConfig(const std::string& file, std::string* model_type,
 }  // namespace
 
 absl::StatusOr<Directory> ReadDirectory(const std::string& path) {
-  std::error_code error;  // such as a folder that may not be read
+  std::error_code error;  // e.g. the folder may not be read
   if (!std::filesystem::is_directory(path, error)) {
     return absl::NotFoundError(path + ": is not a directory" +
                                (error ? " (" + error.message() + ")" : ""));

@@ -1,6 +1,5 @@
-// What a model directory says besides the transformer itself: which of sentence-transformers' model
-// types it is, which modules follow the transformer, how its rows are pooled and projected, which
-// prompts it knows and how long a text may be. No weights here.
+// A model directory without its transformer and weights: the sentence-transformers model type, the
+// modules that follow the transformer, pooling and projection, prompts, and the length of texts.
 #pragma once
 
 #include <cstdint>
@@ -16,33 +15,34 @@
 
 namespace castor::encoder {
 
-// What a LogitScore module's config.json says: the score is the logit of one token, less another's.
+// A LogitScore module as its config.json describes it: the score is the logit of one token, less
+// another's.
 struct LogitScoreModule {
   int64_t yes = 0;
   std::optional<int64_t> no = {};
 };
 
-// What the transformer is loaded as.
+// The task that the transformer is loaded for.
 enum class Task { kFeatures, kSequenceClassification, kFillMask, kTextGeneration };
 
 struct Directory {
   std::string transformer;  // the folder of config.json, weights and tokenizer
-  // Whether there is a modules.json, which says what the model is whatever class the transformer
+  // Whether there is a modules.json. It decides what the model is, whatever class the transformer
   // was saved as.
   bool has_modules = false;
   Task task = Task::kFeatures;
-  // Of a CrossEncoder; empty: the activation that config.json names, or the library's default.
+  // A CrossEncoder's activation; empty: the one that config.json names, or the library's default.
   std::string activation;
-  bool pools = false;              // a Pooling module is among them
-  bool tokens = false;             // there are modules, and none pools: answers are tokens' rows
-  std::vector<Pooling> poolings;   // side by side; empty: kMean
-  std::vector<DenseModule> dense;  // of pooled rows, or where nothing pools of all tokens'
-  std::optional<SpladeConfig> splade;           // behind a masked language model
-  std::optional<LogitScoreModule> logit_score;  // behind a language model
+  bool pools = false;                  // there is a Pooling module
+  bool tokens = false;                 // there are modules without Pooling: answers are token rows
+  std::vector<Pooling> poolings;       // concatenated; empty: kMean
+  std::vector<DenseModule> dense;      // of pooled rows, or of token rows without Pooling
+  std::optional<SpladeConfig> splade;  // after a masked language model
+  std::optional<LogitScoreModule> logit_score;  // after a language model
   bool normalize = false;
   bool include_prompt = true;  // whether a prompt's tokens are pooled
   Prompts prompts;             // as the files have them
-  // Of texts with the prompts of these names; unset: max_tokens.
+  // Token limits of texts with the prompt "query" or "document"; unset: max_tokens.
   std::optional<int64_t> query_length;
   std::optional<int64_t> document_length;
   int64_t dimensions = 0;             // truncate_dim; 0: all
@@ -51,8 +51,8 @@ struct Directory {
   bool lowercase = false;             // do_lower_case
 };
 
-// Reads modules.json and the files beside it; all of them are optional. Unknown modules, and
-// unsupported settings that would change the result, are errors.
+// Reads modules.json and the files that belong to it; all are optional. Unknown modules are errors,
+// and so are unsupported settings that would change the result.
 absl::StatusOr<Directory> ReadDirectory(const std::string& path);
 
 }  // namespace castor::encoder

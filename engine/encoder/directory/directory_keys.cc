@@ -23,7 +23,8 @@ constexpr std::string_view kAny = "PreTrainedConfig";
 constexpr std::string_view kTokenizer = "PreTrainedTokenizerBase";
 constexpr std::string_view kTraining = "training";
 
-// Whether it is one of `words`, which have a space between them.
+}  // namespace
+
 bool IsAmong(std::string_view words, std::string_view word) {
   if (word.find(' ') != std::string_view::npos) return false;
   for (size_t at = 0; (at = words.find(word, at)) != std::string_view::npos; ++at) {
@@ -32,8 +33,6 @@ bool IsAmong(std::string_view words, std::string_view word) {
   }
   return false;
 }
-
-}  // namespace
 
 std::span<const Key> DirectoryKeys() {
   using enum File;
@@ -46,38 +45,6 @@ std::span<const Key> DirectoryKeys() {
       Read(kConfig, "TextClassificationPipeline", "problem_type"),
       Read(kConfig, "CrossEncoder", "sentence_transformers sbert_ce_default_activation_function"),
       Read(kConfig, "RobertaModel, Gemma3TextForSequenceClassification", "pad_token_id"),
-      Ignored(kConfig, kAny, "label2id"),
-      Ignored(kConfig, "a branch that is never reached", "function_to_apply"),
-      // Castor computes in the type that --model asks for, float32 unless it does.
-      Ignored(kConfig, kAny,
-              "dtype torch_dtype transformers_version _name_or_path bos_token_id eos_token_id "
-              "sep_token_id chunk_size_feed_forward output_attentions output_hidden_states"),
-      Ignored(kConfig, "ModernBertConfig", "cls_token_id"),
-      Ignored(kConfig, "EuroBertConfig", "mask_token_id"),
-      Ignored(kConfig, "decoders", "use_cache"),
-      Ignored(kConfig, kTraining,
-              "initializer_range initializer_cutoff_factor gradient_checkpointing "
-              "hidden_dropout_prob attention_probs_dropout_prob attention_dropout "
-              "classifier_dropout embedding_dropout mlp_dropout dropout qa_dropout "
-              "seq_classif_dropout embd_pdrop attn_pdrop resid_pdrop sparse_prediction "
-              "sparse_pred_ignore_index repad_logits_with_grad pretraining_tp "
-              "sinusoidal_pos_embds pooler_dropout cls_dropout"),
-      // Of what is refused.
-      Ignored(kConfig, "the convolution of DebertaV2Encoder", "conv_act conv_groups"),
-      Ignored(kConfig, "ElectraForMultipleChoice",
-              "summary_type summary_use_proj summary_activation"),
-      Ignored(kConfig, kTraining, "summary_last_dropout"),
-      // How the same is computed.
-      Ignored(kConfig, kAny, "attn_implementation _attn_implementation"),
-      Ignored(kConfig, "ModernBertModel", "deterministic_flash_attn reference_compile"),
-      Ignored(kConfig, "NomicBertModel",
-              "use_flash_attn fused_bias_fc fused_dropout_add_ln use_xentropy"),
-      Ignored(kConfig, "NewModel", "unpad_inputs use_memory_efficient_attention"),
-      Ignored(kConfig, "JinaBertModel", "emb_pooler"),
-      // Code in the directory, which the libraries run only where they know no class of their own.
-      Ignored(kConfig, "AutoModel", "auto_map"),
-      // transformers 5 does not prune; what version 4 pruned is missing in the weights.
-      Ignored(kConfig, kAny, "pruned_heads"),
       Refused(kConfig, kAny, "is_decoder add_cross_attention is_encoder_decoder", "false null",
               kOnlyEncoders),
       Refused(kConfig, "NomicBertModel", "causal", "false null", kOnlyEncoders),
@@ -157,25 +124,10 @@ std::span<const Key> DirectoryKeys() {
            "add_prefix_space"),
       Read(kTokenizerConfig, "RobertaTokenizer", "trim_offsets"),
       Read(kTokenizerConfig, "DebertaV2Tokenizer", "split_by_punct unk_id"),
-      // Special tokens in texts are text here, unless a request allows them.
-      Ignored(kTokenizerConfig, kTokenizer,
-              "split_special_tokens name_or_path special_tokens_map_file tokenizer_file "
-              "vocab_file merges_file is_local local_files_only backend"),
-      Ignored(kTokenizerConfig, "the Python tokenizers of version 4",
-              "never_split do_basic_tokenize sp_model_kwargs"),
-      Ignored(kTokenizerConfig, "decoding",
-              "spaces_between_special_tokens clean_up_tokenization_spaces errors"),
-      Ignored(kTokenizerConfig, "chat templates", "use_default_system_prompt"),
-      Ignored(kTokenizerConfig, "LlamaTokenizer", "legacy"),
-      Ignored(kTokenizerConfig, "AutoProcessor", "processor_class"),
-      // Of calls that name no length: sentence-transformers' name theirs.
-      Ignored(kTokenizerConfig, kTokenizer, "max_length stride truncation_strategy"),
-      Ignored(kTokenizerConfig, "padding, which is masked", "pad_to_multiple_of pad_token_type_id"),
-      Ignored(kTokenizerConfig, "AutoTokenizer, which has classes of its own", "auto_map"),
       Refused(kTokenizerConfig, kTokenizer, "fast_tokenizer_files", "null []",
               "rename the newest of these files to tokenizer.json, and remove the key"),
       Refused(kTokenizerConfig, kTokenizer, "init_inputs", "null []",
-              "name the arguments, as keys of their own"),
+              "replace it by keys named after the arguments"),
 
       // ---- special_tokens_map.json
       Read(kSpecialTokensMap, kTokenizer, "*_token"),
@@ -183,7 +135,6 @@ std::span<const Key> DirectoryKeys() {
 
       // ---- modules.json
       Read(kModules, "BaseModel", "type path name"),
-      Ignored(kModules, "nobody", "idx"),
       Refused(kModules, "BaseModel", "kwargs", "null []",
               "arguments of calls are not passed on to modules"),
 
@@ -193,7 +144,7 @@ std::span<const Key> DirectoryKeys() {
            "query_length document_length"),
       Ignored(kTransformer, "Transformer", "unpad_inputs"),
       Refused(kTransformer, "Transformer", "query_expansion", "null",
-              "queries are not filled up with mask tokens: set it to null"),
+              "queries are not padded with mask tokens: set it to null"),
       Refused(kTransformer, "Transformer", "model_args model_kwargs", "null {}",
               "save the model with these arguments applied"),
       Refused(kTransformer, "Transformer", "tokenizer_args processor_kwargs", "null {}",
@@ -201,7 +152,7 @@ std::span<const Key> DirectoryKeys() {
       Refused(kTransformer, "Transformer", "config_args config_kwargs", "null {}",
               "move its keys to config.json"),
       Refused(kTransformer, "Transformer", "processing_kwargs", "null {}",
-              "requests have max_tokens and truncation_side"),
+              "use max_tokens and truncation_side of requests"),
       Refused(kTransformer, "Transformer", "tokenizer_name_or_path", "null",
               "put that tokenizer's files into this directory"),
 
@@ -210,19 +161,14 @@ std::span<const Key> DirectoryKeys() {
       Read(kSentenceTransformers, "SentenceTransformer, SparseEncoder", "truncate_dim"),
       Read(kSentenceTransformers, "CrossEncoder", "activation_fn"),
       Read(kSentenceTransformers, "clients, who compare vectors", "similarity_fn_name"),
-      Ignored(kSentenceTransformers, "a warning", "__version__"),
-      Ignored(kSentenceTransformers, "of Python packages", "requirements"),
-      Ignored(kSentenceTransformers, "CrossEncoder in half precision", "keep_in_fp32_modules"),
       Refused(kSentenceTransformers, "SparseEncoder", "max_active_dims", "null",
-              "answers hold all weights: set it to null and keep the largest where you compare"),
+              "answers hold all weights: set it to null and keep the largest when comparing"),
       Read(kSentenceTransformers, "PyLate's queries",
            "query_length query_prefix do_query_expansion"),
       Read(kSentenceTransformers, "PyLate's documents",
            "document_length document_prefix skiplist_words"),
-      Ignored(kSentenceTransformers, "PyLate's queries",
-              "attend_to_expansion_tokens attend_to_mask_tokens"),
       Refused(kSentenceTransformers, "PyLate's queries", "query_expansion", "null",
-              "queries are not filled up with mask tokens: set it to null"),
+              "queries are not padded with mask tokens: set it to null"),
 
       // ---- modules
       Read(kPooling, "Pooling",
@@ -240,12 +186,11 @@ std::span<const Key> DirectoryKeys() {
       Ignored(kSplade, "SpladePooling", "embedding_dimension word_embedding_dimension chunk_size"),
       Read(kLogitScore, "LogitScore", "true_token_id false_token_id module_input_name"),
       Refused(kMultiVectorMask, "MultiVectorMask", "skiplist_words", "null []",
-              "answers hold a row for each token: set it to [] and leave out these tokens' rows "
-              "where you compare"),
-      Refused(
-          kMultiVectorMask, "MultiVectorMask", "keep_only_token_ids", "null",
-          "answers hold a row for each token: set it to null and leave out the other rows where "
-          "you compare"),
+              "answers hold a row for each token: set it to [] and drop these tokens' rows when "
+              "comparing"),
+      Refused(kMultiVectorMask, "MultiVectorMask", "keep_only_token_ids", "null",
+              "answers hold a row for each token: set it to null and drop the other rows when "
+              "comparing"),
       Ignored(kMultiVectorMask, "MultiVectorMask", "skiplist_tasks"),
   };
   return kKeys;
@@ -274,7 +219,7 @@ absl::Status CheckKeys(File file, const nlohmann::json& object, const std::strin
     if (key == nullptr) {
       if (!RefusesUnknown(file)) continue;
       return absl::InvalidArgumentError(
-          where + "is not known, and sentence-transformers refuses it: remove it");
+          where + "is not known, and sentence-transformers refuses unknown keys: remove it");
     }
     if (key->use != Use::kRefused) continue;
     const std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);

@@ -1,6 +1,7 @@
-// The keys of a model directory's JSON files: who reads each, and what Castor does with it. A key
-// is read here, or refused, unless ignoring it is what the libraries do. Versions:
-// transformers 5.24, sentence-transformers 6.2; where older ones differ, these count.
+// The keys of a model directory's JSON files that Castor reads or refuses, and the library's class
+// that reads each. Any other key is ignored, as the libraries ignore it or as no answer depends on
+// it: directory_keys_test.cc lists those that the libraries write. Versions: transformers 5.24,
+// sentence-transformers 6.2; where older versions differ, these count.
 //
 // Constant; any thread.
 #pragma once
@@ -33,31 +34,33 @@ enum class File {
 
 enum class Use {
   kRead,     // by the code that ConfigReader serves
-  kIgnored,  // the libraries' answers do not depend on it
   kRefused,  // unless its value is one that changes nothing
+  kIgnored,  // known where unknown keys are refused (RefusesUnknown); no answer depends on it
 };
 
-// Keys of one file that are alike.
+// Keys of one file with the same treatment.
 struct Key {
   File file;
-  std::string_view names;  // a space between them; or "*_token": every name that ends so
+  std::string_view names;  // separated by spaces; "*_token": every name with that ending
   Use use;
   std::string_view reader;   // the library's class or function that reads it
-  std::string_view neutral;  // kRefused: values that change nothing, as JSON, a space between them
-  std::string_view why;      // kRefused: the way out
+  std::string_view neutral;  // kRefused: JSON values that change nothing, separated by spaces
+  std::string_view why;      // kRefused: the reason, or the way out
 };
 
 // All rows.
 std::span<const Key> DirectoryKeys();
 
-// The name's row; null: the libraries know no such key, and ignore it, or refuse it
-// (RefusesUnknown).
+// Whether `word` is one of `words`, which are separated by spaces.
+bool IsAmong(std::string_view words, std::string_view word);
+
+// The name's row; null if there is none.
 const Key* FindKey(File file, std::string_view name);
 
-// Whether the library ends with an error at a key that it does not know.
+// Whether the library fails at a key that it does not know.
 bool RefusesUnknown(File file);
 
-// An error at the first key of `object` that may not be ignored. `path` is its file.
+// An error at the first key of `object` that must not be ignored. `path` is its file.
 absl::Status CheckKeys(File file, const nlohmann::json& object, const std::string& path);
 
 }  // namespace castor::encoder

@@ -31,7 +31,7 @@ namespace castor::encoder {
 namespace {
 
 constexpr std::string_view kEmbedders =
-    "an embedding model has a modules.json, which sentence-transformers' save() writes";
+    "an embedding model needs a modules.json, as sentence-transformers' save() writes it";
 
 struct LoadedNetwork {
   std::string_view family;
@@ -41,16 +41,16 @@ struct LoadedNetwork {
   int64_t weight_bytes;
 };
 
-// Builds the network and its tokenizer: body and rules as the family reads them, limits from the
-// directory, the head from either.
+// Builds the network and its tokenizer: the family reads body and rules, the directory sets limits,
+// and both decide the head.
 absl::StatusOr<LoadedNetwork> LoadNetwork(const Directory& directory, at::ScalarType dtype,
                                           bool int8, at::Device device, AttentionFn attention) {
   const std::string& folder = directory.transformer;
   if (NameExists(folder + "/adapter_config.json")) {
     return absl::InvalidArgumentError(
         folder +
-        "/adapter_config.json: adapters are not supported: save the model with its adapter merged "
-        "into the weights (PEFT's merge_and_unload)");
+        "/adapter_config.json: adapters are not supported: merge the adapter into the weights "
+        "(PEFT's merge_and_unload) and save the model");
   }
   absl::StatusOr<ConfigReader> config = ReadConfig(File::kConfig, folder + "/config.json");
   if (!config.ok()) return config.status();
@@ -63,14 +63,15 @@ absl::StatusOr<LoadedNetwork> LoadNetwork(const Directory& directory, at::Scalar
                      : "\"" + model_type + "\" is not known; known are " + KnownFamilies());
     return config->status();
   }
-  // Causal, unless the file says otherwise. It would embed texts, and answer no question.
+  // Such a model is causal, unless the file says otherwise. Its users expect text or an answer, and
+  // would get embeddings.
   const std::vector<std::string> classes = config->Strings("architectures");
   if (!directory.has_modules && !classes.empty() && classes.front().ends_with("ForCausalLM") &&
       config->Bool("is_causal", true)) {
     config->Fail(
         "architectures",
-        absl::StrCat("\"", classes.front(), "\" without a modules.json generates text, or ",
-                     "is a reranker that answers yes or no: neither is served; ",
+        absl::StrCat("\"", classes.front(), "\" without a modules.json is a text generator or a ",
+                     "reranker that answers yes or no, and neither is served; ",
                      std::string(kEmbedders)));
   }
   if (!config->status().ok()) return config->status();
@@ -82,8 +83,8 @@ absl::StatusOr<LoadedNetwork> LoadNetwork(const Directory& directory, at::Scalar
   if (!tokenizer.ok()) return tokenizer.status();
   if (tokenizer->chat_template && !directory.has_modules) {
     return absl::InvalidArgumentError(
-        folder + "/tokenizer_config.json: chat_template: without a modules.json texts go through " +
-        "it, which is not supported; " + std::string(kEmbedders));
+        folder + "/tokenizer_config.json: chat_template: is not supported, and without a " +
+        "modules.json texts would need it; " + std::string(kEmbedders));
   }
   absl::StatusOr<std::unique_ptr<hf::Safetensors>> files = hf::Safetensors::OpenModel(folder);
   if (!files.ok()) return files.status();
@@ -91,10 +92,10 @@ absl::StatusOr<LoadedNetwork> LoadNetwork(const Directory& directory, at::Scalar
   absl::StatusOr<FamilyModel> model = family->build(*config, weights);
   if (!model.ok()) return model.status();
   if (!model->body->info().causal)
-    RefuseTrue(*config, {"is_causal"}, "this family looks both ways");
+    RefuseTrue(*config, {"is_causal"}, "this family has no causal attention");
   if (!config->status().ok()) return config->status();
   InputRules& rules = model->rules;
-  // sentence-transformers' limit counts before the tokenizer's.
+  // sentence-transformers' limit takes precedence over the tokenizer's.
   const auto limit =
       directory.max_tokens.has_value() ? directory.max_tokens : tokenizer->max_tokens;
   rules.max_tokens = std::min(rules.max_tokens, limit.value_or(rules.max_tokens));
@@ -110,33 +111,34 @@ absl::StatusOr<LoadedNetwork> LoadNetwork(const Directory& directory, at::Scalar
                        weights.bytes() + head->weight_bytes};
 }
 
-// An error where the parts of a directory contradict each other.
+// An error if the parts of a directory contradict each other.
 absl::Status CheckAgreement(const Directory& directory, const Network& network,
                             const hf::Tokenizer& tokenizer) {
   const InputRules& rules = network.rules();
   if (tokenizer.id_limit() > rules.vocabulary) {
     return absl::InvalidArgumentError(absl::StrCat(
-        directory.transformer, "/tokenizer.json: with the tokens that ",
-        "tokenizer_config.json and added_tokens.json add, its highest id is ",
-        tokenizer.id_limit() - 1, ", but config.json has a vocab_size of ", rules.vocabulary));
+        directory.transformer, "/tokenizer.json: with the tokens of tokenizer_config.json and ",
+        "added_tokens.json, its highest id is ", tokenizer.id_limit() - 1,
+        ", but config.json has a vocab_size of ", rules.vocabulary));
   }
-  // Tokenizers give pairs type 1; it is dropped for a model with one type (prepare.cc).
+  // Tokenizers give pairs type 1, which prepare.cc drops for a model with one type.
   if (tokenizer.type_limit() > std::max<int64_t>(rules.types, 2)) {
     return absl::InvalidArgumentError(absl::StrCat(
         directory.transformer, "/tokenizer.json: its highest type id is ",
-        tokenizer.type_limit() - 1, ", config.json has a type_vocab_size of ", rules.types));
+        tokenizer.type_limit() - 1, ", but config.json has a type_vocab_size of ", rules.types));
   }
   if (rules.max_tokens <= std::max(tokenizer.added_tokens(false), tokenizer.added_tokens(true))) {
-    return absl::InvalidArgumentError(absl::StrCat(directory.transformer, ": a maximum of ",
+    return absl::InvalidArgumentError(absl::StrCat(directory.transformer, ": a limit of ",
                                                    rules.max_tokens,
-                                                   " tokens, of config.json, tokenizer_config.json "
-                                                   "or sentence_bert_config.json, leaves no room "
+                                                   " tokens, from config.json, "
+                                                   "tokenizer_config.json or "
+                                                   "sentence_bert_config.json, leaves no room "
                                                    "for text"));
   }
   return absl::OkStatus();
 }
 
-// The directory's prompts, tokens counted.
+// The directory's prompts, with their tokens counted.
 absl::StatusOr<Prompts> LoadPrompts(const Directory& directory, const InputRules& rules,
                                     const hf::Tokenizer& tokenizer) {
   Prompts prompts = directory.prompts;
@@ -152,7 +154,7 @@ absl::StatusOr<Prompts> LoadPrompts(const Directory& directory, const InputRules
   return prompts;
 }
 
-// What the parts of a model say about themselves.
+// Gathers the descriptions of a network's parts.
 ModelInfo Describe(const Network& network) {
   const BodyInfo& body = network.body().info();
   const HeadInfo& head = network.head().info();
@@ -215,18 +217,19 @@ absl::StatusOr<std::shared_ptr<TextModel>> Load(const ModelSource& source, at::D
                                      std::move(network));
 }
 
-// A model in 8 bits, after itself in float32, which must fit in memory for that.
+// Loads a model in float32, then in 8 bits, to compare their vectors. The float32 model must fit in
+// memory.
 absl::StatusOr<std::shared_ptr<TextModel>> LoadInt8(const ModelSource& source, at::Device device,
                                                     const AttentionFn& attention) {
   ModelSource in_floats = source;
   in_floats.int8 = false;
   absl::StatusOr<std::shared_ptr<TextModel>> model = Load(in_floats, device, attention);
   if (!model.ok()) return model;
-  const absl::StatusOr<OwnVectors> exact = VectorsOfOwnTexts(*std::move(model));
+  const absl::StatusOr<SampleVectors> exact = EncodeSampleTexts(*std::move(model));
   if (!exact.ok()) return exact.status();
   model = Load(source, device, attention);
   if (!model.ok()) return model;
-  const absl::StatusOr<OwnVectors> int8 = VectorsOfOwnTexts(*model);
+  const absl::StatusOr<SampleVectors> int8 = EncodeSampleTexts(*model);
   if (!int8.ok()) return int8.status();
   (*model)->set_int8(CompareVectors(exact->values, int8->values, exact->width));
   return model;

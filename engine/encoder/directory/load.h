@@ -2,15 +2,15 @@
 //
 //   config.json                  the architecture; `model_type` picks the family
 //   model.safetensors            the weights, or shards named by model.safetensors.index.json
-//   tokenizer.json               the tokenizer; its own padding and truncation are ignored
+//   tokenizer.json               the tokenizer; its padding and truncation length are ignored
 //   modules.json                 optional: which modules follow the transformer
-//   1_Pooling/config.json        optional: how rows are pooled; of SPLADE, how words are weighed
-//   2_Dense/                     where modules.json names one: config.json and model.safetensors
+//   1_Pooling/config.json        optional: how rows are pooled, or how SPLADE weighs words
+//   2_Dense/                     if modules.json names it: config.json and model.safetensors
 //   sparse_linear.safetensors, colbert_linear.safetensors    BGE-M3's layers
 //   sentence_bert_config.json    optional: max_seq_length
 //   config_sentence_transformers.json    optional: prompts
 //
-// Everything missing, unknown or of the wrong shape is an error that names the file and the key.
+// Anything missing, unknown or of the wrong shape is an error that names the file and the key.
 #pragma once
 
 #include <c10/core/Device.h>

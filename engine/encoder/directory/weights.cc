@@ -43,12 +43,12 @@ void WeightReader::ChoosePrefix(std::string_view probe,
     return;
   }
   Fail(directory_, "model.safetensors, or its shards, hold no tensor \"" + std::string(probe) +
-                       "\", with or without the family's prefix");
+                       "\" with or without the family's prefix");
 }
 
 const hf::StoredTensor* WeightReader::Find(const std::string& name) const {
   if (const hf::StoredTensor* tensor = files_.Find(name)) return tensor;
-  // The original checkpoints call them gamma and beta.
+  // The original checkpoints of BERT call them gamma and beta.
   for (const auto& [now, before] : {std::pair<std::string_view, std::string_view>  //
                                     {"LayerNorm.weight", "LayerNorm.gamma"},
                                     {"LayerNorm.bias", "LayerNorm.beta"}}) {
@@ -62,7 +62,7 @@ at::Tensor WeightReader::TakeOnHost(std::string_view name, const std::vector<int
   const std::string full = prefix_ + std::string(name);
   const hf::StoredTensor* stored = Find(full);
   if (stored == nullptr) {
-    Fail(directory_, "the weights lack the tensor \"" + full + "\", which config.json asks for");
+    Fail(directory_, "the weights lack the tensor \"" + full + "\", which config.json requires");
     return {};
   }
   const std::string where = std::string(stored->file) + ": " + full;
@@ -93,13 +93,16 @@ at::Tensor WeightReader::TakeOnHost(std::string_view name, const std::vector<int
   return tensor;
 }
 
-at::Tensor WeightReader::Take(std::string_view name, std::vector<int64_t> shape) {
-  if (!status_.ok()) return {};
-  const at::Tensor tensor = TakeOnHost(name, shape);
-  if (!status_.ok()) return {};
+at::Tensor WeightReader::ToDevice(const at::Tensor& tensor) {
   parameters_ += tensor.numel();
   bytes_ += static_cast<int64_t>(tensor.nbytes());
   return tensor.to(device_);
+}
+
+at::Tensor WeightReader::Take(std::string_view name, std::vector<int64_t> shape) {
+  if (!status_.ok()) return {};
+  const at::Tensor tensor = TakeOnHost(name, shape);
+  return status_.ok() ? ToDevice(tensor) : at::Tensor();
 }
 
 at::Tensor WeightReader::TakeStacked(std::span<const std::string> names,
@@ -110,11 +113,7 @@ at::Tensor WeightReader::TakeStacked(std::span<const std::string> names,
     parts.push_back(TakeOnHost(names[i], columns > 0 ? std::vector<int64_t>{rows[i], columns}
                                                      : std::vector<int64_t>{rows[i]}));
   }
-  if (!status_.ok()) return {};
-  const at::Tensor tensor = at::cat(parts, 0);
-  parameters_ += tensor.numel();
-  bytes_ += static_cast<int64_t>(tensor.nbytes());
-  return tensor.to(device_);
+  return status_.ok() ? ToDevice(at::cat(parts, 0)) : at::Tensor();
 }
 
 }  // namespace castor::encoder

@@ -1,7 +1,7 @@
 // Takes weights out of a checkpoint by name, checks their shapes and puts them on the device.
 //
-// The first error sticks: take everything, then look at status(). After an error the tensors
-// returned are empty and must not be used.
+// The first error sticks: take everything, then check status(). After an error the tensors returned
+// are undefined and must not be used.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,8 +21,8 @@ namespace castor::encoder {
 
 class WeightReader {
  public:
-  // `files` must outlive the reader. Weights become `dtype` on `device`. With `int8`, families are
-  // to make products of 8 bits of those they multiply by.
+  // `files` must outlive the reader. Weights become `dtype` on `device`. `int8`: linear layers
+  // quantize their weights to 8 bits.
   WeightReader(const hf::Safetensors& files, std::string directory, at::ScalarType dtype,
                at::Device device, bool int8 = false)
       : files_(files),
@@ -31,19 +31,19 @@ class WeightReader {
         device_(device),
         int8_(int8) {}
 
-  // Picks the prefix that all later names get: the first of `candidates` under which `probe` is
-  // stored. A checkpoint is saved with or without its family's prefix, as a whole.
+  // Picks the prefix of all later names: the first of `candidates` under which `probe` is stored. A
+  // checkpoint as a whole is saved with or without its family's prefix.
   void ChoosePrefix(std::string_view probe, std::span<const std::string_view> candidates);
 
   const std::string& prefix() const { return prefix_; }
 
-  // Whether the checkpoint stores it, under the prefix.
+  // Whether the checkpoint stores the tensor, under the prefix.
   bool Has(std::string_view name) const { return Find(prefix_ + std::string(name)) != nullptr; }
 
   // The tensor `name`, of exactly `shape`. NaN and Inf in it are errors.
   at::Tensor Take(std::string_view name, std::vector<int64_t> shape);
 
-  // Matrices of [rows[i], columns], or vectors of [rows[i]] if `columns` is 0, stacked along their
+  // Stacks matrices of [rows[i], columns], or vectors of [rows[i]] if `columns` is 0, along their
   // rows.
   at::Tensor TakeStacked(std::span<const std::string> names, std::span<const int64_t> rows,
                          int64_t columns);
@@ -54,10 +54,10 @@ class WeightReader {
   int64_t parameters() const { return parameters_; }
   int64_t bytes() const { return bytes_; }  // on the device
 
-  // So many of the weights taken were packed into 8 bits each.
+  // Records that this many of the weights taken were packed into 8 bits each.
   void CountInt8(int64_t weights) { bytes_ -= weights * 3; }
 
-  // So many elements of those taken are on the device once more.
+  // Records that this many elements are on the device once more.
   void CountCopies(int64_t elements) {
     bytes_ += elements * static_cast<int64_t>(c10::elementSize(dtype_));
   }
@@ -65,6 +65,7 @@ class WeightReader {
  private:
   const hf::StoredTensor* Find(const std::string& name) const;
   at::Tensor TakeOnHost(std::string_view name, const std::vector<int64_t>& shape);
+  at::Tensor ToDevice(const at::Tensor& tensor);  // counts it as well
   void Fail(std::string_view where, std::string_view problem);
 
   const hf::Safetensors& files_;

@@ -1,4 +1,4 @@
-// BERT and those that differ little from it: the post-norm body with a table of positions.
+// BERT and its close relatives: the post-norm body with a table of positions.
 #include <memory>
 #include <string>
 #include <string_view>
@@ -49,8 +49,8 @@ TransformerNames BertNames(std::span<const std::string_view> prefixes) {
   };
 }
 
-// ---- BERT: with token types, positions from 0. With ALiBi it is another family (biased_bert.cc)
-// under the same name.
+// ---- BERT: token types, positions from 0. Models with ALiBi have the same model_type, and are
+// read by biased_bert.cc.
 
 constexpr std::string_view kBertPrefixes[] = {"", "bert."};
 
@@ -59,7 +59,7 @@ absl::StatusOr<FamilyModel> BuildBert(ConfigReader& config, WeightReader& weight
     return BuildJinaBert(config, weights);
   }
   const TransformerConfig body = ReadBertKeys(config, {});
-  // Code of others, which biases scores whatever the positions are.
+  // This key belongs to custom code with ALiBi.
   const std::string mlp = config.String("feed_forward_type", "original");
   if (mlp != "original") {
     config.Fail("feed_forward_type",
@@ -69,19 +69,19 @@ absl::StatusOr<FamilyModel> BuildBert(ConfigReader& config, WeightReader& weight
   return BuildFamily(config, body, BertNames(kBertPrefixes), weights, std::move(rules), kBertHeads);
 }
 
-// ---- RoBERTa, XLM-RoBERTa and CamemBERT: positions that begin behind the padding token's id. They
-// differ in their tokenizers, of which nothing is said here.
+// ---- RoBERTa, XLM-RoBERTa and CamemBERT: positions begin after the padding token's id. They
+// differ in their tokenizers only.
 
-// Checkpoints of all three are saved with the first's prefix, or none.
+// Checkpoints of all three have the prefix of the first, or none.
 constexpr std::string_view kRobertaPrefixes[] = {"", "roberta."};
 
 absl::StatusOr<FamilyModel> BuildRoberta(ConfigReader& config, WeightReader& weights) {
   const bool roberta = config.String("model_type", "") == "roberta";
   const TransformerConfig body = ReadBertKeys(config, {.vocabulary = roberta ? 50265 : 30522});
-  // The table's rows up to the padding's are no token's positions, but the padding's own.
+  // The table's rows before the padding's are not used.
   const int64_t padding = config.Int("pad_token_id", 1, 0, body.words - 1);
   if (body.positions <= padding + 1) {
-    config.Fail("max_position_embeddings", "leaves no position behind pad_token_id");
+    config.Fail("max_position_embeddings", "leaves no position after pad_token_id");
   }
   InputRules rules{
       .vocabulary = body.words,
@@ -94,8 +94,8 @@ absl::StatusOr<FamilyModel> BuildRoberta(ConfigReader& config, WeightReader& wei
                      kRobertaHeads);
 }
 
-// ---- ELECTRA's discriminator, or a generator of the same kind: embeddings may be narrower than
-// the layers' rows and are then projected to them.
+// ---- ELECTRA's discriminator or generator: embeddings may be narrower than the layers' rows, and
+// are then projected.
 
 constexpr std::string_view kElectraPrefixes[] = {"", "electra."};
 
@@ -108,8 +108,7 @@ absl::StatusOr<FamilyModel> BuildElectra(ConfigReader& config, WeightReader& wei
   return BuildFamily(config, body, names, weights, std::move(rules), kElectraHeads);
 }
 
-// ---- DistilBERT: without token types. Sinusoidal positions are in the checkpoint like learned
-// ones.
+// ---- DistilBERT: no token types. Its checkpoints hold sinusoidal positions like learned ones.
 
 constexpr std::string_view kDistilBertPrefixes[] = {"", "distilbert."};
 
@@ -129,11 +128,11 @@ constexpr TransformerNames kDistilBertNames = {
 
 absl::StatusOr<FamilyModel> BuildDistilBert(ConfigReader& config, WeightReader& weights) {
   TransformerConfig body;
-  // Each has two names, of which a file has one.
+  // These keys have two names; a file has one of them.
   const auto named = [&](std::string_view own, std::string_view other) {
     if (!config.Has(other)) return own;
     if (config.Has(own)) {
-      config.Fail(other, "is given beside " + std::string(own) + ", another name of it");
+      config.Fail(other, "cannot be combined with " + std::string(own) + ", its other name");
     }
     return other;
   };
@@ -147,7 +146,7 @@ absl::StatusOr<FamilyModel> BuildDistilBert(ConfigReader& config, WeightReader& 
   body.words = ReadSize(config, "vocab_size", 30522);
   body.positions = ReadSize(config, "max_position_embeddings", 512);
   body.mlp.width = ReadSize(config, "hidden_dim", 3072);
-  body.epsilon = 1e-12;  // in no config
+  body.epsilon = 1e-12;  // no config has it
   body.mlp.activation = ReadActivation(config, "activation");
   InputRules rules{.vocabulary = body.words, .max_tokens = body.positions};
   return BuildFamily(config, body, kDistilBertNames, weights, std::move(rules), kDistilBertHeads);

@@ -1,5 +1,5 @@
-// BERT with a bias on scores by how far apart two tokens are: with ALiBi's slopes, as
-// jina-embeddings-v2 have it, and MPNet.
+// BERT with a bias on scores by the distance of two tokens: ALiBi's slopes, as in
+// jina-embeddings-v2, and MPNet.
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
 
@@ -18,9 +18,9 @@
 
 namespace castor::encoder {
 
-// ---- BERT with ALiBi (Press et al. 2021, arXiv 2108.12409) in place of positions, and a gated
-// MLP. The models for code have norms over queries and keys, and a second one after attention. Both
-// call themselves "bert"; which of the two it is, the weights' names tell.
+// ---- BERT with ALiBi (Press et al. 2021, arXiv 2108.12409) instead of positions, and a gated MLP.
+// The models for code have norms over queries and keys, and a second norm after attention. Both
+// kinds have the model_type "bert"; the weights' names tell them apart.
 
 namespace {
 
@@ -46,10 +46,10 @@ TransformerNames CodeNames(bool gated) {
   return names;
 }
 
-// "geglu" and "reglu" name their activation; "original" is an MLP without a gate.
+// "geglu" and "reglu" name their activation; "original" has no gate.
 void ReadMlp(ConfigReader& config, FeedForwardConfig* mlp) {
   constexpr std::string_view kKey = "feed_forward_type";
-  // The codes of the two models have different defaults.
+  // The two kinds of models have different defaults.
   if (!config.Has(kKey)) config.Fail(kKey, "is missing");
   const std::string type = config.String(kKey, "original");
   mlp->gated = type != "original";
@@ -58,15 +58,15 @@ void ReadMlp(ConfigReader& config, FeedForwardConfig* mlp) {
   if (type != "geglu" && type != "reglu") {
     config.Fail(kKey, "\"" + type + "\" is not supported; \"geglu\", \"reglu\", \"original\" are");
   }
-  // Their code does not look at it; "gelu" is what it is where nobody set it.
+  // Their code ignores hidden_act, whose default is "gelu".
   if (mlp->activation != named && mlp->activation != Activation::kGeluErf) {
     config.Fail("hidden_act", "contradicts feed_forward_type, \"" + type + "\"");
   }
   mlp->activation = named;
 }
 
-}  // namespace
-
+// ALiBi's slopes: of a power of two heads, powers of 2^(-8 / heads); otherwise those of the next
+// lower power, then every second one of the next higher.
 std::vector<float> AlibiSlopes(int64_t heads) {
   const auto powers = [](int64_t count) {
     std::vector<float> slopes;
@@ -83,9 +83,11 @@ std::vector<float> AlibiSlopes(int64_t heads) {
   return slopes;
 }
 
+}  // namespace
+
 absl::StatusOr<FamilyModel> BuildJinaBert(ConfigReader& config, WeightReader& weights) {
   TransformerConfig body = ReadBertKeys(config, {}, "alibi");
-  // What a shared centroid would be cannot know how far its queries are from a key.
+  // Queries that share a centroid differ in their distance from a key.
   body.info.kernels = {KernelName::kVanilla};
   InputRules rules{.vocabulary = body.words, .types = body.types, .max_tokens = body.positions};
   body.positions = 0;
@@ -101,7 +103,7 @@ absl::StatusOr<FamilyModel> BuildJinaBert(ConfigReader& config, WeightReader& we
                      weights, std::move(rules), kBertHeads);
 }
 
-// ---- MPNet: a bias by distance, shared by all layers; positions from 2, no token types.
+// ---- MPNet: a bias by distance, shared by all layers; positions from 2; no token types.
 
 namespace {
 
@@ -124,8 +126,25 @@ constexpr TransformerNames kMpnetNames = {
 constexpr int64_t kBuckets = 32;
 constexpr int64_t kFarthest = 128;  // from here on, a side has one bucket
 
-// Whatever pad_token_id says: the model's code has it as a constant.
+// The model's code has this as a constant and ignores pad_token_id.
 constexpr int64_t kMpnetPadding = 1;
+
+// The bucket of a distance, key - query. Each side has sixteen: eight for single distances, then
+// wider ones up to 128. Farther distances share the last.
+int64_t BucketOf(int64_t distance) {
+  constexpr int64_t kSide = kBuckets / 2;
+  constexpr int64_t kExact = kSide / 2;
+  const int64_t side = distance > 0 ? kSide : 0;
+  const int64_t length = std::abs(distance);
+  if (length < kExact) return side + length;
+  // 8 + floor(8 * log(length / 8) / log(128 / 8)), in integers: each bucket begins sqrt(2) times as
+  // far away as the one before.
+  int64_t bucket = kExact;
+  while (bucket + 1 < kSide && length * length >= (kExact * kExact) << (bucket + 1 - kExact)) {
+    ++bucket;
+  }
+  return side + bucket;
+}
 
 // The biases of all heads by distance, float32 [heads, 2 * kFarthest + 1].
 at::Tensor TakePositionBias(WeightReader& weights, int64_t heads) {
@@ -134,39 +153,23 @@ at::Tensor TakePositionBias(WeightReader& weights, int64_t heads) {
       weights.Take("encoder.relative_attention_bias.weight", {kBuckets, heads});
   if (!weights.status().ok()) return {};
   std::vector<int64_t> of_distance;
-  for (int64_t d = -kFarthest; d <= kFarthest; ++d) of_distance.push_back(MpnetBucket(d));
+  for (int64_t d = -kFarthest; d <= kFarthest; ++d) of_distance.push_back(BucketOf(d));
   const at::Tensor rows = at::tensor(of_distance, at::kLong).to(buckets.device());
   return at::index_select(buckets, 0, rows).to(at::kFloat).t().contiguous();
 }
 
 }  // namespace
 
-int64_t MpnetBucket(int64_t distance) {
-  constexpr int64_t kSide = kBuckets / 2;
-  constexpr int64_t kExact = kSide / 2;
-  const int64_t side = distance > 0 ? kSide : 0;
-  const int64_t length = std::abs(distance);
-  if (length < kExact) return side + length;
-  // 8 + floor(8 * log(length / 8) / log(128 / 8)), in integers: each bucket is sqrt(2) times as far
-  // away as the one before.
-  int64_t bucket = kExact;
-  while (bucket + 1 < kSide && length * length >= (kExact * kExact) << (bucket + 1 - kExact)) {
-    ++bucket;
-  }
-  return side + bucket;
-}
-
 absl::StatusOr<FamilyModel> BuildMpnet(ConfigReader& config, WeightReader& weights) {
   TransformerConfig body = ReadBertKeys(config, {.vocabulary = 30527});
-  // What a shared centroid would be cannot know how far its queries are from a key.
+  // Queries that share a centroid differ in their distance from a key.
   body.info.kernels = {KernelName::kVanilla};
   if (config.Int("relative_attention_num_buckets", kBuckets, 1, kMaxSize) != kBuckets) {
-    config.Fail("relative_attention_num_buckets",
-                "must be 32, the number that MPNet computes with");
+    config.Fail("relative_attention_num_buckets", "must be 32, which MPNet's code assumes");
   }
-  if (body.words <= kMpnetPadding) config.Fail("vocab_size", "leaves no id for the padding");
+  if (body.words <= kMpnetPadding) config.Fail("vocab_size", "leaves no id for padding");
   if (body.positions <= kMpnetPadding + 1) {
-    config.Fail("max_position_embeddings", "leaves no position behind the padding's");
+    config.Fail("max_position_embeddings", "leaves no position after the padding's");
   }
   if (!config.status().ok()) return config.status();
   body.bias = TakePositionBias(weights, body.info.heads);

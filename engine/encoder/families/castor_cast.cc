@@ -1,12 +1,10 @@
-// Encoders that were trained with CAST (attention/cast.md): the pre-norm body with surrogate tokens
-// and a gate in each layer, and positions added to the word embeddings. A format of our own, for
-// models that are trained from scratch: that page has its keys and the names of its weights,
-// tests/cast/ trains one.
+// Encoders that were trained with CAST (attention/cast/cast.md): the pre-norm body with surrogate
+// tokens and a gate in each layer, and positions added to the word embeddings. The format is
+// Castor's own, for models trained from scratch: that page has its keys and the names of its
+// weights, and tests/cast/ trains one.
 //
-// Keys that are not known are errors, and so are sizes that are missing.
-#include <algorithm>
+// Unknown keys are errors, and so are missing sizes.
 #include <array>
-#include <iterator>
 #include <limits>
 #include <memory>
 #include <string>
@@ -38,43 +36,18 @@ constexpr TransformerNames kCastNames = {
     .gate = "gate",
 };
 
-// The keys that mean something here, those that heads read, and notes of the program that saved
-// the model.
-constexpr std::string_view kKnownKeys[] = {
-    "model_type",
-    "vocab_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "hidden_act",
-    "layer_norm_eps",
-    "max_position_embeddings",
-    "position_embedding_type",
-    "cast_clusters",
-    "cast_cluster_size",
-    "cast_clustering",
-    "cast_attention_function",
-    "cast_gate_temperature",
-    "cast_head_clustering",
-    "architectures",
-    "classifier_pooling",
-    "id2label",
-    "label2id",
-    "num_labels",
-    "problem_type",
-    "tie_word_embeddings",
-    "sentence_transformers",
-    "dtype",
-    "torch_dtype",
-    "transformers_version",
-};
+// The keys of the body and of heads, and those that the saving program writes.
+constexpr std::string_view kKnownKeys =
+    "model_type vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size "
+    "hidden_act layer_norm_eps max_position_embeddings position_embedding_type cast_clusters "
+    "cast_cluster_size cast_clustering cast_attention_function cast_gate_temperature "
+    "cast_head_clustering architectures classifier_pooling id2label label2id num_labels "
+    "problem_type tie_word_embeddings sentence_transformers dtype torch_dtype "
+    "transformers_version";
 
 void CheckKeys(ConfigReader& config) {
-  for (const std::string& name : config.Names()) {
-    if (std::ranges::find(kKnownKeys, name) == std::end(kKnownKeys)) {
-      config.Fail(name, "is not known");
-    }
+  for (const auto& [name, value] : config.json().items()) {
+    if (!IsAmong(kKnownKeys, name)) config.Fail(name, "is not known");
   }
 }
 
@@ -89,7 +62,7 @@ struct Choice {
   Value value;
 };
 
-// The value of the first choice where the key is missing.
+// The value of the choice that config.json names; the first if the key is missing.
 template <typename Value>
 Value Choose(ConfigReader& config, std::string_view key,
              const std::array<Choice<Value>, 2>& choices) {
@@ -121,7 +94,7 @@ Cast ReadParameters(ConfigReader& config) {
   cast.head_clustering =
       Choose<Heads>(config, "cast_head_clustering",
                     {{{"shared", Heads::kShared}, {"per_head", Heads::kPerHead}}});
-  // A sequence's own length counts, as it does for the kernel: never that of its batch.
+  // A sequence's own length counts, as in the kernel, never its batch's.
   if (config.Has("cast_cluster_size")) {
     cast.cluster_size = static_cast<int32_t>(
         config.Int("cast_cluster_size", 1, 1, std::numeric_limits<int32_t>::max()));
@@ -129,7 +102,7 @@ Cast ReadParameters(ConfigReader& config) {
   return cast;
 }
 
-// Of a config that was read: places for every token of the longest sequence.
+// Checks that clusters have a place for every token of the longest sequence.
 void CheckRoom(ConfigReader& config, const BodyInfo& info, int64_t tokens) {
   const Cast& cast = *info.cast;
   const bool single = cast.clustering == Cast::Clustering::kSingleAssignmentTopK;
@@ -140,7 +113,7 @@ void CheckRoom(ConfigReader& config, const BodyInfo& info, int64_t tokens) {
               "single_assignment_top_k needs a place for every token");
 }
 
-// A classifier of bytes has no first token that stands for the whole, so nothing is guessed.
+// A classifier of bytes has no first token that stands for the whole text, so there is no default.
 void CheckPooling(ConfigReader& config) {
   const std::vector<std::string> names = config.Strings("architectures");
   const bool sequences = !names.empty() && names.front().ends_with("ForSequenceClassification");
@@ -168,7 +141,7 @@ absl::StatusOr<FamilyModel> BuildCastorCast(ConfigReader& config, WeightReader& 
   body.pre_norm = true;
   body.sinusoidal =
       Choose<bool>(config, "position_embedding_type", {{{"learned", false}, {"sinusoidal", true}}});
-  // Sinusoids are in no file, which would bound them.
+  // No file holds sinusoids, so nothing else bounds their size.
   constexpr int64_t kMostSinusoids = 1 << 18;
   body.positions =
       RequireSize(config, "max_position_embeddings", body.sinusoidal ? kMostSinusoids : kMaxSize);

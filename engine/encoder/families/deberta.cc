@@ -1,5 +1,5 @@
-// DeBERTa of version 2 and 3: BERT's layers with disentangled attention (layers/disentangled.h),
-// and often without positions in the embeddings.
+// DeBERTa, versions 2 and 3: BERT's layers with disentangled attention (layers/disentangled.h),
+// often without positions in the embeddings.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -37,7 +37,7 @@ bool Has(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Which terms scores have, "c2p" and "p2c": a list, or one string.
+// Reads the terms of scores, "c2p" and "p2c": a list, or one string.
 std::vector<std::string> ReadTerms(ConfigReader& config) {
   constexpr std::string_view kKey = "pos_att_type";
   if (!config.Has(kKey)) return {};
@@ -52,10 +52,10 @@ std::vector<std::string> ReadTerms(ConfigReader& config) {
   return terms;
 }
 
-// All that its code computes otherwise than the body does.
+// Refuses options of the published code that the body does not compute.
 void RefuseUnserved(ConfigReader& config, const BodyInfo& info) {
   if (config.Int("conv_kernel_size", 0, 0, kMaxSize) > 0) {
-    config.Fail("conv_kernel_size", "the convolution behind the first layer is not supported");
+    config.Fail("conv_kernel_size", "the convolution after the first layer is not supported");
   }
   if (ReadSize(config, "attention_head_size", info.head_size()) != info.head_size()) {
     config.Fail("attention_head_size", "must be hidden_size / num_attention_heads");
@@ -68,7 +68,7 @@ void RefuseUnserved(ConfigReader& config, const BodyInfo& info) {
   }
 }
 
-// Masked language models of the other kind have no matrix of their own for words.
+// Masked language models that are not `legacy` have no decoder of their own and are not served.
 const HeadLayout& HeadsOf(bool legacy) {
   static const HeadLayout kWithoutMasked = [] {
     HeadLayout layout = kDebertaHeads;
@@ -94,9 +94,9 @@ void ReadDistances(ConfigReader& config, const std::vector<std::string>& terms, 
   if (relative.farthest < 1) relative.farthest = most_tokens;
   if (relative.buckets == 1) config.Fail("position_buckets", "must not be 1");
   if (relative.buckets > 0 && relative.farthest - 1 <= relative.buckets / 2) {
-    config.Fail("max_relative_positions", "leaves no distances beyond position_buckets / 2");
+    config.Fail("max_relative_positions", "leaves no distances above position_buckets / 2");
   }
-  // What a shared centroid would be cannot know how far its queries are from a key.
+  // Queries that share a centroid differ in their distance from a key.
   body->info.kernels = {KernelName::kVanilla};
   body->disentangled = relative;
 }
@@ -118,7 +118,7 @@ absl::StatusOr<FamilyModel> BuildDeberta(ConfigReader& config, WeightReader& wei
                    .max_tokens = body.positions};
   if (!config.Bool("position_biased_input", true)) body.positions = 0;
   const std::vector<std::string> terms = ReadTerms(config);
-  // Each kind of term counts, there or not.
+  // The scale counts each kind of term, even without relative attention.
   const int64_t kinds = 1 + (Has(terms, "c2p") ? 1 : 0) + (Has(terms, "p2c") ? 1 : 0);
   body.info.softmax_scale = 1 / std::sqrt(static_cast<double>(body.info.head_size() * kinds));
   if (config.Bool("relative_attention", false)) {

@@ -1,9 +1,9 @@
-// Language models that embed texts, as Qwen3-Embedding, gte-Qwen2 and e5-mistral: the pre-norm body
-// with RMSNorms, rotated queries and keys, and a gated MLP. Tokens see those before them, unless
-// the model was trained to look both ways. Several heads may share keys and values.
+// Language models that embed texts, such as Qwen3-Embedding, gte-Qwen2 and e5-mistral: the pre-norm
+// body with RMSNorms, rotated queries and keys, and a gated MLP. Attention is causal, unless the
+// model was trained otherwise. Several heads may share keys and values.
 //
-// In the keys of transformers 4 or of 5; EuroBERT, which has the same layers, also in those of its
-// own code. A head's size need not be hidden_size / num_attention_heads.
+// Reads the keys of transformers 4 or 5; for EuroBERT, which has the same layers, also those of its
+// own code. A head's size may differ from hidden_size / num_attention_heads.
 #include <algorithm>
 #include <memory>
 #include <string_view>
@@ -18,7 +18,7 @@
 namespace castor::encoder {
 namespace {
 
-// Checkpoints of a head's class have the prefix.
+// Checkpoints of a class with a head have the prefix.
 constexpr std::string_view kDecoderPrefixes[] = {"", "model."};
 
 constexpr TransformerNames kDecoderNames = {
@@ -41,7 +41,7 @@ constexpr TransformerNames NamesWithNormedHeads() {
 }
 constexpr TransformerNames kQwen3Names = NamesWithNormedHeads();
 
-// The defaults in which the families differ.
+// The defaults that differ between the families.
 struct DecoderDefaults {
   int64_t words;
   int64_t mlp_width;
@@ -65,7 +65,7 @@ constexpr DecoderDefaults kQwen3 = {.words = 151'936,
                                     .head_dim = 128,
                                     .max_tokens = 32'768};
 
-// transformers reads is_causal; publishers' own code has the other key.
+// transformers reads is_causal; publishers' own code reads the other key.
 bool ReadCausal(ConfigReader& config) {
   const bool both_ways = config.Bool("use_bidirectional_attention", false);
   const bool causal = config.Bool("is_causal", !both_ways);
@@ -105,9 +105,9 @@ TransformerConfig ReadDecoder(ConfigReader& config, const DecoderDefaults& defau
   return body;
 }
 
-// The layers that "layer_types" calls local, else those from `first` on, see a window of
-// "sliding_window" tokens, themselves included; of models that look both ways, so many on each
-// side. Without `windows` there are no such layers.
+// Reads local layers: those that "layer_types" lists, else those from `first` on. They see a window
+// of "sliding_window" tokens, their own included; without a causal mask, as many on each side.
+// Without `windows` there are no such layers.
 void ReadWindows(ConfigReader& config, bool windows, int64_t first, TransformerConfig* body) {
   BodyInfo& info = body->info;
   windows = windows && !config.IsNull("sliding_window");
@@ -115,7 +115,7 @@ void ReadWindows(ConfigReader& config, bool windows, int64_t first, TransformerC
   ReadLayerTypes(config, &body->local);
   info.local_layers = std::count(body->local.begin(), body->local.end(), true);
   if (info.local_layers > 0) {
-    if (!windows) config.Fail("layer_types", "has local layers, but there is no sliding_window");
+    if (!windows) config.Fail("layer_types", "has local layers, but sliding_window is missing");
     info.window = ReadSize(config, "sliding_window", 4096) - (info.causal ? 1 : 0);
   }
   const bool exact = info.causal || info.local_layers == info.layers;
@@ -137,7 +137,7 @@ absl::StatusOr<FamilyModel> Build(ConfigReader& config, const DecoderDefaults& d
 
 }  // namespace
 
-// An encoder with the layers of a decoder, that see all tokens.
+// An encoder with the layers of a decoder, without a causal mask.
 absl::StatusOr<FamilyModel> BuildEuroBert(ConfigReader& config, WeightReader& weights) {
   TransformerConfig body;
   body.info = ReadBodyInfo(config, {.hidden = 768, .layers = 12, .heads = 12});

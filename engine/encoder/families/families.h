@@ -1,6 +1,6 @@
-// The families of models that can be loaded. A family is a function here, a part of a file
-// (bert.cc), and a row in families.cc. The file says what its config.json means, what blocks its
-// body is made of and where its checkpoints keep their weights. Nothing else knows its name.
+// The families of models that can be loaded. A family is a function declared here, its file, and a
+// row in families.cc. The file says what its config.json means, which blocks its body has and what
+// its checkpoints call their weights. Nothing else knows the family's name.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/encoder/directory/config_reader.h"
@@ -16,15 +15,15 @@
 #include "engine/encoder/heads/head_layout.h"
 #include "engine/encoder/network/body.h"
 #include "engine/encoder/network/transformer.h"
-#include "engine/encoder/text/check_input.h"
+#include "engine/encoder/text/prepare.h"
 
 namespace castor::encoder {
 
-// What a family makes of a checkpoint.
+// A checkpoint as its family reads it.
 struct FamilyModel {
   std::unique_ptr<Body> body;
   InputRules rules;
-  const HeadLayout* heads = nullptr;  // where classes with a head keep their weights; static
+  const HeadLayout* heads = nullptr;  // of the classes with a head; static
 };
 
 struct Family {
@@ -33,7 +32,7 @@ struct Family {
 };
 
 // Each reads the config.json of its types and takes the weights that it implies. Missing keys have
-// the defaults of Hugging Face's configuration, unless the family's file says otherwise.
+// the defaults of transformers' configuration, unless the family's file says otherwise.
 absl::StatusOr<FamilyModel> BuildBert(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildCastorCast(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildDeberta(ConfigReader& config, WeightReader& weights);
@@ -52,14 +51,14 @@ absl::StatusOr<FamilyModel> BuildQwen2(ConfigReader& config, WeightReader& weigh
 absl::StatusOr<FamilyModel> BuildQwen3(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildRoberta(ConfigReader& config, WeightReader& weights);
 
-// ---- what several of them have in common
+// ---- shared by several families
 
-// The model, if its config could be read and its weights are there.
+// Builds the model, if its config could be read and its weights are there.
 absl::StatusOr<FamilyModel> BuildFamily(const ConfigReader& config, const TransformerConfig& body,
                                         const TransformerNames& names, WeightReader& weights,
                                         InputRules rules, const HeadLayout& heads);
 
-// What a configuration of Hugging Face's has where a key is missing; here BertConfig.
+// The values of missing keys; by default BertConfig's.
 struct BertDefaults {
   int64_t vocabulary = 30522;
   int64_t hidden = 768;
@@ -70,22 +69,14 @@ struct BertDefaults {
   double epsilon = 1e-12;
 };
 
-// The position_embedding_type must be `positions`. Errors go to the reader.
+// Reads BERT's keys. position_embedding_type must be `positions`. Errors go to the reader.
 TransformerConfig ReadBertKeys(ConfigReader& config, const BertDefaults& defaults,
                                std::string_view positions = "absolute");
 
-// `prefixes` must live as long as the result.
+// BERT's names of weights. `prefixes` must live as long as the result.
 TransformerNames BertNames(std::span<const std::string_view> prefixes);
 
-// ALiBi's slopes: of a power of two heads, powers of 2^(-8 / heads); otherwise those of the next
-// lower power, then every second one of the next higher.
-std::vector<float> AlibiSlopes(int64_t heads);
-
-// MPNet's bucket of a distance, key - query, of 32: sixteen a side; the first eight of a side are
-// distances of their own, the others grow up to 128, and farther ones share the last.
-int64_t MpnetBucket(int64_t distance);
-
-// ---- which there are
+// ---- the table
 
 // nullptr for an unknown type.
 const Family* FindFamily(std::string_view model_type);

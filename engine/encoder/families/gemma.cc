@@ -1,7 +1,7 @@
-// Gemma 3 that looks both ways, as EmbeddingGemma: the pre-norm body with a norm also of what
-// attention and the MLP return, norms over each query and key, rotations, a gated MLP, and layers
-// with a window between those that see all tokens. Several heads may share keys and values.
-// In the keys of transformers 4 or of 5.
+// Gemma 3 without a causal mask, such as EmbeddingGemma: the pre-norm body with further norms after
+// attention and after the MLP, norms over each query and key, rotations, a gated MLP, and local
+// layers between those that see all tokens. Several heads may share keys and values. Reads the keys
+// of transformers 4 or 5.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -16,7 +16,7 @@
 namespace castor::encoder {
 namespace {
 
-// Checkpoints of a head's class have the prefix.
+// Checkpoints of a class with a head have the prefix.
 constexpr std::string_view kGemmaPrefixes[] = {"", "model."};
 
 constexpr TransformerNames kGemmaNames = {
@@ -44,7 +44,7 @@ void ReadGemmaLayers(ConfigReader& config, TransformerConfig* body) {
   for (int64_t i = 1; i <= body->info.layers; ++i) body->local.push_back(i % every != 0);
   ReadLayerTypes(config, &body->local);
   body->info.local_layers = std::count(body->local.begin(), body->local.end(), true);
-  // Of both sides together.
+  // The window counts both sides together.
   if (config.IsNull("sliding_window")) config.Fail("sliding_window", "must not be null");
   body->info.window = config.Int("sliding_window", 4096, 0, kMaxSize) / 2;
   body->info.kernels = {KernelName::kVanilla};

@@ -14,7 +14,7 @@
 namespace castor::encoder {
 namespace {
 
-// Checkpoints of a head's class have the prefix.
+// Checkpoints of a class with a head have the prefix.
 constexpr std::string_view kModernBertPrefixes[] = {"", "model."};
 
 constexpr TransformerNames kModernBertNames = {
@@ -30,7 +30,7 @@ constexpr TransformerNames kModernBertNames = {
     .mlp = {.in = "mlp.Wi", .out = "mlp.Wo"},
 };
 
-// Which layers are local, as transformers 5 lists them, or 4 counts them.
+// Whether each layer is local: transformers 5 lists them, 4 gives a period.
 std::vector<bool> ReadLocalLayers(ConfigReader& config, int64_t layers) {
   std::vector<bool> local;
   const int64_t every = config.Int("global_attn_every_n_layers", 3, 1, kMaxLayers);
@@ -43,12 +43,12 @@ void ReadRotations(ConfigReader& config, TransformerConfig* body) {
   RefuseOtherRotations(config);
   const double theta = ReadThetaOfKind(config, kGlobalLayer, "global_rope_theta", 160'000);
   body->rope = {.theta = theta};
-  // Transformers 4 takes null for the other layers' theta.
+  // In transformers 4, null means the other layers' theta.
   body->local_rope = {.theta = ReadThetaOfKind(config, kLocalLayer, "local_rope_theta",
                                                config.IsNull("local_rope_theta") ? theta : 10'000)};
 }
 
-// The number of tokens on each side.
+// The number of tokens that a local layer sees on each side.
 int64_t ReadWindow(ConfigReader& config) {
   const int64_t window = config.Int("local_attention", 128, 0, kMaxSize) / 2;
   if (config.Int("sliding_window", window, 0, kMaxSize) != window) {

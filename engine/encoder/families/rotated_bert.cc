@@ -12,12 +12,12 @@
 
 namespace castor::encoder {
 
-// ---- GTE, in the keys of its own code ("new") or of transformers 5 ("gte"): may have a table of
-// positions; no bias before the gate.
+// ---- GTE, with the keys of its own code ("new") or of transformers 5 ("gte"). It may have a table
+// of positions. The gated matrix has no bias.
 
 namespace {
 
-// Checkpoints of a head's class have a prefix, which transformers 5 names otherwise.
+// Checkpoints of a class with a head have a prefix, "new." or that of transformers 5.
 constexpr std::string_view kGtePrefixes[] = {"", "new.", "gte."};
 
 constexpr TransformerNames kGteNames = {
@@ -44,7 +44,7 @@ NormKind ReadNorm(ConfigReader& config) {
   return NormKind::kLayerNorm;
 }
 
-// Rotations, or a table.
+// Reads rotations or a table of positions.
 void ReadPositions(ConfigReader& config, double theta, TransformerConfig* body) {
   const std::string type = config.String("position_embedding_type", "rope");
   if (type == "rope") {
@@ -60,7 +60,7 @@ void ReadPositions(ConfigReader& config, double theta, TransformerConfig* body) 
 }  // namespace
 
 absl::StatusOr<FamilyModel> BuildGte(ConfigReader& config, WeightReader& weights) {
-  // Of transformers 5; the other's are those of its own code.
+  // transformers 5 and the published code have different defaults.
   const bool gte = config.String("model_type", "") == "gte";
   TransformerConfig body;
   body.info = ReadBodyInfo(config, {.hidden = 768, .layers = 12, .heads = 12});
@@ -78,7 +78,7 @@ absl::StatusOr<FamilyModel> BuildGte(ConfigReader& config, WeightReader& weights
   body.epsilon = ReadEpsilon(config, "layer_norm_eps", 1e-12);
   body.norm = ReadNorm(config);
   RefuseTrue(config, {"logn_attention_scale", "logn_attention_clip1"},
-             "scores that grow with the length are not supported");
+             "scores that grow with the length of a text are not supported");
   RefuseTrue(config, {"is_decoder", "add_cross_attention"}, "only encoders are served");
   TransformerNames names = kGteNames;
   if (!config.Bool("pack_qkv", true)) {
@@ -88,7 +88,7 @@ absl::StatusOr<FamilyModel> BuildGte(ConfigReader& config, WeightReader& weights
   return BuildFamily(config, body, names, weights, std::move(rules), gte ? kGteHeads : kNewHeads);
 }
 
-// ---- jina-embeddings-v3, as transformers 5 has it: XLM-RoBERTa's layers. Adapters are refused.
+// ---- jina-embeddings-v3 as in transformers 5: XLM-RoBERTa's layers. Adapters are refused.
 
 constexpr std::string_view kJinaV3Prefixes[] = {"", "roberta."};
 
@@ -125,15 +125,15 @@ absl::StatusOr<FamilyModel> BuildJinaV3(ConfigReader& config, WeightReader& weig
   return BuildFamily(config, body, kJinaV3Names, weights, std::move(rules), kJinaV3Heads);
 }
 
-// ---- Nomic's BERT, dense, in the keys of its own code, which are GPT-2's and some more, or of
-// transformers 5. Mixtures of experts are refused.
+// ---- Nomic's dense BERT, with the keys of its own code (GPT-2's and more) or of transformers 5.
+// Mixtures of experts are refused.
 //
-// Where rotations stretch, a text's depend on its own length. Its own code takes the longest text
-// of all batches before, so there a text's rows depend on the others.
+// If rotations stretch, a text's rotation depends on its own length. The published code takes the
+// longest text of all batches so far, so that a text's rows depend on other texts.
 
 namespace {
 
-// Checkpoints of a head's class have a prefix, which transformers 5 names otherwise.
+// Checkpoints of a class with a head have a prefix, "bert." or that of transformers 5.
 constexpr std::string_view kNomicPrefixes[] = {"", "bert.", "nomic_bert."};
 
 constexpr TransformerNames kNomicNames = {
@@ -156,7 +156,7 @@ struct NomicKeys {
   int64_t max_tokens = 0;
 };
 
-// All that its own code computes otherwise than the body does.
+// Refuses options of the published code that the body does not compute.
 void RefuseUnserved(ConfigReader& config) {
   if (config.Int("moe_every_n_layers", 0, 0, kMaxLayers) > 0) {
     config.Fail("moe_every_n_layers", "mixtures of experts are not supported");
@@ -165,12 +165,13 @@ void RefuseUnserved(ConfigReader& config) {
   }
   RefuseTrue(config, {"causal", "is_decoder", "add_cross_attention"}, "only encoders are served");
   RefuseTrue(config, {"prenorm", "parallel_block", "use_rms_norm", "norm_mlp"},
-             "only LayerNorms behind attention and behind the MLP are served");
+             "only LayerNorms after attention and after the MLP are served");
   RefuseTrue(config, {"rotary_emb_interleaved", "rotary_head_dim"},
              "only rotations of a head's halves are served");
   RefuseTrue(config, {"scale_attn_by_inverse_layer_idx"}, "is not supported");
   if (!config.Bool("scale_attn_weights", true)) {
-    config.Fail("scale_attn_weights", "only scores over the root of the head's size are served");
+    config.Fail("scale_attn_weights",
+                "only scores divided by the root of the head's size are served");
   }
   if (config.Has("rotary_emb_scale_base")) {
     config.Fail("rotary_emb_scale_base", "rotations that decay are not supported");
@@ -184,18 +185,18 @@ FeedForwardConfig ReadNomicMlp(ConfigReader& config, int64_t hidden) {
   mlp.gated = name == "swiglu" || name == "geglu";
   if (name == "swiglu") mlp.activation = Activation::kSilu;
   if (!mlp.gated && name != "gelu") {
-    // Its code computes the approximations' names exactly, others' code as they say.
+    // The published code computes names of approximations exactly; other code does as they say.
     config.Fail("activation_function",
                 "\"" + name + "\" is not supported; \"swiglu\", \"geglu\", \"gelu\" are");
   }
   mlp.width = ReadSize(config, "n_inner", mlp.gated ? 8 * hidden / 3 : 4 * hidden);
-  // A gated MLP is as wide as the next multiple of this.
+  // The width of a gated MLP is rounded up to a multiple of this.
   constexpr int64_t kMultiple = 256;
   if (mlp.gated) mlp.width = (mlp.width + kMultiple - 1) / kMultiple * kMultiple;
   return mlp;
 }
 
-// A table of positions, or rotations.
+// Reads rotations; without them there is a table of positions.
 void ReadNomicPositions(ConfigReader& config, TransformerConfig* body) {
   const double fraction = config.Double("rotary_emb_fraction", 0, 0, 1);
   if (fraction == 0) return;
@@ -211,7 +212,7 @@ void ReadNomicPositions(ConfigReader& config, TransformerConfig* body) {
   body->rope = rope;
 }
 
-// The keys of its own code.
+// Reads the keys of the published code.
 NomicKeys ReadOwnKeys(ConfigReader& config) {
   RefuseUnserved(config);
   NomicKeys keys;
@@ -255,7 +256,7 @@ NomicKeys ReadTransformersKeys(ConfigReader& config) {
   body.qkv_bias = body.attention_output_bias = false;
   RopeConfig rope = ReadRope(config, 1000, {.dynamic = true});
   rope.trained = keys.max_tokens = ReadSize(config, "max_position_embeddings", 2048);
-  // What stretches is there for texts that are longer.
+  // Dynamic rotations serve texts that are longer than those of training.
   if (rope.dynamic_factor > 0) {
     keys.max_tokens = std::min(
         kMaxSize, static_cast<int64_t>(rope.dynamic_factor * static_cast<double>(rope.trained)));
@@ -269,7 +270,8 @@ NomicKeys ReadTransformersKeys(ConfigReader& config) {
 
 absl::StatusOr<FamilyModel> BuildNomicBert(ConfigReader& config, WeightReader& weights) {
   const bool own = config.Has("n_embd");
-  if (own && config.Has("hidden_size")) config.Fail("hidden_size", "is given beside n_embd");
+  if (own && config.Has("hidden_size"))
+    config.Fail("hidden_size", "cannot be combined with n_embd");
   const NomicKeys keys = own ? ReadOwnKeys(config) : ReadTransformersKeys(config);
   InputRules rules{.vocabulary = keys.body.words,
                    .types = std::max<int64_t>(1, keys.body.types),

@@ -41,8 +41,8 @@ std::optional<Scoring> ParseActivationName(std::string_view name) {
   return std::nullopt;
 }
 
-// sentence-transformers' CrossEncoder says what it makes of the logits. In config.json it does so
-// whether or not there is a modules.json.
+// sentence-transformers' CrossEncoder names its activation in config.json, with or without a
+// modules.json.
 std::optional<Scoring> ReadActivationName(ConfigReader& config) {
   for (const char* key :
        {"sentence_transformers.activation_fn", "sbert_ce_default_activation_function"}) {
@@ -55,13 +55,13 @@ std::optional<Scoring> ReadActivationName(ConfigReader& config) {
 }
 
 Scoring ReadScoring(ConfigReader& config, size_t labels,
-                    const std::optional<CrossEncoder>& cross_encoder) {
+                    const std::optional<std::string>& cross_encoder) {
   if (cross_encoder.has_value()) {
-    if (const auto scoring = ParseActivationName(cross_encoder->activation)) return *scoring;
+    if (const auto scoring = ParseActivationName(*cross_encoder)) return *scoring;
   }
   if (const std::optional<Scoring> scoring = ReadActivationName(config)) return *scoring;
   if (cross_encoder.has_value()) return labels == 1 ? Scoring::kSigmoid : Scoring::kIdentity;
-  // As transformers' pipelines do. A regression's outputs are its scores.
+  // As in transformers' pipelines. A regression's logits are its scores.
   const std::string type = config.String("problem_type", "");
   if (type == "regression") return Scoring::kIdentity;
   if (type == "multi_label_classification") return Scoring::kSigmoid;
@@ -97,7 +97,7 @@ Pooling PoolingOf(ClassifierPooling pooling) {
   return Pooling::kMean;
 }
 
-// Logits that a step makes scores of, at least one row.
+// Logits that a step turns into scores; at least one row.
 constexpr int64_t kScoresOfAStep = 1 << 16;
 
 at::Tensor ScoresOf(Scoring scoring, const at::Tensor& logits) {
@@ -105,8 +105,7 @@ at::Tensor ScoresOf(Scoring scoring, const at::Tensor& logits) {
     case Scoring::kSoftmax:
       return at::softmax(logits, /*dim=*/1);
     case Scoring::kSigmoid:
-      // A vector's last elements are rounded otherwise than others, in double precision to the
-      // same.
+      // LibTorch rounds the last elements of a vector differently. Double precision hides that.
       return at::sigmoid(logits.to(at::kDouble));
     case Scoring::kIdentity:
       return logits;
@@ -119,10 +118,10 @@ at::Tensor ScoresOf(Scoring scoring, const at::Tensor& logits) {
 bool IsServedActivation(std::string_view name) { return ParseActivationName(name).has_value(); }
 
 ClassifierConfig ReadClassifier(ConfigReader& config, bool tokens, const ClassifierNames& names,
-                                const std::optional<CrossEncoder>& cross_encoder) {
+                                const std::optional<std::string>& cross_encoder) {
   ClassifierConfig read{.labels = ReadLabels(config), .tokens = tokens};
   read.scoring = ReadScoring(config, read.labels.size(), cross_encoder);
-  if (tokens) read.scoring = Scoring::kSoftmax;  // as transformers' pipeline, whatever the keys say
+  if (tokens) read.scoring = Scoring::kSoftmax;  // transformers' pipeline ignores the keys
   read.pooling = ReadClassifierPooling(config, names);
   if (read.pooling == ClassifierPooling::kLast && !config.IsNull("pad_token_id")) {
     read.padding = config.Int("pad_token_id", 0, 0, INT32_MAX);
@@ -130,7 +129,7 @@ ClassifierConfig ReadClassifier(ConfigReader& config, bool tokens, const Classif
   return read;
 }
 
-ClassifierConfig ReadLogitScore(ConfigReader& config, const CrossEncoder& cross_encoder) {
+ClassifierConfig ReadLogitScore(ConfigReader& config, const std::string& cross_encoder) {
   return {.labels = {"LABEL_0"},
           .scoring = ReadScoring(config, /*labels=*/1, cross_encoder),
           .pooling = ClassifierPooling::kLast};
@@ -154,17 +153,17 @@ HeadActivations ClassifierHead::activations(int64_t hidden, DType dtype) const {
   const Count row = Count(hidden) * kFloat;
   const Count labels = Count(static_cast<int64_t>(config_.labels.size())) * kFloat;
   HeadActivations bytes = rows_.activations(hidden, dtype);
-  // Whoever wants what, others in the batch may want labels, and then all have logits and scores.
+  // If any item of the batch wants labels, logits and scores are computed for all items.
   bytes.labels = bytes.pooled;
   for (RowBytes* wanted : {&bytes.pooled, &bytes.tokens, &bytes.labels}) {
     if (config_.tokens || config_.pooling == ClassifierPooling::kLate) {
       wanted->token += 2 * labels;
     }
-    if (!config_.tokens) {  // pooled, and converted
+    if (!config_.tokens) {  // the pooled row and its float32 copy
       wanted->sequence += 2 * row + 2 * labels + 4 * int64_t{sizeof(int64_t)};
     }
   }
-  // A step's rows in float32, what the transform makes of them, and that once more normalised.
+  // A step's rows in float32, the transform's result, and that normalised.
   bytes.batch = kMostHeadRows * (4 * row + labels);
   // Or a step's logits in double precision, and their scores.
   bytes.batch = std::max(bytes.batch, 4 * labels + 4 * kScoresOfAStep * kFloat);

@@ -1,6 +1,5 @@
-// The head of a classifier: logits and scores of each sequence, a pair of texts among them, or of
-// each token. It computes in float32 whatever the body is served in. Requests may have the body's
-// rows as well.
+// The head of a classifier: logits and scores of each sequence (a text or a pair) or of each token.
+// It computes in float32, whatever the type of the body. Requests may have the body's rows as well.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,33 +16,29 @@
 
 namespace castor::encoder {
 
-// How scores come from logits.
+// The function from logits to scores.
 enum class Scoring { kSoftmax, kSigmoid, kIdentity };
 
-// What config.json says about a classifier.
+// A classifier as config.json describes it.
 struct ClassifierConfig {
   std::vector<std::string> labels;  // in the order of the logits
   Scoring scoring = Scoring::kSoftmax;
-  bool tokens = false;                                    // a row of each token
+  bool tokens = false;                                    // classifies tokens, not sequences
   ClassifierPooling pooling = ClassifierPooling::kFirst;  // of sequences
-  std::optional<int64_t> padding = {};  // with kLast: the last token of another id counts
+  std::optional<int64_t> padding = {};  // with kLast: the last token with another id counts
 };
 
 // Whether a CrossEncoder's activation of this Python name is known.
 bool IsServedActivation(std::string_view name);
 
-// What sentence-transformers says of a CrossEncoder.
-struct CrossEncoder {
-  std::string activation;  // of config_sentence_transformers.json; may be empty
-};
-
-// Labels and scoring of a class for sequences or for tokens: as transformers' pipelines read them,
-// or as a CrossEncoder does. Errors go to the reader.
+// Reads labels and scoring of a class for sequences or for tokens, as transformers' pipelines read
+// them, or as a CrossEncoder does if `cross_encoder` is set: to the activation, maybe empty, of
+// config_sentence_transformers.json. Errors go to the reader.
 ClassifierConfig ReadClassifier(ConfigReader& config, bool tokens, const ClassifierNames& names,
-                                const std::optional<CrossEncoder>& cross_encoder);
+                                const std::optional<std::string>& cross_encoder);
 
-// Of a CrossEncoder that reads the last token's logits: one label.
-ClassifierConfig ReadLogitScore(ConfigReader& config, const CrossEncoder& cross_encoder);
+// The same for a CrossEncoder that reads the last token's logits: it has one label.
+ClassifierConfig ReadLogitScore(ConfigReader& config, const std::string& cross_encoder);
 
 class ClassifierHead final : public Head {
  public:
@@ -52,7 +47,7 @@ class ClassifierHead final : public Head {
   const HeadInfo& info() const override { return info_; }
   HeadActivations activations(int64_t hidden, DType dtype) const override;
 
-  // The logits of all sequences, or tokens, of a batch are computed together.
+  // The logits of all sequences or tokens of a batch are computed together.
   absl::StatusOr<std::vector<at::Tensor>> ReadOut(const HeadInputs& in) const override;
 
  private:

@@ -77,7 +77,7 @@ absl::StatusOr<DenseModule> ReadLayerNorm(const std::string& folder) {
 }
 
 int64_t DenseStack::out() const {
-  // A norm gives as many as it takes.
+  // A norm keeps the number of elements.
   for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
     if (!layer->norm.has_value()) return layer->linear.out();
   }
@@ -86,7 +86,7 @@ int64_t DenseStack::out() const {
 
 kernels::Count DenseStack::row_bytes() const {
   constexpr int64_t kFloat = sizeof(float);
-  // Each layer's rows are put together from steps, while those that it reads are kept.
+  // A layer assembles its result from steps while its input is kept.
   kernels::Count most = 0;
   int64_t in = 0;
   for (const DenseLayer& layer : layers_) {
@@ -131,7 +131,7 @@ absl::StatusOr<LoadedDense> LoadDense(const std::vector<DenseModule>& modules, i
     if (module.in != width) {
       return absl::InvalidArgumentError(
           absl::StrCat(module.folder, "/config.json: ", module.norm ? "dimension" : "in_features",
-                       ": is ", module.in, ", but rows of ", width, " come in"));
+                       ": is ", module.in, ", but the rows before it have ", width, " elements"));
     }
     absl::StatusOr<std::unique_ptr<hf::Safetensors>> files =
         hf::Safetensors::OpenModel(module.folder);
@@ -152,13 +152,14 @@ absl::StatusOr<LoadedDense> LoadDense(const std::vector<DenseModule>& modules, i
       layers.back().residual = TakeLinear(weights, "residual", module.out, module.in, false);
     }
     layers.back().adds_input = module.residual;
-    // torch refuses tensors that the module has not.
+    // torch refuses tensors that the module does not have.
     for (const auto& [tensor, has] :
          {std::pair{"linear.bias", module.bias},
           std::pair{"residual.weight", layers.back().residual.has_value()}}) {
       if ((*files)->Find(tensor) == nullptr || has) continue;
-      return absl::InvalidArgumentError(absl::StrCat(
-          module.folder, "/config.json: leaves out the tensor \"", tensor, "\" of the weights"));
+      return absl::InvalidArgumentError(absl::StrCat(module.folder,
+                                                     "/config.json: has no use for the tensor \"",
+                                                     tensor, "\", which is stored"));
     }
     if (!weights.status().ok()) return weights.status();
     loaded.parameters += weights.parameters();

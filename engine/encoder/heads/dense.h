@@ -1,6 +1,5 @@
-// Layers behind a pooling, or behind a transformer's token rows: sentence-transformers' Dense and
-// LayerNorm modules, and the projection of ColBERT. Always in float32, whatever the body is served
-// in.
+// Layers that follow a pooling or a transformer's token rows: sentence-transformers' Dense and
+// LayerNorm modules, and ColBERT's projection. Always float32, whatever the type of the body.
 //
 // Immutable; used on the engine thread of the device that has the weights.
 #pragma once
@@ -20,7 +19,6 @@
 #include "engine/encoder/directory/config_reader.h"
 #include "engine/encoder/directory/weights.h"
 #include "engine/encoder/heads/head_layout.h"
-#include "engine/encoder/layers/activation.h"
 #include "engine/encoder/layers/layer_norm.h"
 #include "engine/encoder/layers/linear.h"
 #include "engine/encoder/network/layers.h"
@@ -28,20 +26,20 @@
 
 namespace castor::encoder {
 
-// What the config.json of a Dense or a LayerNorm module says.
+// A Dense or LayerNorm module as its config.json describes it.
 struct DenseModule {
   std::string folder;  // of its config.json and weights
   int64_t in = 0;
   int64_t out = 0;
   bool bias = true;
   std::optional<Activation> activation = {};  // none: the identity
-  bool residual = false;                      // adds its input, projected where sizes differ
-  bool norm = false;                          // a LayerNorm of `in` elements instead
+  bool residual = false;                      // adds its input, projected if sizes differ
+  bool norm = false;                          // it is a LayerNorm of `in` elements
 };
 
-// Reads `folder`/config.json. `input` is what the layer must take, and give:
-// "sentence_embedding" or "token_embeddings". `colbert`: a MultiVectorEncoder's layer, which takes
-// the latter where its file does not say.
+// Reads `folder`/config.json. The layer must read and write the feature `input`:
+// "sentence_embedding" or "token_embeddings". `colbert`: the default is "token_embeddings", as in a
+// MultiVectorEncoder.
 absl::StatusOr<DenseModule> ReadDense(const std::string& folder, const std::string& input,
                                       bool colbert);
 
@@ -51,8 +49,8 @@ struct DenseLayer {
   Linear linear;
   std::optional<Activation> activation;
   bool adds_input = false;
-  std::optional<Linear> residual = {};  // of the input that is added; none: as it is
-  std::optional<LayerNorm> norm = {};   // instead of all that
+  std::optional<Linear> residual = {};  // projects the input before it is added
+  std::optional<LayerNorm> norm = {};   // replaces all of the above
 };
 
 class DenseStack {
@@ -61,9 +59,9 @@ class DenseStack {
   explicit DenseStack(std::vector<DenseLayer> layers) : layers_(std::move(layers)) {}
 
   bool empty() const { return layers_.empty(); }
-  int64_t out() const;  // 0: as many as come in
+  int64_t out() const;  // elements of a result; 0: as many as the input has
 
-  // What a row takes beside itself.
+  // Memory per row, without the row itself.
   kernels::Count row_bytes() const;
 
   // [rows, in] in any floating type -> float32 [rows, out], in steps. Without layers: `rows`.
@@ -73,19 +71,19 @@ class DenseStack {
   std::vector<DenseLayer> layers_;
 };
 
-// A stack and what it counts for in the model's size.
+// A stack and its share of the model's size.
 struct LoadedDense {
   DenseStack stack;
   int64_t parameters = 0;
   int64_t weight_bytes = 0;
 };
 
-// Takes the modules' weights; `width` is of the rows that the first one gets.
+// Takes the modules' weights. `width`: elements of the rows that the first module gets.
 absl::StatusOr<LoadedDense> LoadDense(const std::vector<DenseModule>& modules, int64_t width,
                                       at::Device device);
 
-// The part of a head before its last layer: a dense layer with an activation and a LayerNorm, each
-// of which may be missing.
+// The part of a head before its last layer: a dense layer with an activation, and a LayerNorm.
+// Either may be missing.
 //
 // Immutable; used on the engine thread of the device that has the weights.
 class HeadTransform {
@@ -110,10 +108,10 @@ class HeadTransform {
 HeadTransform TakeTransform(ConfigReader& config, WeightReader& weights,
                             const TransformNames& names, double epsilon, int64_t hidden);
 
-// The steps in which heads compute: rows of any number go by, and only one step's are in memory.
+// Heads compute in steps of at most this many rows, so that only one step's results are in memory.
 inline constexpr int64_t kMostHeadRows = 2048;
 
-// Of a step through matrices of `weights` elements. Does not depend on the batch.
+// Rows of a step through matrices of `weights` elements. Does not depend on the batch.
 inline int64_t HeadRows(const at::Tensor& rows, int64_t weights) {
   return std::min(kMostHeadRows, RowsOfAStep(rows, std::max<int64_t>(1, weights)));
 }

@@ -3,11 +3,14 @@
 namespace castor::encoder {
 namespace {
 
-// RoBERTa's, of any prefix.
+// RoBERTa's, whatever the prefix of the body is.
 constexpr TransformNames kDenseOnCls = {.dense = "classifier.dense",
                                         .activation = Activation::kTanh};
 constexpr TransformNames kLmHead = {
     .dense = "lm_head.dense", .activation = Activation::kGeluErf, .norm = "lm_head.layer_norm"};
+constexpr TransformNames kBertLm = {.dense = "cls.predictions.transform.dense",
+                                    .activation_key = "hidden_act",
+                                    .norm = "cls.predictions.transform.LayerNorm"};
 constexpr ClassifierNames kPoolerOnCls = {
     .transform = {.dense = "~pooler.dense", .activation = Activation::kTanh}, .out = "classifier"};
 constexpr TransformNames kModernTransform = {.dense = "head.dense",
@@ -22,9 +25,7 @@ const HeadLayout kBertHeads = {
     .sequences = {.transform = {.dense = "bert.pooler.dense", .activation = Activation::kTanh},
                   .out = "classifier"},
     .tokens = {.out = "classifier"},
-    .masked = {.transform = {.dense = "cls.predictions.transform.dense",
-                             .activation_key = "hidden_act",
-                             .norm = "cls.predictions.transform.LayerNorm"},
+    .masked = {.transform = kBertLm,
                .decoder = "cls.predictions.decoder",
                .words = "bert.embeddings.word_embeddings",
                .bias = "cls.predictions.bias"},
@@ -50,9 +51,7 @@ const HeadLayout kDebertaHeads = {
     .sequences = {.transform = {.dense = "pooler.dense", .activation_key = "pooler_hidden_act"},
                   .out = "classifier"},
     .tokens = {.out = "classifier"},
-    .masked = {.transform = {.dense = "cls.predictions.transform.dense",
-                             .activation_key = "hidden_act",
-                             .norm = "cls.predictions.transform.LayerNorm"},
+    .masked = {.transform = kBertLm,
                .decoder = "cls.predictions.decoder",
                .words = "deberta.embeddings.word_embeddings",
                .bias = "cls.predictions.bias"},
@@ -76,7 +75,7 @@ const HeadLayout kElectraHeads = {
     .sequences = {.transform = {.dense = "classifier.dense", .activation = Activation::kGeluErf},
                   .out = "classifier.out_proj"},
     .tokens = {.out = "classifier"},
-    // Of embeddings as wide as the rows.
+    // Served if embeddings are as wide as the rows.
     .masked = {.transform = {.dense = "generator_predictions.dense",
                              .activation = Activation::kGeluErf,
                              .norm = "generator_predictions.LayerNorm"},
@@ -112,7 +111,7 @@ const HeadLayout kEuroBertHeads = {
                .by_default = false},
 };
 
-// transformers' generic classes, also where a family has none for tokens.
+// transformers' generic classes. They also stand in for a family's missing token classifier.
 const HeadLayout kDecoderHeads = {
     .sequences = {.out = "score", .pooling = ClassifierPooling::kLast, .bias = false},
     .tokens = {.out = "score"},
@@ -130,17 +129,13 @@ const HeadLayout kGteHeads = {
                .bias = "lm_head.decoder.bias"},
 };
 
-// As its own code has it.
-const HeadLayout kNewHeads = {
-    .sequences = kPoolerOnCls,
-    .tokens = {.out = "classifier"},
-    .masked = {.transform = {.dense = "lm_head.dense",
-                             .activation_key = "hidden_act",
-                             .norm = "lm_head.norm"},
-               .decoder = "lm_head.decoder",
-               .words = "~embeddings.word_embeddings",
-               .bias = "lm_head.decoder.bias"},
-};
+// The published code reads the activation from config.json.
+const HeadLayout kNewHeads = [] {
+  HeadLayout layout = kGteHeads;
+  layout.masked.transform.activation.reset();
+  layout.masked.transform.activation_key = "hidden_act";
+  return layout;
+}();
 
 const HeadLayout kNomicHeads = {
     .sequences = kPoolerOnCls,
@@ -159,14 +154,10 @@ const HeadLayout kNomicOwnHeads = {
     .tokens = {.out = "classifier"},
 };
 
-const HeadLayout kJinaV3Heads = {
-    .sequences = {.transform = kDenseOnCls, .out = "classifier.out_proj"},
-    .tokens = {.out = "classifier"},
-    .masked = {.transform = kLmHead,
-               .decoder = "lm_head.decoder",
-               .words = "~embeddings.word_embeddings",
-               .bias = "lm_head.bias"},
-    .epsilon = 1e-5,
-};
+const HeadLayout kJinaV3Heads = [] {
+  HeadLayout layout = kRobertaHeads;
+  layout.epsilon = 1e-5;
+  return layout;
+}();
 
 }  // namespace castor::encoder

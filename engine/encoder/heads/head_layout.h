@@ -1,52 +1,51 @@
-// What a family's classes with a head compute behind its body, and where their checkpoints keep the
-// weights. A family hands its layout over with its body (families.h).
+// The heads of a family's classes: what they compute from the body's rows, and the names of their
+// weights in checkpoints. A family provides its layout together with its body (families.h).
 //
-// Names are whole, without ".weight" and ".bias"; empty: the class has no such part. One that
-// begins with "~" has the body's prefix in its place.
+// Names are complete but for ".weight" and ".bias". An empty name: the class has no such part. A
+// leading "~" stands for the prefix of the body's tensors.
 #pragma once
 
 #include <optional>
 #include <string_view>
 
-#include "engine/encoder/layers/activation.h"
+#include "engine/encoder/layers/linear.h"
 
 namespace castor::encoder {
 
-// From the body's rows to those that the last layer of a head gets: a square matrix with an
-// activation, and a LayerNorm.
+// The part of a head before its last layer: a square matrix with an activation, then a LayerNorm.
 struct TransformNames {
   std::string_view dense;
-  std::string_view dense_bias_key = "";       // config.json's key for it; empty: it has a bias
-  std::optional<Activation> activation = {};  // unset: as activation_key says
+  std::string_view dense_bias_key = "";  // config.json's key that enables the bias; empty: has one
+  std::optional<Activation> activation = {};  // unset: config.json names it at activation_key
   std::string_view activation_key = "";
-  std::string_view activation_default = "gelu";  // without the key
+  std::string_view activation_default = "gelu";  // if the key is missing
   std::string_view norm = "";
-  std::string_view norm_bias_key = "";  // likewise
+  std::string_view norm_bias_key = "";  // as dense_bias_key
 };
 
-// How a classifier of sequences gets one row of each: kLate averages the logits of all tokens.
+// The row that a classifier gets per sequence. kLate averages the logits of all tokens.
 enum class ClassifierPooling { kFirst, kMean, kLast, kLate };
 
 struct ClassifierNames {
   TransformNames transform = {.dense = ""};
-  std::string_view out;               // [labels, hidden]
-  std::string_view pooling_key = "";  // config.json's; empty: always `pooling`
+  std::string_view out;               // the last layer, [labels, hidden]
+  std::string_view pooling_key = "";  // config.json's key for the pooling; empty: always `pooling`
   ClassifierPooling pooling = ClassifierPooling::kFirst;
-  bool bias = true;  // of `out`
+  bool bias = true;  // whether `out` has one
 };
 
 struct MaskedLmNames {
   TransformNames transform = {.dense = ""};
-  // [vocabulary, hidden]. Where it is not stored and config.json's tie_word_embeddings allows it,
-  // the words' embeddings are taken in its place.
+  // [vocabulary, hidden]. If the decoder is not stored and tie_word_embeddings is true, the word
+  // embeddings `words` are the decoder.
   std::string_view decoder = "";
   std::string_view words = "";
-  std::string_view bias = "";  // [vocabulary], where the decoder has none stored; ends in "bias"
-  std::string_view bias_key = "";  // of whether there is one; empty: there is
-  bool by_default = true;          // tie_word_embeddings and bias_key
+  std::string_view bias = "";  // [vocabulary], if none is stored with the decoder; ends in "bias"
+  std::string_view bias_key = "";  // config.json's key that enables the bias; empty: has one
+  bool by_default = true;          // the default of tie_word_embeddings and of bias_key
 };
 
-// [vocabulary, hidden], without a bias, of ...ForCausalLM. `words` likewise.
+// The decoder of ...ForCausalLM, [vocabulary, hidden], without a bias; `words` as in MaskedLmNames.
 struct CausalLmNames {
   std::string_view decoder = "";
   std::string_view words = "";
@@ -55,9 +54,9 @@ struct CausalLmNames {
 struct HeadLayout {
   ClassifierNames sequences;  // ...ForSequenceClassification
   ClassifierNames tokens;     // ...ForTokenClassification
-  MaskedLmNames masked = {};  // ...ForMaskedLM; an empty `words`: not served; likewise:
-  CausalLmNames causal = {};
-  // Of LayerNorms: config.json's key, and what is meant without it. An empty key: always that.
+  MaskedLmNames masked = {};  // ...ForMaskedLM; not served if `words` is empty
+  CausalLmNames causal = {};  // ...ForCausalLM; likewise
+  // config.json's key for the LayerNorm epsilon and its default; an empty key: always the default.
   std::string_view epsilon_key = "layer_norm_eps";
   double epsilon = 1e-12;
 };

@@ -16,7 +16,7 @@
 namespace castor::encoder {
 namespace {
 
-// What every head is made from.
+// The parts that every head is made from.
 struct Sources {
   const Directory& directory;
   ConfigReader& config;
@@ -34,7 +34,7 @@ struct Sources {
 
   const HeadLayout& layout() const { return *model.heads; }
 
-  // A layout's name as the checkpoint has it.
+  // The checkpoint's name for a layout's name.
   std::string name(std::string_view name) const {
     return name.starts_with('~') ? prefix + std::string(name.substr(1)) : std::string(name);
   }
@@ -48,8 +48,8 @@ struct Sources {
     return TakeTransform(config, weights, names, epsilon, hidden());
   }
 
-  // [vocabulary, hidden]. As transformers 5 has it, what is stored counts, and ties are for what is
-  // not.
+  // [vocabulary, hidden]. As in transformers 5, a stored tensor counts, and ties apply only to one
+  // that is not stored.
   at::Tensor TakeDecoder(WeightReader& weights, std::string_view decoder, std::string_view words,
                          bool tied_by_default) const {
     const bool tied = config.Bool("tie_word_embeddings", tied_by_default);
@@ -61,8 +61,8 @@ struct Sources {
 
 absl::StatusOr<LoadedHead> LoadClassifier(const Sources& from, bool tokens) {
   const ClassifierNames& names = tokens ? from.layout().tokens : from.layout().sequences;
-  std::optional<CrossEncoder> cross_encoder;
-  if (from.directory.has_modules) cross_encoder = {.activation = from.directory.activation};
+  std::optional<std::string> cross_encoder;
+  if (from.directory.has_modules) cross_encoder = from.directory.activation;
   ClassifierConfig config = ReadClassifier(from.config, tokens, names, cross_encoder);
   if (!from.config.status().ok()) return from.config.status();
   WeightReader weights = from.weights(at::kFloat);
@@ -76,19 +76,20 @@ absl::StatusOr<LoadedHead> LoadClassifier(const Sources& from, bool tokens) {
       weights.parameters(), weights.bytes()};
 }
 
-// A reranker made of a language model: what it says of the next token.
+// A reranker made of a language model: its logits of the next token.
 absl::StatusOr<LoadedHead> LoadLogitScore(const Sources& from) {
   const LogitScoreModule& module = *from.directory.logit_score;
   const CausalLmNames& names = from.layout().causal;
   if (names.words.empty()) {
-    from.config.Fail("model_type",
-                     "this family has no language model that modules.json's LogitScore could read");
+    from.config.Fail(
+        "model_type",
+        "modules.json has a LogitScore, but this family has no language model to read");
     return from.config.status();
   }
   if (std::max(module.yes, module.no.value_or(0)) >= from.model.rules.vocabulary) {
     from.config.Fail("vocab_size", "is too small for the tokens of modules.json's LogitScore");
   }
-  ClassifierConfig config = ReadLogitScore(from.config, {.activation = from.directory.activation});
+  ClassifierConfig config = ReadLogitScore(from.config, from.directory.activation);
   if (!from.config.status().ok()) return from.config.status();
   WeightReader weights = from.weights(at::kFloat);
   const at::Tensor decoder =
@@ -125,7 +126,7 @@ absl::StatusOr<LoadedHead> LoadSplade(const Sources& from) {
                     weights.parameters(), weights.bytes()};
 }
 
-// The projection that ColBERT's own checkpoints keep beside the body.
+// The projection that ColBERT's own checkpoints hold next to the body.
 absl::StatusOr<LoadedHead> LoadColbert(const Sources& from) {
   WeightReader weights = from.weights(at::kFloat);
   const hf::StoredTensor* stored = from.files.Find("linear.weight");
@@ -139,7 +140,7 @@ absl::StatusOr<LoadedHead> LoadColbert(const Sources& from) {
       weights.parameters(), weights.bytes()};
 }
 
-// BGE-M3's layers are in files beside the transformer.
+// BGE-M3's layers are in files next to the transformer's.
 constexpr std::string_view kLexicalLayer = "sparse_linear", kTokenLayer = "colbert_linear";
 
 // FlagEmbedding saves the layers as pickles, which are programs.
@@ -158,7 +159,7 @@ bool HasFile(const Sources& from, std::string_view layer) {
   return NameExists(FileOf(from, layer, ".safetensors")) || NameExists(FileOf(from, layer, ".pt"));
 }
 
-// `out` 0: as many as there are.
+// `out`: the outputs that the layer must have; 0: any number.
 absl::StatusOr<LoadedDense> LoadLayer(const Sources& from, std::string_view layer, int64_t out) {
   const std::string file = FileOf(from, layer, ".safetensors");
   if (!NameExists(file) && NameExists(FileOf(from, layer, ".pt"))) {
@@ -172,7 +173,7 @@ absl::StatusOr<LoadedDense> LoadLayer(const Sources& from, std::string_view laye
   const auto tensors = hf::Safetensors::OpenFile(file);
   if (!tensors.ok()) return tensors.status();
   if ((*tensors)->tensors().size() != 2) {
-    return absl::InvalidArgumentError(file + ": must hold \"weight\" and \"bias\", and no more");
+    return absl::InvalidArgumentError(file + ": must hold \"weight\" and \"bias\" only");
   }
   const hf::StoredTensor* stored = (*tensors)->Find("weight");
   if (out == 0 && stored != nullptr && !stored->shape.empty()) out = stored->shape[0];
@@ -195,12 +196,12 @@ absl::StatusOr<LoadedHead> LoadBgeM3(const Sources& from) {
   if (!plain || directory.task != Task::kFeatures || directory.poolings.size() > 1) {
     return absl::InvalidArgumentError(
         absl::StrCat(directory.transformer,
-                     ": has BGE-M3's sparse_linear or colbert_linear, which go with a transformer "
-                     "that is pooled, and no other modules"));
+                     ": has BGE-M3's sparse_linear or colbert_linear, which need a transformer and "
+                     "one pooling, without other modules"));
   }
   if (from.config.String("model_type", "") != "xlm-roberta" ||
       from.model.rules.vocabulary <= kUnweighedIds) {
-    from.config.Fail("model_type", "must be xlm-roberta: sparse_linear is of BGE-M3");
+    from.config.Fail("model_type", "must be xlm-roberta, since sparse_linear makes this a BGE-M3");
     return from.config.status();
   }
   auto weights = LoadLayer(from, kLexicalLayer, /*out=*/1);
@@ -208,7 +209,7 @@ absl::StatusOr<LoadedHead> LoadBgeM3(const Sources& from) {
   auto of_tokens = LoadLayer(from, kTokenLayer, /*out=*/0);
   if (!of_tokens.ok()) return of_tokens.status();
   const Pooling pooling = directory.poolings.empty() ? Pooling::kCls : directory.poolings.front();
-  // As FlagEmbedding does where there are no modules.
+  // FlagEmbedding normalizes if there is no modules.json.
   const bool normalize = directory.normalize || !directory.has_modules;
   return LoadedHead{
       std::make_unique<LexicalHead>(pooling, normalize, std::move(of_tokens->stack),
@@ -216,7 +217,7 @@ absl::StatusOr<LoadedHead> LoadBgeM3(const Sources& from) {
       weights->parameters + of_tokens->parameters, weights->weight_bytes + of_tokens->weight_bytes};
 }
 
-// What modules.json says.
+// The head that modules.json describes.
 absl::StatusOr<LoadedHead> LoadPipeline(const Sources& from) {
   const Directory& directory = from.directory;
   if (directory.splade.has_value()) return LoadSplade(from);
@@ -250,7 +251,7 @@ absl::StatusOr<LoadedHead> LoadHead(const Directory& directory, ConfigReader& co
   if (name.ends_with("ForSequenceClassification")) return LoadClassifier(from, /*tokens=*/false);
   if (name.ends_with("ForTokenClassification")) return LoadClassifier(from, /*tokens=*/true);
   if (name == "HF_ColBERT") return LoadColbert(from);
-  // A body, or a class whose head has no output here, such as a masked language model.
+  // A body, or a class whose head is not served, such as a masked language model.
   return LoadPipeline(from);
 }
 

@@ -1,5 +1,5 @@
-// Chooses a model's head and takes its weights: what modules.json asks for behind the transformer,
-// else what the class in config.json's `architectures` has behind its body.
+// Chooses a model's head and takes its weights: the modules that follow the transformer in
+// modules.json, else the head of the class in config.json's `architectures`.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -24,9 +24,9 @@ struct LoadedHead {
   int64_t weight_bytes = 0;  // on the device
 };
 
-// `config` and `files` are the transformer's, `prefix` stands before its body's tensors. Weights
-// become float32, but those of a masked language model `dtype`: never 8 bits. Errors name the file
-// and the key or the tensor.
+// `config` and `files` are the transformer's; `prefix` precedes the names of its body's tensors.
+// Weights become float32, or `dtype` for a masked language model, and are never quantized. Errors
+// name the file and the key or the tensor.
 absl::StatusOr<LoadedHead> LoadHead(const Directory& directory, ConfigReader& config,
                                     const hf::Safetensors& files, const FamilyModel& model,
                                     const std::string& prefix, at::ScalarType dtype,

@@ -11,11 +11,11 @@
 
 namespace castor::encoder {
 
-// What a step of MaxSim allocates, however many rows there are.
+// The bytes that a step of MaxSim allocates, however many rows there are.
 int64_t MaxSimBytes(int64_t width);
 
-// [documents, 1], float32: of each document the sum over the query's rows of the greatest product
-// with one of the document's; NaN if any product that counts is.
+// [documents, 1], float32: a document's score is the sum, over the query's rows, of the greatest
+// product with one of the document's rows. It is NaN if one of these products is.
 //
 // rows: [tokens, width], float32, contiguous; the first sequence is the query, the others are
 // documents. cu_seqlens: [sequences + 1], from 0; `offsets` has the same, int64, on the rows'

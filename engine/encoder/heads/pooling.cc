@@ -30,13 +30,13 @@ namespace {
 
 constexpr auto kPoolingCount = static_cast<int64_t>(std::size(kAllPoolings));
 
-// Items with equal wishes are computed together.
+// The rows that an item wants. Items with equal wishes are computed together.
 struct Wish {
   EncodeOutput output;
-  bool spans;       // instead of sequences
-  Pooling pooling;  // kMean for token embeddings, where it has no meaning
+  bool spans;       // of spans, not of sequences
+  Pooling pooling;  // kMean for token embeddings, which have none
   bool normalize;
-  int64_t dimensions;  // of rows before they are compared; 0: all
+  int64_t dimensions;  // of an output row; 0, for rows that are compared: all
   bool cut_last;
 
   auto operator<=>(const Wish&) const = default;
@@ -49,14 +49,14 @@ Wish WishOf(const BatchItem& item) {
           item.normalize,   compared ? 0 : item.dimensions, item.cut_last};
 }
 
-// Of each column of each sequence. No atomics on any device: one thread reduces a column of a
-// sequence, in order.
+// Reduces each column of each sequence. Uses no atomics on any device: one thread reduces a column
+// of a sequence, in order.
 at::Tensor Reduce(const at::Tensor& rows, const char* how, const at::Tensor& offsets) {
   return at::segment_reduce(rows.to(at::kFloat), how, /*lengths=*/{}, /*indices=*/{}, offsets,
                             /*axis=*/0, /*unsafe=*/true);
 }
 
-// The n-th row of a sequence weighs n, from 1.
+// The n-th row of a sequence has the weight n, from 1.
 at::Tensor WeightedMean(const at::Tensor& rows, const at::Tensor& first, const at::Tensor& lengths,
                         const at::Tensor& offsets) {
   const int64_t tokens = rows.size(0);
@@ -120,32 +120,32 @@ HeadActivations PoolingHead::activations(int64_t hidden, DType dtype) const {
   const kernels::Count row = kernels::Count(hidden) * static_cast<int64_t>(SizeOf(dtype));
   const kernels::Count in_float = kernels::Count(hidden) * static_cast<int64_t>(sizeof(float));
   HeadActivations bytes;
-  // All rows of a batch are reduced in float32, even if only some requests want it, and for a
-  // weighted mean copied. Each pooling is kept, a group's part of it copied, and scaled.
-  // Several are put side by side, copied and scaled.
+  // All rows of a batch are reduced in float32, even if only some requests want it, and are copied
+  // for a weighted mean. Each pooling is kept; a group's part of it is copied and scaled.
+  // Concatenated poolings are copied and scaled as well.
   const auto several = poolings_.size() > 1 ? static_cast<int64_t>(3 * poolings_.size()) : 0;
   const kernels::Count kept = kPoolingCount + 2 + several;
   constexpr int64_t kIndices = 4 * sizeof(int64_t);  // and weights, of a token or a sequence
   bytes.pooled = {.token = (converts ? 2 : 1) * in_float + kIndices,
                   .sequence = kept * in_float + kIndices + kPoolingCount * dense_.row_bytes()};
-  // The same, and indices and weights of all rows of spans, which together are at most so many.
-  // Each pooling is kept once more, and a maximum comes with the rows it was found in.
+  // The same, and indices and weights of the spans' rows, whose number is bounded. Each pooling is
+  // kept once more, and a maximum comes with the rows in which it was found.
   constexpr int64_t kSpanRows = kMostSpanRows * 8 * sizeof(int64_t);
   bytes.spans = {.token = bytes.pooled.token + kSpanRows,
                  .sequence = bytes.pooled.sequence,
                  .span = bytes.pooled.sequence + 3 * in_float + kSpanRows};
-  // A group's rows are copied, converted, and scaled, when nothing is reduced.
+  // Token rows of a group are copied, converted and scaled.
   bytes.tokens = {.token = row + in_float + (converts ? in_float : 0) + kIndices,
                   .sequence = poolings_.empty() ? kernels::Count(0) : bytes.pooled.sequence};
   if (!of_tokens_.empty()) {
-    // Projected, of a group copied, and scaled.
+    // All rows are projected; those of a group are copied and scaled.
     bytes.tokens.token += of_tokens_.row_bytes() + 3 * kernels::Count(of_tokens_.out()) *
                                                        static_cast<int64_t>(sizeof(float));
     bytes.batch = kMostHeadRows * in_float;
   }
   if (poolings_.empty()) {
     const int64_t width = of_tokens_.empty() ? hidden : of_tokens_.out();
-    bytes.tokens.sequence += 8 * int64_t{sizeof(int64_t)};  // of a document's scores
+    bytes.tokens.sequence += 8 * int64_t{sizeof(int64_t)};  // a document's scores
     bytes.batch = std::max(bytes.batch, kernels::Count(MaxSimBytes(width)));
   }
   return bytes;
@@ -157,10 +157,11 @@ absl::StatusOr<at::Tensor> PoolingHead::PoolOnce(Pooling pooling, bool spans,
   return PoolSpans(pooling, in.rows, in.spans, in.packing.span_rows, in.control);
 }
 
-// One pooling of all sequences or spans, or the model's several, behind the dense layers.
+// Pools all sequences or spans, with one pooling or the model's several, and applies the dense
+// layers.
 absl::StatusOr<at::Tensor> PoolingHead::PoolAll(Pooling pooling, bool spans,
                                                 const HeadInputs& in) const {
-  // Refused at admission: the layers behind take rows of one width.
+  // Admission refuses other poolings, since the dense layers take rows of one width.
   if ((pooling == Pooling::kSeveral) != (poolings_.size() > 1)) {
     return absl::InternalError("a pooling that is not the model's");
   }
@@ -173,7 +174,7 @@ absl::StatusOr<at::Tensor> PoolingHead::PoolAll(Pooling pooling, bool spans,
   absl::StatusOr<at::Tensor> rows =
       dense_(parts.size() == 1 ? parts.front() : at::cat(parts, 1), in.control);
   if (!spans) return rows;
-  // A span of no rows stays zeros, whatever biases there are.
+  // An empty span stays zero, whatever the biases are.
   if (rows.ok()) rows->masked_fill_(in.spans.select(0, 1).eq(0).unsqueeze(1), 0);
   return rows;
 }
@@ -185,7 +186,7 @@ absl::StatusOr<std::vector<at::Tensor>> PoolingHead::ReadOut(const HeadInputs& i
     if (batch.items[i].vectors()) groups[WishOf(batch.items[i])].push_back(i);
   }
 
-  // Each pooling once, over all sequences, and over all spans.
+  // Each pooling is computed once, over all sequences and over all spans.
   std::map<std::pair<bool, Pooling>, at::Tensor> pooled;
   at::Tensor projected;
   std::vector<at::Tensor> outputs(batch.items.size());
@@ -212,7 +213,7 @@ absl::StatusOr<std::vector<at::Tensor>> PoolingHead::ReadOut(const HeadInputs& i
                                          : pools    ? in.packing.first_sequence
                                                     : in.packing.first_token;
 
-    // The group's rows, concatenated; a group that is the whole batch needs no copy.
+    // The group's rows, concatenated. A group that is the whole batch needs no copy.
     const auto rows_of = [&](const BatchItem& item) {
       return pools ? item.output_rows() : item.tokens();
     };
@@ -224,7 +225,7 @@ absl::StatusOr<std::vector<at::Tensor>> PoolingHead::ReadOut(const HeadInputs& i
       }
       wanted = at::cat(parts, 0);
     }
-    // A model's truncate_dim cuts behind all modules, a request's dimensions before the last.
+    // A model's truncate_dim cuts after normalising, a request's dimensions before.
     if (wish.normalize && wish.cut_last) wanted = Normalized(wanted.to(at::kFloat));
     if (wish.dimensions > 0) wanted = wanted.narrow(1, 0, wish.dimensions);
     wanted = wanted.to(at::kFloat);
@@ -249,10 +250,10 @@ absl::StatusOr<std::vector<at::Tensor>> PoolingHead::ReadOut(const HeadInputs& i
 
 namespace {
 
-// Sums of so many rows are in float32, and theirs in double precision.
+// Sums of this many rows are float32; sums of these are double.
 constexpr int64_t kSumRows = 64;
 
-// out [hidden]: of `count` rows, which follow one another. sum, total: [hidden], scratch.
+// out [hidden]: the mean of `count` adjacent rows. sum, total: [hidden], scratch.
 void Mean(const float* rows, int64_t count, int64_t hidden, bool weighted, float* sum,
           double* total, float* out) {
   std::fill_n(total, hidden, 0.0);
@@ -270,7 +271,7 @@ void Mean(const float* rows, int64_t count, int64_t hidden, bool weighted, float
   for (int64_t e = 0; e < hidden; ++e) out[e] = static_cast<float>(total[e] / weights);
 }
 
-// A value that is no number stays.
+// A NaN stays.
 void Maximum(const float* rows, int64_t count, int64_t hidden, float* out) {
   std::copy_n(rows, hidden, out);
   for (int64_t r = 1; r < count; ++r) {
@@ -282,7 +283,7 @@ void Maximum(const float* rows, int64_t count, int64_t hidden, float* out) {
   }
 }
 
-// The first span of each task, and the end: tasks of about equally many rows.
+// The first span of each task, and the end. Tasks have about equally many rows.
 std::vector<int64_t> TasksOf(const int64_t* lengths, int64_t spans, int64_t hidden) {
   const auto rows_of_task =
       static_cast<int64_t>(attention::kStepOperations / static_cast<double>(hidden)) + 1;
@@ -338,9 +339,9 @@ absl::StatusOr<at::Tensor> ReduceOnCpu(Pooling pooling, const at::Tensor& rows,
   return pooled;
 }
 
-// No row is copied, only indices, one per row of each span.
-at::Tensor ReduceElsewhere(Pooling pooling, const at::Tensor& rows, const at::Tensor& first,
-                           const at::Tensor& lengths, int64_t span_rows) {
+// Copies no rows: only indices, one per row of each span.
+at::Tensor ReduceByLibTorch(Pooling pooling, const at::Tensor& rows, const at::Tensor& first,
+                            const at::Tensor& lengths, int64_t span_rows) {
   constexpr int64_t kSum = 0, kMean = 1, kMax = 2;
   const auto spread = [&](const at::Tensor& values) {
     return at::repeat_interleave(values, lengths, /*dim=*/0, /*output_size=*/span_rows);
@@ -380,7 +381,7 @@ absl::StatusOr<at::Tensor> PoolSpans(Pooling pooling, const at::Tensor& rows,
         .masked_fill_(lengths.eq(0).unsqueeze(1), 0);
   }
   if (rows.device().is_cpu()) return ReduceOnCpu(pooling, rows, spans, span_rows, control);
-  return ReduceElsewhere(pooling, rows, first, lengths, span_rows);
+  return ReduceByLibTorch(pooling, rows, first, lengths, span_rows);
 }
 
 }  // namespace castor::encoder

@@ -1,7 +1,7 @@
-// The head of an embedding model: pools the last layer's rows, sends them through the dense layers
-// that follow if there are any, cuts and normalises them as requests ask for; those of tokens too,
-// which are all that a multi-vector model such as ColBERT gives. Other heads have one for requests
-// that want the body's rows.
+// The head of an embedding model: pools the last layer's rows, applies the dense layers that
+// follow, and cuts and normalises rows as requests ask. It gives token rows likewise; a
+// multi-vector model such as ColBERT has no others. Other heads contain this one for requests that
+// want the body's rows.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,9 +22,9 @@ at::Tensor Pool(Pooling pooling, const at::Tensor& rows, const at::Tensor& offse
 
 class PoolingHead final : public Head {
  public:
-  // The defaults for requests that do not say. `poolings` of rows of `hidden` elements stand side
-  // by side, and without any only tokens' rows are given; `dense` is of pooled rows, `of_tokens`
-  // of those of tokens.
+  // `poolings` and `normalize`: the defaults of requests. Several poolings, each `hidden` wide, are
+  // concatenated; without any, the head gives token rows only. `dense` follows pooled rows,
+  // `of_tokens` token rows.
   PoolingHead(std::vector<Pooling> poolings, int64_t hidden, bool normalize, DenseStack dense = {},
               DenseStack of_tokens = {});
   explicit PoolingHead(Pooling pooling, bool normalize) : PoolingHead({pooling}, 0, normalize) {}
@@ -32,8 +32,8 @@ class PoolingHead final : public Head {
   const HeadInfo& info() const override { return info_; }
   HeadActivations activations(int64_t hidden, DType dtype) const override;
 
-  // Takes rows in any floating dtype. Items that want the same share the work; no item changes
-  // another's result. What wants neither pooled rows nor those of tokens gets no tensor.
+  // Takes rows of any floating dtype. Items that want the same share the work; no item changes
+  // another's result. Items that want neither pooled rows nor token rows get no tensor.
   absl::StatusOr<std::vector<at::Tensor>> ReadOut(const HeadInputs& in) const override;
 
  private:
@@ -46,12 +46,12 @@ class PoolingHead final : public Head {
   const DenseStack of_tokens_;
 };
 
-// Pooling of spans: any ranges of a batch's rows, which may overlap. One row may be read as many
-// times as there are spans over it, so this can be most of a batch's work.
+// Pooling of spans: any ranges of a batch's rows, which may overlap. A row is read once per span
+// that covers it, so this can be most of a batch's work.
 
-// [spans, hidden], float32; zeros for a span of no rows. rows: [tokens, hidden]. spans: int64
-// [2, spans], first rows and lengths, of `span_rows` rows together. Sums of many rows are in double
-// precision on a CPU. Checks the control between steps.
+// [spans, hidden], float32; zeros for an empty span. rows: [tokens, hidden]. spans: int64 [2,
+// spans], first rows and lengths; `span_rows` is the sum of lengths. Sums of many rows are in
+// double precision on a CPU. Checks the control between steps.
 absl::StatusOr<at::Tensor> PoolSpans(Pooling pooling, const at::Tensor& rows,
                                      const at::Tensor& spans, int64_t span_rows,
                                      RunControl& control);

@@ -17,7 +17,7 @@
 namespace castor::encoder {
 namespace {
 
-// Of a step's logits.
+// The bytes of a step's logits.
 constexpr int64_t kLogitsBytes = int64_t{32} << 20;
 
 int64_t RowsOfLogits(int64_t vocabulary) {
@@ -33,12 +33,12 @@ void Squash(bool twice, const at::Tensor& logits) {
 
 }  // namespace
 
-// Rows of one sequence that a step computes.
+// Tokens of one sequence that a step processes.
 struct SpladeHead::Part {
   int64_t row;     // of the result
   int64_t first;   // token of the batch
   int64_t tokens;  // at most a step
-  bool begins;     // its sequence
+  bool begins;     // it is the first part of its sequence
 };
 
 SpladeHead::SpladeHead(SpladeConfig config, HeadTransform transform, Linear decoder)
@@ -57,18 +57,18 @@ HeadActivations SpladeHead::activations(int64_t hidden, DType dtype) const {
   const Count logits = Count(decoder_.out()) * static_cast<int64_t>(SizeOf(dtype));
   const Count in_float = Count(decoder_.out()) * kFloat;
   HeadActivations bytes = rows_.activations(hidden, dtype);
-  // Others in the batch may want pooled rows, which all sequences then have.
+  // If any item of the batch wants pooled rows, all sequences are pooled.
   bytes.sparse = bytes.pooled;
   bytes.sparse.sequence += in_float + 2 * int64_t{sizeof(Part)};
-  bytes.sparse.token += 2 * int64_t{sizeof(Part)};  // more than its share of long sequences' parts
-  // A step's rows, the transform's, their logits, converted; and what one sequence adds.
+  bytes.sparse.token += 2 * int64_t{sizeof(Part)};  // more than a token's share of its parts
+  // A step's rows, the transform's result, logits, logits in float32; and one sequence's weights.
   bytes.batch = RowsOfLogits(decoder_.out()) *
                     (3 * row + logits + (dtype == DType::kFloat32 ? Count(0) : in_float)) +
                 in_float;
   return bytes;
 }
 
-// A sequence is cut from its own beginning, so that its sums do not depend on others.
+// Sequences are cut from their own beginning, so that their sums do not depend on each other.
 std::vector<SpladeHead::Part> SpladeHead::PartsOf(const HeadInputs& in, int64_t step) const {
   std::vector<Part> parts;
   int64_t row = 0;
@@ -87,14 +87,14 @@ std::vector<SpladeHead::Part> SpladeHead::PartsOf(const HeadInputs& in, int64_t 
   return parts;
 }
 
-// [sequences, vocabulary], float32, of the items that want them.
+// [sequences, vocabulary], float32, of the items that want kSparse.
 absl::StatusOr<at::Tensor> SpladeHead::Weights(const HeadInputs& in, int64_t sequences) const {
   const int64_t step =
       std::min(HeadRows(in.rows, decoder_.elements()), RowsOfLogits(decoder_.out()));
   const std::vector<Part> parts = PartsOf(in, step);
   at::Tensor weights = at::empty({sequences, decoder_.out()}, in.rows.options().dtype(at::kFloat));
   for (size_t begin = 0; begin < parts.size();) {
-    // As many parts as follow one another and fit.
+    // As many adjacent parts as fit.
     size_t end = begin + 1;
     int64_t tokens = parts[begin].tokens;
     while (end < parts.size() && tokens + parts[end].tokens <= step &&
@@ -120,7 +120,7 @@ absl::StatusOr<at::Tensor> SpladeHead::Weights(const HeadInputs& in, int64_t seq
     begin = end;
     if (absl::Status status = in.control.Checkpoint(); !status.ok()) return status;
   }
-  // It rises with the logit, so the greatest may be found before.
+  // Squashing keeps the order of logits, so the greatest is squashed last.
   if (config_.sum) return weights;
   absl::Status done = InSteps(sequences, RowsOfLogits(decoder_.out()), in.control,
                               [&](int64_t first, int64_t count) {
@@ -163,9 +163,9 @@ LexicalHead::LexicalHead(Pooling pooling, bool normalize, DenseStack of_tokens, 
 HeadActivations LexicalHead::activations(int64_t hidden, DType dtype) const {
   constexpr int64_t kFloat = sizeof(float);
   HeadActivations bytes = rows_.activations(hidden, dtype);
-  // Others in the batch may want pooled rows, which all sequences then have.
+  // If any item of the batch wants pooled rows, all sequences are pooled.
   bytes.sparse = bytes.pooled;
-  // All tokens get weights; they are scattered by their sequence and id.
+  // All tokens get weights, which are scattered by sequence and id.
   bytes.sparse.token += weights_.row_bytes() + 2 * kFloat + 3 * int64_t{sizeof(int64_t)};
   bytes.sparse.sequence += kernels::Count(vocabulary_) * kFloat + 2 * int64_t{sizeof(int64_t)};
   bytes.batch = std::max(bytes.batch, kMostHeadRows * kernels::Count(hidden) * kFloat);
@@ -188,7 +188,7 @@ absl::StatusOr<std::vector<at::Tensor>> LexicalHead::ReadOut(const HeadInputs& i
     const int64_t sequences = item.sequences();
     const at::Tensor offsets =
         in.offsets.narrow(0, in.packing.first_sequence[i], sequences + 1).diff();
-    // Where a token's weight goes: its sequence's row, its id's column.
+    // The place of a token's weight: its sequence's row, its id's column.
     const at::Tensor places = at::repeat_interleave(at::arange(sequences, offsets.options()),
                                                     offsets, /*dim=*/0, /*output_size=*/tokens)
                                   .mul_(vocabulary_)

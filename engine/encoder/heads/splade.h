@@ -1,9 +1,9 @@
-// The head of a SPLADE model: a weight for each word of the vocabulary, from the logits of a masked
-// language model, of which most are to be zero. Weights and logits are of the body's type. Requests
-// may have the body's rows as well.
+// The head of a SPLADE model: weights for the words of the vocabulary, most of them zero, from the
+// logits of a masked language model. Logits have the body's type. Requests may have the body's rows
+// as well.
 //
-// [tokens, vocabulary] is never in memory: tokens go by in steps, and what a sequence has collected
-// is kept, [sequences, vocabulary].
+// [tokens, vocabulary] is never in memory: tokens are processed in steps, and only the weights
+// collected so far are kept, [sequences, vocabulary].
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,8 +17,8 @@
 
 namespace castor::encoder {
 
-// Of a logit: log(1 + relu(x)), or with `twice` log(1 + log(1 + relu(x))). Of a sequence: the
-// greatest, or the sum, over its tokens.
+// A logit x becomes log(1 + relu(x)), or with `twice` log(1 + log(1 + relu(x))). A sequence's
+// weight is the greatest of its tokens, or their sum.
 struct SpladeConfig {
   bool sum = false;
   bool twice = false;
@@ -31,7 +31,7 @@ class SpladeHead final : public Head {
   const HeadInfo& info() const override { return info_; }
   HeadActivations activations(int64_t hidden, DType dtype) const override;
 
-  // Bits of a sequence do not depend on what else is in the batch.
+  // A sequence's bits do not depend on the rest of the batch.
   absl::StatusOr<std::vector<at::Tensor>> ReadOut(const HeadInputs& in) const override;
 
  private:
@@ -47,16 +47,16 @@ class SpladeHead final : public Head {
   HeadInfo info_;  // constant once built
 };
 
-// The heads of BGE-M3: pooled rows, rows of tokens behind a projection, and SPARSE, in which a text
-// weighs its own tokens: each the greatest weight that it has where it stands. The first of a
-// sequence, which FlagEmbedding leaves out of the rows of tokens, is among them.
+// The heads of BGE-M3: pooled rows, projected token rows, and SPARSE, which weighs the text's own
+// token ids: an id's weight is its greatest in the sequence. Token rows include the sequence's
+// first, which FlagEmbedding leaves out.
 
-// XLM-RoBERTa's <s>, <pad>, </s> and <unk> come first, and weigh nothing.
+// XLM-RoBERTa's first ids, <s>, <pad>, </s> and <unk>, have no weight.
 inline constexpr int64_t kUnweighedIds = 4;
 
 class LexicalHead final : public Head {
  public:
-  // The defaults for requests that do not say; `weights` gives a row its weight.
+  // `pooling` and `normalize`: the defaults of requests. `weights` maps a row to its weight.
   LexicalHead(Pooling pooling, bool normalize, DenseStack of_tokens, DenseStack weights,
               int64_t vocabulary);
 

@@ -47,7 +47,7 @@ absl::Status CheckServed(std::span<const AttentionLayers> layers, const std::str
                      "model \"" + model + "\" has layers of attention in " +
                          std::string(NameOf(spec.dtype)) + " with head_dim " +
                          std::to_string(spec.head_dim) + " and " + PlacesOf(spec) +
-                         ", which no kernel of this device runs");
+                         ", and no kernel of this device runs it");
   }
   return absl::OkStatus();
 }

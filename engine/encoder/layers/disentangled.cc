@@ -30,7 +30,7 @@ namespace {
 // Elements of a block of scores, or of products with embeddings: a few milliseconds of one core.
 int64_t BlockElements(bool cpu) { return int64_t{1} << (cpu ? 18 : 24); }
 
-// Some heads of a sequence, whose scores are computed together, so many rows at a time.
+// Some heads of a sequence, whose scores are computed together, `rows` rows at a time.
 struct HeadsOfSequence {
   int64_t begin;  // its first token
   int64_t tokens;
@@ -39,7 +39,7 @@ struct HeadsOfSequence {
   int64_t rows;
 };
 
-// All of a batch. The cuts of a sequence do not depend on the others.
+// Cuts a batch into such parts. The parts of a sequence do not depend on other sequences.
 std::vector<HeadsOfSequence> Cut(const std::vector<int32_t>& offsets, int64_t heads, int64_t widest,
                                  int64_t elements) {
   std::vector<HeadsOfSequence> parts;
@@ -55,8 +55,8 @@ std::vector<HeadsOfSequence> Cut(const std::vector<int32_t>& offsets, int64_t he
   return parts;
 }
 
-// LibTorch has one thread beside Castor's own (device/cpu_device.cc), so parts run on Castor's.
-// What LibTorch throws is thrown when all are done.
+// LibTorch has one thread only (device/cpu_device.cc), so parts run on Castor's threads. An
+// exception of LibTorch is rethrown when all parts are done.
 template <typename Attend>
 absl::Status RunOnWorkers(const std::vector<HeadsOfSequence>& parts, int64_t head_dim,
                           RunControl& control, const Attend& attend) {
@@ -68,7 +68,7 @@ absl::Status RunOnWorkers(const std::vector<HeadsOfSequence>& parts, int64_t hea
   std::exception_ptr failure;
   absl::Status done = attention::ParallelFor(
       static_cast<int64_t>(parts.size()), operations, control, [&](int /*worker*/, int64_t task) {
-        const c10::InferenceMode inference;  // a thread's own
+        const c10::InferenceMode inference;  // it applies to one thread
         try {
           attend(parts[task]);
         } catch (...) {
@@ -79,14 +79,14 @@ absl::Status RunOnWorkers(const std::vector<HeadsOfSequence>& parts, int64_t hea
   return done;
 }
 
-// [2 * span, heads * head_dim] by heads.
+// From [2 * span, heads * head_dim] to [heads, 2 * span, head_dim], float32.
 at::Tensor ByHeads(const at::Tensor& rows, int64_t heads) {
   return rows.to(at::kFloat).view({rows.size(0), heads, -1}).transpose(0, 1).contiguous();
 }
 
 }  // namespace
 
-// As transformers rounds it.
+// Rounds as transformers does.
 at::Tensor BucketsOfDistances(const DisentangledConfig& config) {
   const int64_t most = config.most_tokens;
   at::Tensor distances = at::arange(1 - most, most, at::TensorOptions().dtype(at::kLong));
@@ -127,7 +127,7 @@ absl::StatusOr<at::Tensor> Disentangled::operator()(const Qkv& qkv, const Relati
       return rows.narrow(0, part.first, part.heads).transpose(1, 2);
     };
     const at::Tensor query = rows_of(0).mul(config.scale);
-    // The last key comes first, so that buckets of rows and keys are a view of the table.
+    // Keys are in reverse order, so that the buckets of rows and keys are a view of the table.
     const at::Tensor key = at::flip(rows_of(1), {1});
     const at::Tensor value = at::flip(rows_of(2), {1});
     at::Tensor keys_meet;  // [part.heads, tokens, 2 * span]
@@ -171,8 +171,8 @@ absl::StatusOr<at::Tensor> Disentangled::operator()(const Qkv& qkv, const Relati
 kernels::Count Disentangled::batch_bytes(int64_t head_dim) const {
   using kernels::Count;
   const bool cpu = buckets.device().is_cpu();
-  // Of one head at least. Scores, what they are softened to and what is gathered; products with
-  // embeddings; queries, keys and values, before and after they are turned.
+  // A block has one head at least: scores, their softmax and gathered terms; products with
+  // embeddings; queries, keys and values, before and after they are reordered.
   const Count block = std::max(Count(BlockElements(cpu)),
                                Count(config.most_tokens) * std::max(2 * config.span(), head_dim));
   return 12 * block * static_cast<int64_t>(sizeof(float)) *

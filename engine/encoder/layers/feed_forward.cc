@@ -18,7 +18,7 @@ kernels::Count FeedForward::row_bytes(int64_t element) const {
   using kernels::Count;
   const Count wide = Count(out.in()) * element;
   const Count result = Count(out.out()) * element;
-  // Where no product does it.
+  // No product fuses this activation without a kernel.
   const Count activating = activation == Activation::kQuickGelu ? 2 * wide : Count(0);
   const Count gating = gated ? wide + gate.scratch_bytes_of_row() : Count(0);
   return wide + std::max({activating, Count(in.scratch_bytes_of_row()), gating,

@@ -16,17 +16,17 @@
 namespace castor::encoder {
 
 struct FeedForwardConfig {
-  int64_t width = 0;  // of what is activated
+  int64_t width = 0;  // of the activated rows
   Activation activation = Activation::kGeluErf;
   bool gated = false;
-  bool in_bias = true;  // and the gate's
+  bool in_bias = true;  // of `in` and of the gate
   bool out_bias = true;
 };
 
-// Where a layer's weights are, without ".weight" and ".bias".
+// The names of a layer's weights, without ".weight" and ".bias".
 struct FeedForwardNames {
   std::string_view in;
-  // Empty: a gated MLP has both in one matrix, `in`, first what is activated.
+  // Empty: a gated MLP has both in one matrix, `in`: the activated half first, then the gate.
   std::string_view gate = {};
   std::string_view out;
   bool gate_first = false;  // in that matrix the gate comes first
@@ -34,7 +34,7 @@ struct FeedForwardNames {
 
 struct FeedForward {
   Linear in;    // [width, hidden]
-  Linear gate;  // the same, where there is one
+  Linear gate;  // the same, if the MLP is gated
   Linear out;   // [hidden, width]
   Activation activation = Activation::kGeluErf;
   bool gated = false;
@@ -43,7 +43,7 @@ struct FeedForward {
 
   int64_t elements() const { return in.elements() + gate.elements() + out.elements(); }
 
-  // What it allocates for a row of elements of this size, its result included, in bytes.
+  // The bytes that it allocates per row, its result included. `element`: the size of an element.
   kernels::Count row_bytes(int64_t element) const;
 };
 

@@ -27,7 +27,7 @@ const NormKernel* FindNormKernel(const at::Tensor& weight) {
 
 LayerNorm::LayerNorm(at::Tensor weight, at::Tensor bias, double epsilon, NormKind kind)
     : weight_(std::move(weight)), bias_(std::move(bias)), epsilon_(epsilon), kind_(kind) {
-  if (!weight_.defined()) return;  // it could not be read
+  if (!weight_.defined()) return;  // the reader has an error
   kernel_ = FindNormKernel(weight_);
   if (kernel_ != nullptr) weight_ = weight_.to(at::kFloat);
   if (kind_ == NormKind::kRmsNormLessOne) weight_ = weight_.add(1);
@@ -36,7 +36,7 @@ LayerNorm::LayerNorm(at::Tensor weight, at::Tensor bias, double epsilon, NormKin
 }
 
 at::Tensor LayerNorm::operator()(const at::Tensor& x) const {
-  if (kernel_ == nullptr) return Slowly(x);
+  if (kernel_ == nullptr) return NormByLibTorch(x);
   const at::Tensor rows = x.contiguous();
   at::Tensor out = at::empty_like(rows);
   Run(rows, {}, out);
@@ -46,10 +46,10 @@ at::Tensor LayerNorm::operator()(const at::Tensor& x) const {
 void LayerNorm::AddNorm(const at::Tensor& x, const at::Tensor& residual,
                         const at::Tensor& out) const {
   if (kernel_ != nullptr) return Run(x, residual, out);
-  out.copy_(Slowly(x.add_(residual)));
+  out.copy_(NormByLibTorch(x.add_(residual)));
 }
 
-at::Tensor LayerNorm::Slowly(const at::Tensor& x) const {
+at::Tensor LayerNorm::NormByLibTorch(const at::Tensor& x) const {
   if (kind_ == NormKind::kLayerNorm) {
     return at::layer_norm(x, weight_.sizes(), weight_, bias_, epsilon_);
   }
@@ -67,7 +67,7 @@ void LayerNorm::Run(const at::Tensor& x, const at::Tensor& residual, const at::T
       .centered = kind_ == NormKind::kLayerNorm,
   };
   constexpr int64_t kTaskRows = 16;
-  constexpr double kOperations = 12;  // for an element
+  constexpr double kOperations = 12;  // per element
   const int64_t rows = x.size(0);
   const int64_t row_bytes = shape.hidden * static_cast<int64_t>(x.element_size());
   const auto* from = static_cast<const std::byte*>(x.const_data_ptr());
@@ -80,7 +80,7 @@ void LayerNorm::Run(const at::Tensor& x, const at::Tensor& residual, const at::T
     kernel_->run(shape, from + at, other == nullptr ? nullptr : other + at, to + at,
                  std::min(kTaskRows, rows - first));
   };
-  // Nothing ends it, so there is no error.
+  // RunToEnd never fails.
   (void)attention::ParallelFor(
       (rows + kTaskRows - 1) / kTaskRows,
       kOperations * static_cast<double>(rows) * static_cast<double>(shape.hidden), RunToEnd(), run);

@@ -1,4 +1,4 @@
-// LayerNorm, or RMSNorm: of rows, or of their sum with a residual connection.
+// LayerNorm or RMSNorm of rows, or of their sum with a residual connection.
 //
 // Immutable; used on the engine thread of the device that has the weights.
 #pragma once
@@ -14,7 +14,7 @@ namespace castor::encoder {
 enum class NormKind {
   kLayerNorm,
   kRmsNorm,
-  kRmsNormLessOne,  // what is stored is the weight less one
+  kRmsNormLessOne,  // the checkpoint stores the weight less one
 };
 
 class LayerNorm {
@@ -41,8 +41,8 @@ class LayerNorm {
   }
 
  private:
-  // The norm of `x` without a kernel.
-  at::Tensor Slowly(const at::Tensor& x) const;
+  // The norm of `x` by LibTorch, without a kernel.
+  at::Tensor NormByLibTorch(const at::Tensor& x) const;
 
   // out = norm(x + residual), or norm(x) if there is none. Requires a kernel.
   void Run(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& out) const;

@@ -2,7 +2,13 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/gelu.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/mish.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/tanh.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -59,11 +65,11 @@ struct TaskCut {
   int64_t groups;  // of panels
 
   TaskCut(const LinearKernel& kernel, int64_t rows, int64_t in, int64_t out) {
-    // A block's rows stay in the second-level cache while the panels go by.
+    // A block's rows stay in the second-level cache while panels are multiplied.
     constexpr int64_t kBlockRows = 96;
-    // A task should be worth taking, about 5 us or more of one core.
+    // A task should be worth its overhead: about 5 us or more of one core.
     constexpr int64_t kTaskProducts = 500'000;
-    // Small products are shared evenly, whoever comes late.
+    // Small products are shared evenly, even if a worker starts late.
     constexpr int64_t kTasksPerWorker = 8;
     tiles = (rows + kernel.tile_rows - 1) / kernel.tile_rows;
     blocks = (rows + kBlockRows - 1) / kBlockRows;
@@ -81,13 +87,13 @@ struct KernelRows {
   std::vector<RowScale> scales = {};  // [rows]
 };
 
-// Nothing ends what follows, so ParallelFor returns no error: callers give no more rows than a
-// checkpoint may wait for.
+// The products below have no checkpoints, so ParallelFor returns no error. Callers pass no more
+// rows than may be processed between two checkpoints.
 
 // x: [rows, in].
 KernelRows PrepareRows(const LinearKernel& kernel, const at::Tensor& x) {
   constexpr int64_t kTaskRows = 16;
-  constexpr double kOperations = 8;  // for an element
+  constexpr double kOperations = 8;  // per element
   const int64_t rows = x.size(0), in = x.size(1);
   KernelRows out{.stride = kernel.prepared_elements(in)};
   const int64_t row_bytes = out.stride * kernel.prepared_size;
@@ -131,13 +137,13 @@ void Multiply(const LinearKernel& kernel, const kernels::PackedMatrix& matrix,
 
 Linear::Linear(at::Tensor weight, at::Tensor bias, bool int8)
     : weight_(std::move(weight)), bias_(std::move(bias)) {
-  if (!weight_.defined()) return;  // it could not be read
+  if (!weight_.defined()) return;  // the reader has an error
   out_ = weight_.size(0);
   in_ = weight_.size(1);
   const LinearType floats =
       weight_.scalar_type() == at::kBFloat16 ? LinearType::kBFloat16 : LinearType::kFloat32;
   kernel_ = FindKernel(weight_.device(), int8 ? LinearType::kInt8 : floats, in_);
-  // An input too long for sums of 8 bits stays in float32.
+  // A row too long for sums of 8 bits stays in float32.
   if (int8 && kernel_ == nullptr) kernel_ = FindKernel(weight_.device(), floats, in_);
   if (kernel_ == nullptr) return;
   if (bias_.defined()) bias_ = bias_.to(at::kFloat);
@@ -224,19 +230,19 @@ at::Tensor Linear::Part(const at::Tensor& x, std::span<const Columns> parts) con
 
 namespace {
 
-// The weights `from` [in] as multiples of the scale that is returned, or zeros, which have 1.
+// Writes the weights `from` [in] as multiples of the scale that it returns. Zeros have the scale 1.
 float QuantizeOutput(const float* from, int64_t in, const kernels::LinearKernel& kernel,
                      int8_t* to) {
   float greatest = 0;
   for (int64_t i = 0; i < in; ++i) greatest = std::max(greatest, std::abs(from[i]));
-  // Divided by the scale, a weight must not be above 127, so the scale must not be too small for a
-  // float.
+  // A subnormal scale is too inexact: weights divided by it could exceed 127.
   float scale = greatest / 127;
   if (!std::isnormal(scale)) {
     std::fill_n(to, in, int8_t{0});
     return 1;
   }
-  // What rounding adds may be too much once more. A weight's step is less than a hundredth of 127.
+  // Rounding may exceed the limit again, so the scale grows by at least this factor, which is more
+  // than a weight's step.
   constexpr double kLeastGrowth = 1.01;
   for (;;) {
     for (int64_t i = 0; i < in; ++i) to[i] = static_cast<int8_t>(std::lrintf(from[i] / scale));
@@ -263,6 +269,50 @@ Weights8 QuantizeWeights(const at::Tensor& weight, const kernels::LinearKernel& 
     weights.sums[o] = std::accumulate(values, values + in, int32_t{0});
   }
   return weights;
+}
+
+std::optional<Activation> ParseActivation(std::string_view name) {
+  struct Row {
+    std::string_view name;
+    Activation activation;
+  };
+  constexpr Row kRows[] = {
+      {"gelu", Activation::kGeluErf},
+      {"gelu_python", Activation::kGeluErf},
+      {"gelu_new", Activation::kGeluTanh},
+      {"gelu_fast", Activation::kGeluTanh},
+      {"quick_gelu", Activation::kQuickGelu},
+      {"gelu_pytorch_tanh", Activation::kGeluTanh},
+      {"relu", Activation::kRelu},
+      {"silu", Activation::kSilu},
+      {"swish", Activation::kSilu},
+      {"tanh", Activation::kTanh},
+      {"mish", Activation::kMish},
+  };
+  for (const Row& row : kRows) {
+    if (row.name == name) return row.activation;
+  }
+  return std::nullopt;
+}
+
+at::Tensor Activate(Activation activation, at::Tensor x) {
+  switch (activation) {
+    case Activation::kGeluErf:
+      return at::gelu_(x, "none");
+    case Activation::kGeluTanh:
+      return at::gelu_(x, "tanh");
+    case Activation::kQuickGelu:
+      return x.mul_(at::sigmoid(x.mul(1.702)));
+    case Activation::kRelu:
+      return at::relu_(x);
+    case Activation::kSilu:
+      return at::silu_(x);
+    case Activation::kTanh:
+      return at::tanh_(x);
+    case Activation::kMish:
+      return at::mish_(x);
+  }
+  return x;
 }
 
 }  // namespace castor::encoder

@@ -13,7 +13,7 @@ int64_t Qkv::head_grain() const {
     if (norm->has_value() && (*norm)->size() != head_dim()) return heads;
   }
   const int64_t columns = linear.column_grain();
-  // Where keys begin, and how many columns they and values have.
+  // The columns where keys begin, and the number of their columns, must be multiples of a panel's.
   if (heads * head_dim() % columns != 0 || kv_heads * head_dim() % columns != 0) return heads;
   return std::min(heads, heads / kv_heads * (columns / std::gcd(columns, head_dim())));
 }
@@ -51,16 +51,15 @@ absl::StatusOr<at::Tensor> Qkv::operator()(const at::Tensor& x, const LayerNorm*
   const int64_t step = RowsOfAStep(x, linear.elements());
   if (x.size(0) <= step) return of_rows(0, x.size(0));
   at::Tensor qkv = at::empty({x.size(0), all_widths}, x.options());
-  for (int64_t first = 0; first < x.size(0); first += step) {
-    const int64_t count = std::min(step, x.size(0) - first);
+  absl::Status done = InSteps(x.size(0), step, control, [&](int64_t first, int64_t count) {
     qkv.narrow(0, first, count).copy_(of_rows(first, count));
-    if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
-  }
+  });
+  if (!done.ok()) return done;
   return qkv;
 }
 
-// While rows are projected in steps, a step's are there twice, but no result of attention yet,
-// which has a row's place already.
+// While rows are projected, a step's rows exist twice. The result of attention, whose memory is
+// counted already, does not exist yet.
 kernels::Count Qkv::step_bytes(const at::Tensor& like, bool before, bool rotated) const {
   using kernels::Count;
   const bool cpu = like.device().is_cpu();

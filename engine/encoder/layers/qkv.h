@@ -1,5 +1,5 @@
-// Queries, keys and values of a layer: one product for all three, then norms over queries and over
-// keys where a family has them, then their rotation.
+// Queries, keys and values of a layer: one product for all three, then norms over queries and keys
+// if the family has them, then rotation.
 //
 // Immutable; used on the engine thread of the device that has the weights.
 #pragma once
@@ -22,26 +22,26 @@ struct QkvConfig {
   int64_t hidden = 0;
   int64_t heads = 0;
   int64_t head_dim = 0;
-  int64_t key_value_heads = 0;  // fewer than heads: each serves as many neighbouring heads; 0: all
+  int64_t key_value_heads = 0;  // adjacent heads share each, if fewer; 0: as many as heads
   bool bias = true;
-  // Of the norms, if there are names for them.
+  // The norms', if they have names.
   double norm_epsilon = 0;
   NormKind norm = NormKind::kLayerNorm;
-  bool norm_heads = false;  // each head is a row of its own; else all together are one
+  bool norm_heads = false;  // each head is normalised by itself; else all heads together
 
   int64_t width() const { return heads * head_dim; }  // of a token's queries
 };
 
-// Where a layer's weights are, without ".weight" and ".bias".
+// The names of a layer's weights, without ".weight" and ".bias".
 struct QkvNames {
-  std::string_view query;  // all three in one matrix where the next two are empty
+  std::string_view query;  // if the next two are empty, one matrix holds all three
   std::string_view key = {};
   std::string_view value = {};
   std::string_view query_norm = {};  // empty: none
   std::string_view key_norm = {};
 };
 
-// Neighbouring heads of a layer.
+// A range of adjacent heads.
 struct HeadRange {
   int64_t first = 0;
   int64_t count = 0;
@@ -56,19 +56,20 @@ struct Qkv {
 
   int64_t head_dim() const { return linear.out() / (heads + 2 * kv_heads); }
 
-  // Ranges of heads begin at a multiple of so many: those that share keys and values; all, if a
-  // norm goes over them together, or if keys and values begin where a matrix cannot be cut.
+  // Ranges of heads begin at a multiple of this. It is the number of heads that share keys and
+  // values; or all heads, if one norm covers them together or the matrix cannot be cut where keys
+  // or values begin.
   int64_t head_grain() const;
 
-  // [tokens, width]: queries of the range, then keys, then values, of the rows of `x`, behind
-  // `before` if it is given; turned by `rotation` if it is given. In steps, with a checkpoint after
-  // each.
+  // [tokens, width]: the range's queries, then keys, then values, of the rows of `x`. `before`, if
+  // given, normalises the rows first; `rotation`, if given, rotates queries and keys. Works in
+  // steps, with a checkpoint after each.
   absl::StatusOr<at::Tensor> operator()(const at::Tensor& x, const LayerNorm* before,
                                         const Rotation* rotation, HeadRange range,
                                         RunControl& control) const;
 
-  // What one step takes beside the rows of the result, in bytes. `like` is a weight: what steps are
-  // cut by.
+  // The bytes that one step takes, without the rows of the result. `like`: a weight, whose type and
+  // device decide the steps.
   kernels::Count step_bytes(const at::Tensor& like, bool before, bool rotated) const;
 };
 

@@ -19,13 +19,13 @@
 namespace castor::encoder {
 namespace {
 
-// Rows whose halves stay in a core's cache while they are turned.
-constexpr int64_t kTurnedRows = 64;
+// The halves of this many rows stay in a core's cache while they are rotated.
+constexpr int64_t kRotatedRows = 64;
 
-// Rows whose angles a CPU computes between two checkpoints.
+// The rows whose angles a CPU computes between two checkpoints.
 constexpr int64_t kAngleRows = 16384;
 
-void Turn(const Rotation& rotation, int64_t heads, const at::Tensor& rows) {
+void RotateHalves(const Rotation& rotation, int64_t heads, const at::Tensor& rows) {
   const int64_t half = rotation.cos.size(1);
   const at::Tensor pairs = rows.narrow(1, 0, heads * 2 * half).view({rows.size(0), heads, 2, half});
   const at::Tensor low = pairs.select(2, 0);  // [rows, heads, head_dim / 2]
@@ -34,10 +34,10 @@ void Turn(const Rotation& rotation, int64_t heads, const at::Tensor& rows) {
   const at::Tensor sin = rotation.sin.unsqueeze(1);
   const at::Tensor x = low.to(at::kFloat);
   const at::Tensor y = high.to(at::kFloat);
-  const at::Tensor turned_x = at::mul(x, cos).addcmul_(y, sin, -1);
-  const at::Tensor turned_y = at::mul(y, cos).addcmul_(x, sin);
-  low.copy_(turned_x);
-  high.copy_(turned_y);
+  const at::Tensor rotated_x = at::mul(x, cos).addcmul_(y, sin, -1);
+  const at::Tensor rotated_y = at::mul(y, cos).addcmul_(x, sin);
+  low.copy_(rotated_x);
+  high.copy_(rotated_y);
 }
 
 }  // namespace
@@ -72,8 +72,9 @@ Rope::Rope(const RopeConfig& config, int64_t head_dim, at::Device device)
       head_dim_(head_dim),
       frequencies_(RopeFrequencies(config, head_dim, /*length=*/1, device)) {}
 
-absl::StatusOr<Rotation> Rope::Of(const at::Tensor& positions, std::span<const int32_t> cu_seqlens,
-                                  RunControl& control) const {
+absl::StatusOr<Rotation> Rope::RotationOf(const at::Tensor& positions,
+                                          std::span<const int32_t> cu_seqlens,
+                                          RunControl& control) const {
   const int64_t tokens = positions.size(0);
   const at::TensorOptions options = frequencies_.options();
   const int64_t half = frequencies_.size(0);
@@ -91,7 +92,7 @@ absl::StatusOr<Rotation> Rope::Of(const at::Tensor& positions, std::span<const i
     }
     return absl::OkStatus();
   };
-  // Runs of sequences with the same frequencies, and between them those that have their own.
+  // Adjacent sequences without dynamic scaling share a call; each other sequence has its own.
   int64_t begin = 0;
   for (size_t s = 0; config_.dynamic_factor > 0 && s + 1 < cu_seqlens.size(); ++s) {
     const int64_t first = cu_seqlens[s], end = cu_seqlens[s + 1];
@@ -110,21 +111,21 @@ kernels::Count RotationBytes(int64_t head_dim) {
 }
 
 void Rotate(const Rotation& rotation, int64_t heads, const at::Tensor& rows) {
-  if (!TurnRows(rows, heads, rotation.cos, rotation.sin)) RotateSlowly(rotation, heads, rows);
+  if (!RotateRows(rows, heads, rotation.cos, rotation.sin)) RotateByLibTorch(rotation, heads, rows);
 }
 
-void RotateSlowly(const Rotation& rotation, int64_t heads, const at::Tensor& rows) {
-  const int64_t step = rows.device().is_cpu() ? kTurnedRows : std::max<int64_t>(1, rows.size(0));
+void RotateByLibTorch(const Rotation& rotation, int64_t heads, const at::Tensor& rows) {
+  const int64_t step = rows.device().is_cpu() ? kRotatedRows : std::max<int64_t>(1, rows.size(0));
   for (int64_t first = 0; first < rows.size(0); first += step) {
     const int64_t count = std::min(step, rows.size(0) - first);
-    Turn(rotation.Rows(first, count), heads, rows.narrow(0, first, count));
+    RotateHalves(rotation.Rows(first, count), heads, rows.narrow(0, first, count));
   }
 }
 
 kernels::Count RotatingBytes(int64_t width, int64_t rows, bool cpu) {
-  // Both halves as float32, where they are not, and what they become.
+  // Both halves in float32, and their results.
   return kernels::Count(2) * width * static_cast<int64_t>(sizeof(float)) *
-         (cpu ? std::min(rows, kTurnedRows) : rows);
+         (cpu ? std::min(rows, kRotatedRows) : rows);
 }
 
 namespace {
@@ -144,7 +145,7 @@ kernels::Element PartsElement(const at::Tensor& rows) {
                                              : kernels::Element::kFloat32;
 }
 
-// Calls f(row) for all rows, of `operations` each.
+// Calls f(row) for all rows; a call costs `operations`.
 template <typename F>
 void ForRows(int64_t rows, double operations, F f) {
   constexpr int64_t kTaskRows = 16;
@@ -152,7 +153,7 @@ void ForRows(int64_t rows, double operations, F f) {
     const int64_t end = std::min(rows, (task + 1) * kTaskRows);
     for (int64_t r = task * kTaskRows; r < end; ++r) f(r);
   };
-  // Nothing ends it, so there is no error.
+  // RunToEnd never fails.
   (void)attention::ParallelFor((rows + kTaskRows - 1) / kTaskRows,
                                operations * static_cast<double>(rows), RunToEnd(), run);
 }
@@ -165,7 +166,7 @@ void MultiplyRows(const at::Tensor& y, const at::Tensor& x) {
     y.mul_(x);
     return;
   }
-  constexpr double kOperations = 4;  // for an element: it is about memory
+  constexpr double kOperations = 4;  // per element; memory is the limit
   const int64_t width = y.size(1);
   const int64_t bytes = width * static_cast<int64_t>(y.element_size());
   auto* to = static_cast<std::byte*>(y.mutable_data_ptr());
@@ -175,10 +176,11 @@ void MultiplyRows(const at::Tensor& y, const at::Tensor& x) {
   });
 }
 
-bool TurnRows(const at::Tensor& rows, int64_t heads, const at::Tensor& cos, const at::Tensor& sin) {
+bool RotateRows(const at::Tensor& rows, int64_t heads, const at::Tensor& cos,
+                const at::Tensor& sin) {
   const RowPartsKernel* kernel = FindRowPartsKernel(rows);
   if (kernel == nullptr) return false;
-  constexpr double kOperations = 12;  // for a pair
+  constexpr double kOperations = 12;  // per pair
   const int64_t half = cos.size(1);
   const int64_t stride = rows.stride(0) * static_cast<int64_t>(rows.element_size());
   auto* data = static_cast<std::byte*>(rows.mutable_data_ptr());
@@ -189,19 +191,6 @@ bool TurnRows(const at::Tensor& rows, int64_t heads, const at::Tensor& cos, cons
                    sines + r * half);
   });
   return true;
-}
-
-at::Tensor Sinusoids(int64_t positions, int64_t hidden) {
-  at::Tensor table = at::empty({positions, hidden}, at::kFloat);
-  float* element = table.mutable_data_ptr<float>();
-  for (int64_t p = 0; p < positions; ++p) {
-    for (int64_t e = 0; e < hidden; ++e) {
-      const double exponent = static_cast<double>(e / 2 * 2) / static_cast<double>(hidden);
-      const double angle = static_cast<double>(p) / std::pow(10'000.0, exponent);
-      *element++ = static_cast<float>(e % 2 == 0 ? std::sin(angle) : std::cos(angle));
-    }
-  }
-  return table;
 }
 
 }  // namespace castor::encoder

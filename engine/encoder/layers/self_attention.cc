@@ -9,7 +9,7 @@
 namespace castor::encoder {
 namespace {
 
-// How many heads go by together, of a batch of `tokens`.
+// The number of heads processed at once for a batch of `tokens`.
 int64_t HeadsAtOnce(const Qkv& qkv, const HeadBytes& bytes, int64_t tokens) {
   if (bytes.Of(tokens).value() >= (bytes.all * tokens).value()) return qkv.heads;
   const int64_t grain = qkv.head_grain();
@@ -29,8 +29,8 @@ attention::Spec OfHeads(attention::Spec spec, HeadRange range) {
   return spec;
 }
 
-// `qkv` holds queries, keys and values side by side. `output` is [tokens, as wide as queries], some
-// columns of a wider one.
+// A row of `qkv` holds queries, keys and values. `output`: [tokens, as wide as queries], columns of
+// a wider tensor.
 absl::Status Attend(const at::Tensor& qkv, const attention::Spec& spec, const BodyInputs& in,
                     const attention::CastInputs& cast, const at::Tensor& output) {
   const int64_t stride = qkv.size(1);

@@ -1,9 +1,8 @@
 // The attention of one layer: rows are projected to queries, keys and values, and attend.
 //
-// On a CPU a long document's heads go by some at a time, so that queries, keys and values of all of
-// them are never there together: they are up to three times as wide as the rows. Heads that share
-// keys and values go together. A head's results do not
-// depend on which heads it goes with.
+// On a CPU, a long document's heads are processed some at a time, so that queries, keys and values
+// of all heads, up to three times as wide as the rows, are never in memory together. Heads that
+// share keys and values are processed together. A head's result does not depend on the other heads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,11 +17,11 @@
 
 namespace castor::encoder {
 
-// Queries, keys and values that are there together, unless a single range of heads takes more.
-// Batches of short texts stay below it: their heads go by at once.
+// The bytes of queries, keys and values in memory together, unless the smallest range of heads
+// takes more. Batches of short texts stay below: all their heads are processed at once.
 inline constexpr int64_t kMostQkvBytes = int64_t{64} << 20;
 
-// What rows are projected with. What is null is not there.
+// How rows are projected. Null members are absent.
 struct Projection {
   const Qkv& qkv;
   const LayerNorm* before = nullptr;
@@ -30,15 +29,15 @@ struct Projection {
   int64_t most_bytes = kMostQkvBytes;
 };
 
-// Attention of every sequence of `x`, [tokens, hidden], over itself, as `spec` says. `cast` is what
-// the layer has besides, if the spec's kernel is Cast. Returns [tokens, heads * head_dim].
-// Called on the device's thread; checks the control, and ends with its status.
+// Attention of every sequence of `x`, [tokens, hidden], over itself, as `spec` says. `cast`: the
+// layer's further inputs, if the spec's kernel is Cast. Returns [tokens, heads * head_dim]. Called
+// on the device's thread; checks the control, and ends with its status.
 absl::StatusOr<at::Tensor> SelfAttention(const Projection& projection, const at::Tensor& x,
                                          const attention::Spec& spec, const BodyInputs& in,
                                          const attention::CastInputs& cast = {});
 
-// What queries, keys and values take, in the type and on the device of `like`. CAST's heads, and
-// those of disentangled attention, go by `together`.
+// The bytes of queries, keys and values, with the type and device of `like`. `together`: all heads
+// are processed at once, as by CAST and disentangled attention.
 HeadBytes QkvBytes(const Qkv& qkv, const at::Tensor& like, bool together,
                    int64_t most_bytes = kMostQkvBytes);
 

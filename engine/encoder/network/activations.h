@@ -1,6 +1,6 @@
-// How much memory a forward pass takes beside the weights, in bytes: an upper bound that grows with
-// the rows. A model's body and head state theirs beside the code that allocates it. What attention
-// kernels take inside is not included: the variant table knows (attention/variants.h).
+// An upper bound of the memory of a forward pass in bytes, without the weights. It grows with the
+// rows. A model's body and head state theirs next to the code that allocates it. The memory inside
+// attention kernels is not included: the variant table has it (attention/variants.h).
 //
 // Plain numbers; any thread.
 #pragma once
@@ -24,12 +24,12 @@ struct RowBytes {
   }
 };
 
-// Of heads that go by some at a time (self_attention.h): all of them while that is little, else as
-// many as `most` lets, but a grain at least.
+// The memory of heads that are processed some at a time (self_attention.h): of all heads while that
+// is little, else of as many as fit into `most`, but of one grain at least.
 struct HeadBytes {
-  kernels::Count all = 0;    // a token's
-  kernels::Count grain = 0;  // of these, in the fewest heads that go together
-  int64_t most = 0;          // however many tokens there are
+  kernels::Count all = 0;    // of a token, all heads
+  kernels::Count grain = 0;  // of a token, the fewest heads that are processed together
+  int64_t most = 0;          // for any number of tokens
 
   kernels::Count Of(int64_t tokens) const {
     return std::min(all * tokens, std::max(kernels::Count(most), grain * tokens));
@@ -38,19 +38,19 @@ struct HeadBytes {
 
 struct BodyActivations {
   RowBytes rows = {};        // from the first layer until the head has read them
-  RowBytes layers = {};      // besides, while the layers run
-  HeadBytes qkv = {};        // the same: queries, keys and values
-  kernels::Count batch = 0;  // once, however many rows there are
+  RowBytes layers = {};      // in addition, while the layers run
+  HeadBytes qkv = {};        // likewise: queries, keys and values
+  kernels::Count batch = 0;  // once per batch, for any number of rows
 };
 
-// Besides the body's rows, when the layers have run.
+// In addition to the body's rows, after the layers have run; by the output that a request wants.
 struct HeadActivations {
-  RowBytes pooled = {};  // of a request that wants one row per sequence
-  RowBytes spans = {};   // of one that wants one row per span
-  RowBytes tokens = {};  // of one that wants all
-  RowBytes labels = {};  // of one that wants logits or scores
-  RowBytes sparse = {};
-  kernels::Count batch = 0;  // once, for rows that go by in steps
+  RowBytes pooled = {};      // one row per sequence
+  RowBytes spans = {};       // one row per span
+  RowBytes tokens = {};      // all rows
+  RowBytes labels = {};      // logits or scores
+  RowBytes sparse = {};      // weights of the vocabulary
+  kernels::Count batch = 0;  // once per batch, for rows that are processed in steps
 
   const RowBytes& Of(EncodeOutput output) const {
     switch (output) {
@@ -72,10 +72,10 @@ struct HeadActivations {
 struct Activations {
   BodyActivations body = {};
   HeadActivations head = {};
-  RowBytes indices = {};  // what a batch brings: ids, positions, offsets
+  RowBytes indices = {};  // ids, positions, offsets
 
-  // Of a request's rows, and so many spans of pooled ones. In a batch this adds up to no less than
-  // the batch takes; batch() is there once.
+  // The memory of a request's rows and spans. The sum over a batch's requests, plus batch() once,
+  // is no less than the batch takes.
   kernels::Count Of(int64_t tokens, int64_t sequences, std::span<const EncodeOutput> outputs,
                     int64_t spans = 0) const {
     const auto of = [&](const RowBytes& bytes) { return bytes.Of(tokens, sequences, spans); };

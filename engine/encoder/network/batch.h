@@ -16,14 +16,14 @@ class Model;
 // Rows of one item that are pooled together.
 struct RowRange {
   int32_t begin = 0;
-  int32_t end = 0;  // exclusive; equal: there are none, and the result is zeros
+  int32_t end = 0;  // exclusive; if equal to begin, the result is zeros
 };
 
-// One request's sequences, and one output of them. Host memory, alive until the execution is done.
+// One request's sequences, and one output of them. Views of host memory that must outlive the run.
 struct BatchItem {
   std::span<const int32_t> cu_seqlens;  // [sequences + 1], from 0
 
-  // Another output of the item before it, whose sequences are the same: they are computed once.
+  // This item is another output of the item before it. Their sequences are computed once.
   bool repeats = false;
 
   // Either ids, or embeddings.
@@ -32,27 +32,27 @@ struct BatchItem {
   const std::byte* embeddings = nullptr;   // [tokens, hidden]
   DType embeddings_dtype = DType::kFloat32;
 
-  // What is pooled, instead of each sequence as a whole; empty: just that.
+  // The ranges that are pooled; empty: each sequence as a whole.
   std::span<const RowRange> spans = {};
 
-  // How this request wants its rows. Requests that differ here still share the forward pass.
+  // The rows that this request wants. Requests that differ here still share the forward pass.
   EncodeOutput output_kind = EncodeOutput::kPooled;
   Pooling pooling = Pooling::kMean;
   bool normalize = false;
   int64_t dimensions = 0;     // of each output row: engine/encoder/text/output_types.h
-  bool cut_last = false;      // rows are cut to `dimensions` when they are normalised already
-  bool token_labels = false;  // logits and scores are of tokens, not of sequences
+  bool cut_last = false;      // rows are cut to `dimensions` after they are normalised
+  bool token_labels = false;  // logits and scores are per token, not per sequence
 
   // float32: [output_rows(), dimensions].
   float* output = nullptr;
 
   int64_t sequences() const { return static_cast<int64_t>(cu_seqlens.size()) - 1; }
   int64_t tokens() const { return cu_seqlens.back(); }
-  bool vectors() const {  // whether it wants rows of the body, pooled, compared or as they are
+  bool vectors() const {  // whether it wants rows of the body: pooled, compared or unchanged
     return output_kind == EncodeOutput::kPooled || output_kind == EncodeOutput::kTokenEmbeddings ||
            output_kind == EncodeOutput::kMaxSim;
   }
-  bool labels() const {  // whether it wants a classifier's
+  bool labels() const {  // whether it wants a classifier's logits or scores
     return output_kind == EncodeOutput::kLogits || output_kind == EncodeOutput::kScores;
   }
   int64_t output_rows() const {

@@ -1,5 +1,5 @@
 // The transformer of a model, from token ids to the last layer's rows. One of the three parts of a
-// model, beside its head (head.h) and its input rules (text/check_input.h).
+// model, with its head (head.h) and its input rules (text/prepare.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,33 +18,35 @@
 
 namespace castor::encoder {
 
-// What a body says about itself.
+// A body's description.
 struct BodyInfo {
   int64_t hidden = 0;
   int64_t layers = 0;
   int64_t heads = 0;
   int64_t head_dim = 0;        // 0: hidden / heads
-  int64_t embedding_size = 0;  // of the words' table, whose rows are then projected; 0: hidden
+  int64_t embedding_size = 0;  // of word embeddings, which are projected if narrower; 0: hidden
   std::vector<KernelName> kernels = {};  // that its attention layers may run
 
-  // Layers whose tokens see those at most `window` away. They attend exactly whatever the request's
-  // kernel is, since that takes time by their length already; the other layers see all.
+  // Layers whose tokens see those at most `window` away. They run exact attention, whatever the
+  // request's kernel is, since their time is linear in the length already. The other layers see all
+  // tokens.
   int64_t local_layers = 0;
   int64_t window = 0;
   attention::PositionBias bias = {};  // of every layer; the body owns its memory
 
   // If set, every layer's attention is CAST with these parameters, whatever the request's kernel
-  // is: it is another function than softmax attention, and the one that the model was trained with.
-  // Without tensors, which are the layers' own: `surrogates` tokens each.
+  // is: CAST is not softmax attention, and the model was trained with it. The layers hold the
+  // tensors, `surrogates` tokens each.
   std::optional<Cast> cast = {};
   int64_t surrogates = 0;
 
-  int64_t key_value_heads = 0;  // fewer than heads: each serves as many neighbouring ones; 0: all
+  int64_t key_value_heads = 0;  // adjacent heads share each, if fewer; 0: as many as heads
 
   double softmax_scale = 0;  // of every layer; 0: one over the root of the head size
 
-  // Tokens see none behind them, in every layer and whatever a request says: the model was trained
-  // so. Such layers run vanilla attention alone, since queries that share scores see the same keys.
+  // Tokens see no later tokens, in every layer and whatever a request says: the model was trained
+  // so. Such layers run vanilla attention only, since queries that share scores would see the same
+  // keys.
   bool causal = false;
 
   bool projected() const { return embedding_size > 0 && embedding_size != hidden; }
@@ -52,11 +54,11 @@ struct BodyInfo {
   int64_t width() const { return heads * head_size(); }  // of a token's queries
 };
 
-// The attention of layers that see all tokens, and of local ones.
+// The attention of layers that see all tokens, and of local layers.
 attention::Spec GlobalAttention(const BodyInfo& info, DType dtype, const Kernel& kernel);
 attention::Spec LocalAttention(const BodyInfo& info, DType dtype);
 
-// Both, as far as the body has such layers.
+// The attention of the body's layers: one or both of these.
 std::vector<AttentionLayers> AttentionLayersOf(const BodyInfo& info, DType dtype,
                                                const Kernel& kernel);
 
@@ -67,7 +69,7 @@ struct BodyInputs {
   at::Tensor positions;  // int64 [tokens], from InputRules::first_position in each sequence
   const Batch& batch;
   const Packing& packing;
-  const Inputs& inputs;  // for the rows that come as embeddings
+  const Inputs& inputs;  // for rows that come as embeddings
   const AttentionFn& attention;
   RunControl& control;
 };
@@ -78,7 +80,7 @@ class Body {
   virtual ~Body() = default;
   virtual const BodyInfo& info() const = 0;
 
-  // What Forward allocates, on the device that has the weights.
+  // The memory that Forward allocates on the weights' device.
   virtual BodyActivations activations() const = 0;
 
   // The last layer's rows, [tokens, hidden] in the weights' dtype. Checks the control between parts

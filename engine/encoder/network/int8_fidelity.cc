@@ -47,7 +47,7 @@ double CosineOf(const float* a, const float* b, int64_t hidden) {
 
 }  // namespace
 
-absl::StatusOr<OwnVectors> VectorsOfOwnTexts(std::shared_ptr<const Model> model) {
+absl::StatusOr<SampleVectors> EncodeSampleTexts(std::shared_ptr<const Model> model) {
   EncodeRequest request;
   TextInput input;
   input.texts.assign(std::begin(kTexts), std::end(kTexts));
@@ -61,7 +61,7 @@ absl::StatusOr<OwnVectors> VectorsOfOwnTexts(std::shared_ptr<const Model> model)
   if (pooled == info.outputs.end()) item.output_kind = EncodeOutput::kTokenEmbeddings;
   if (info.pooling == Pooling::kSeveral) item.pooling = Pooling::kSeveral;
   item.dimensions = WidthOf(info, item.output_kind);
-  OwnVectors vectors{
+  SampleVectors vectors{
       .values = std::vector<float>(static_cast<size_t>(item.output_rows() * item.dimensions)),
       .width = item.dimensions};
   item.output = vectors.values.data();
@@ -77,7 +77,7 @@ Int8Fidelity CompareVectors(const std::vector<float>& exact, const std::vector<f
   for (int64_t i = 0; i < count; ++i) {
     const double cosine = CosineOf(exact.data() + i * hidden, int8.data() + i * hidden, hidden);
     fidelity.mean_cosine += cosine / static_cast<double>(count);
-    // NaN, of values that are not finite, is worse than any number, and stays.
+    // NaN, from values that are not finite, is worse than any number and stays.
     if (std::isnan(cosine) || cosine < fidelity.least_cosine) fidelity.least_cosine = cosine;
   }
   return fidelity;

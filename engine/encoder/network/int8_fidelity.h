@@ -1,6 +1,6 @@
-// What 8 bits cost: the same texts through a model in float32 and in 8 bits.
+// The error of 8 bits: the same texts are computed by a model in float32 and in 8 bits.
 //
-// Both must have their networks on the CPU; on the thread that computes there.
+// Requires networks on the CPU, and the thread that computes there.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@
 
 namespace castor::encoder {
 
-struct OwnVectors {
+struct SampleVectors {
   std::vector<float> values;  // [vectors, width]
   int64_t width = 0;
 };
 
-// The texts' pooled vectors, by means; of a model that does not pool, the rows of their tokens.
-absl::StatusOr<OwnVectors> VectorsOfOwnTexts(std::shared_ptr<const Model> model);
+// The pooled vectors of a dozen built-in texts, or token rows if the model does not pool.
+absl::StatusOr<SampleVectors> EncodeSampleTexts(std::shared_ptr<const Model> model);
 
-// Of vectors of `hidden` elements each.
+// Compares vectors of `hidden` elements each.
 Int8Fidelity CompareVectors(const std::vector<float>& exact, const std::vector<float>& int8,
                             int64_t hidden);
 

@@ -1,8 +1,8 @@
-// The part of a model that holds tensors: a body, a head, and the attention that the device
-// injects.
+// The part of a model that holds tensors: a body and a head, with the attention that the device
+// provides.
 //
-// Immutable, so any thread may read it; Forward is called on the thread of the network's device
-// only. Code that must not see the tensor library includes engine/encoder/model.h instead.
+// Immutable, so any thread may read it. Forward is called on the device's thread only. Code that
+// must not include the tensor library includes engine/encoder/model.h instead.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,23 +19,23 @@
 #include "engine/encoder/network/activations.h"
 #include "engine/encoder/network/batch.h"
 #include "engine/encoder/network/packing.h"
-#include "engine/encoder/text/check_input.h"
+#include "engine/encoder/text/prepare.h"
 
 namespace castor::encoder {
 
 class Body;
 class Head;
 
-// Runs one attention layer over all sequences of a batch. The device injects it, and so decides
-// which implementation runs; pointers are to device memory.
+// Runs one attention layer over all sequences of a batch. The device provides it and so chooses the
+// implementation. Pointers are to device memory.
 using AttentionFn = std::function<absl::Status(
     const attention::Spec& spec, const attention::Problem& problem, RunControl& control)>;
 
 // A batch's inputs on the network's device.
 struct Inputs {
   at::Tensor indices;  // int64 [packing.index_elements()], see Packing
-  // Per item: undefined, or [tokens, hidden] in any floating type where the item brings embeddings.
-  // May be empty when no item does.
+  // Per item: [tokens, hidden] of any floating type if the item brings embeddings, else undefined.
+  // May be empty if no item does.
   std::vector<at::Tensor> embeddings;
 };
 
@@ -52,15 +52,15 @@ class Network {
   const Head& head() const { return *head_; }
   at::Device device() const { return device_; }
 
-  // What a batch allocates, with weights of `dtype`.
+  // The memory that batches allocate, with weights of `dtype`.
   Activations activations(DType dtype) const;
 
-  // Computes the batch: what the head makes of each item's rows, float32, contiguous, on the
-  // network's device; tensors may be views of each other's storage. Exactly packing.tokens() rows
-  // go through every layer. On a GPU the work is queued on the current stream and nothing waits.
-  // May throw what LibTorch throws (out of memory, device errors): the device turns that into a
-  // Status. Checks `control` between layers and their parts, and inside attention; a status that
-  // ends the run is returned unchanged.
+  // Computes the batch: the head's result for each item, float32, contiguous, on the network's
+  // device. Tensors may be views of each other's storage. Exactly packing.tokens() rows go through
+  // every layer. On a GPU the work is queued on the current stream, and nothing waits. LibTorch's
+  // exceptions (out of memory, device errors) pass through; the device turns them into a Status.
+  // Checks `control` between layers and their parts and inside attention, and returns a status that
+  // ends the run unchanged.
   absl::StatusOr<std::vector<at::Tensor>> Forward(const Batch& batch, const Packing& packing,
                                                   const Inputs& inputs, RunControl& control) const;
 

@@ -7,7 +7,7 @@
 namespace castor::encoder {
 namespace {
 
-// The positions of one sequence. `ids` is empty when it comes as embeddings.
+// The positions of one sequence. `ids`: empty if the sequence comes as embeddings.
 void WritePositions(std::span<const int64_t> ids, const InputRules& rules,
                     std::span<int64_t> positions) {
   int64_t next = rules.first_position;

@@ -1,13 +1,13 @@
-// Packing: where the items of a batch lie once their tokens are concatenated. No tensor library
-// here; the code that runs a batch fills the index block in host memory, and copies it to a GPU in
-// one piece.
+// Packing: the places of a batch's items after their tokens are concatenated. Includes no tensor
+// library: the code that runs a batch fills the index block in host memory, and copies it to a GPU
+// in one piece.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "engine/encoder/network/batch.h"
-#include "engine/encoder/text/check_input.h"
+#include "engine/encoder/text/prepare.h"
 
 namespace castor::encoder {
 

@@ -2,7 +2,6 @@
 
 #include <ATen/ops/empty.h>
 
-#include <algorithm>
 #include <cstddef>
 
 namespace castor::encoder {
@@ -10,12 +9,11 @@ namespace castor::encoder {
 absl::StatusOr<at::Tensor> Surrogates::Gates(const at::Tensor& x, const LayerNorm& before,
                                              int64_t step, RunControl& control) const {
   at::Tensor gates = at::empty({x.size(0)}, x.options().dtype(at::kFloat));
-  for (int64_t first = 0; first < x.size(0); first += step) {
-    const int64_t count = std::min(step, x.size(0) - first);
+  absl::Status done = InSteps(x.size(0), step, control, [&](int64_t first, int64_t count) {
     const at::Tensor rows = before(x.narrow(0, first, count));
     gates.narrow(0, first, count).copy_(gate(rows).view({count}));
-    if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
-  }
+  });
+  if (!done.ok()) return done;
   return gates;
 }
 

@@ -1,5 +1,5 @@
-// What a CAST layer has besides queries, keys and values (attention/cast.md): surrogate tokens, and
-// a gate that each token's row opens.
+// The inputs of a CAST layer in addition to queries, keys and values (attention/cast/cast.md):
+// surrogate tokens, and a gate computed from each token's row.
 //
 // Immutable; used on the engine thread of the device that has the weights.
 #pragma once
@@ -19,22 +19,22 @@ namespace castor::encoder {
 
 struct Surrogates {
   at::Tensor tokens;  // [N_c, heads, head_dim], of the weights' type
-  Linear gate;        // [1, hidden]; never in 8 bits, since it decides about whole clusters
+  Linear gate;        // [1, hidden]; never in 8 bits, since it moves tokens between clusters
 
-  // The gates of the rows of `x`, [tokens, hidden], behind `before`: float32 [tokens]. In steps of
-  // at most `step` rows, with a checkpoint after each.
+  // The gates of the rows of `x`, [tokens, hidden], after the norm `before`: float32 [tokens].
+  // Works in steps of at most `step` rows, with a checkpoint after each.
   absl::StatusOr<at::Tensor> Gates(const at::Tensor& x, const LayerNorm& before, int64_t step,
                                    RunControl& control) const;
 
-  // As kernels take both.
+  // Both, as kernels take them.
   attention::CastInputs Inputs(const at::Tensor& gates) const;
 
-  // What Gates takes for a row of a step beside its result, in bytes.
+  // The bytes that Gates takes per row of a step, without its result.
   kernels::Count row_bytes() const;
 };
 
-// Takes the weights of a layer whose names begin with `at`: `tokens` as it is, `gate` without
-// ".weight" and ".bias". Errors go to the reader.
+// Takes the weights of a layer whose names begin with `at`. `tokens` is a complete name, `gate` one
+// without ".weight" and ".bias". Errors go to the reader.
 Surrogates TakeSurrogates(WeightReader& weights, const std::string& at, std::string_view tokens,
                           std::string_view gate, const BodyInfo& info);
 

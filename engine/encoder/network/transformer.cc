@@ -5,6 +5,7 @@
 #include <ATen/ops/index_select.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
@@ -71,8 +72,9 @@ class Transformer final : public Body {
   const TransformerWeights weights_;
 };
 
-// How many rows go through a row-wise part together. On a CPU the wide rows in between should stay
-// in the cache, and in memory that the allocator reuses rather than maps anew each time.
+// The number of rows that go through a row-wise part together. On a CPU, the wide rows in between
+// should stay in the cache, and in memory that the allocator reuses rather than maps anew each
+// time.
 constexpr int64_t kCpuRows = 1024;
 int64_t RowsAtOnce(const at::Tensor& x) { return x.device().is_cpu() ? kCpuRows : x.size(0); }
 int64_t RowsAtOnce(const Layer& layer, const at::Tensor& x) {
@@ -83,7 +85,7 @@ int64_t RowsAtOnce(const Layer& layer, const at::Tensor& x) {
 absl::StatusOr<std::optional<Rotation>> MakeRotation(const std::optional<Rope>& rope,
                                                      int64_t layers, const BodyInputs& in) {
   if (!rope.has_value() || layers == 0) return std::nullopt;
-  return rope->Of(in.positions, in.packing.cu_seqlens, in.control);
+  return rope->RotationOf(in.positions, in.packing.cu_seqlens, in.control);
 }
 
 absl::StatusOr<at::Tensor> Transformer::Forward(const BodyInputs& in) const {
@@ -144,7 +146,7 @@ absl::StatusOr<at::Tensor> Transformer::Embed(const BodyInputs& in) const {
   return projected.defined() ? projected : x;
 }
 
-// What a layer's attention makes of its input `x`.
+// The result of a layer's attention over its input `x`.
 absl::StatusOr<at::Tensor> Transformer::Attend(size_t index, const attention::Spec& spec,
                                                const at::Tensor& x, const Rotation* rotation,
                                                const BodyInputs& in) const {
@@ -161,8 +163,8 @@ absl::StatusOr<at::Tensor> Transformer::Attend(size_t index, const attention::Sp
   return SelfAttention(projection, x, spec, in, layer.surrogates->Inputs(*gates));
 }
 
-// The rest of a layer after attention: `mixed` is attention's output, `x` its input, which becomes
-// the layer's output.
+// The rest of a layer after attention. `mixed`: attention's output. `x`: the layer's input, which
+// becomes its output.
 void Transformer::Finish(const Layer& layer, const at::Tensor& mixed, const at::Tensor& x) const {
   if (!pre_norm_) {
     const at::Tensor y = layer.attention_output_norm->AddNorm(layer.attention_output(mixed), x);
@@ -189,8 +191,8 @@ BodyActivations Transformer::activations() const {
   const bool cast = layer.surrogates.has_value();
   const Count gate_step = cast ? layer.surrogates->row_bytes() : Count(0);
   const Count gates = cast ? int64_t{sizeof(float)} : 0;
-  // Beside `mixed`: what the MLP gets and takes, its result included, which may be there once more
-  // as it is normalised.
+  // In addition to `mixed`: the MLP's input and memory, its result included, and that result
+  // normalised.
   const Count other_half =
       (layer.mlp_output_norm.has_value() ? 2 : 1) * row + layer.mlp.row_bytes(element);
   const Count step = layer.qkv.step_bytes(weights_.words, pre_norm_, rotated);
@@ -199,13 +201,13 @@ BodyActivations Transformer::activations() const {
                           : Count(0);
   BodyActivations bytes{.rows = {.token = row}};
   if (!weights_.words.device().is_cpu()) {
-    // Queries, keys, values, and what attention returns.
+    // Queries, keys, values, and the result of attention.
     const Count attention_half = 4 * mixed + gates + std::max(step, gate_step);
     bytes.layers.token = rotations + std::max(attention_half, mixed + other_half);
     bytes.batch = terms;
     return bytes;
   }
-  // What attention returns is there in both halves; the other one goes in steps.
+  // The result of attention is kept for the other half, which works in steps.
   bytes.layers.token = rotations + mixed + gates;
   bytes.qkv = QkvBytes(layer.qkv, weights_.words,
                        /*together=*/cast || weights_.disentangled.has_value());
@@ -218,6 +220,22 @@ BodyActivations Transformer::activations() const {
                                                     weights_.projection->scratch_bytes_of_row()));
   }
   return bytes;
+}
+
+// Positions as sinusoids (Vaswani et al. 2017, arXiv 1706.03762, section 3.5): [positions, hidden],
+// float32 on the CPU. Element 2 i of position p is the sine, element 2 i + 1 the cosine of
+// p / 10000^(2 i / hidden).
+at::Tensor Sinusoids(int64_t positions, int64_t hidden) {
+  at::Tensor table = at::empty({positions, hidden}, at::kFloat);
+  float* element = table.mutable_data_ptr<float>();
+  for (int64_t p = 0; p < positions; ++p) {
+    for (int64_t e = 0; e < hidden; ++e) {
+      const double exponent = static_cast<double>(e / 2 * 2) / static_cast<double>(hidden);
+      const double angle = static_cast<double>(p) / std::pow(10'000.0, exponent);
+      *element++ = static_cast<float>(e % 2 == 0 ? std::sin(angle) : std::cos(angle));
+    }
+  }
+  return table;
 }
 
 // Takes the weights by the family's names.
@@ -248,7 +266,7 @@ class WeightTaker {
     taken.final_norm = Norm("", names_.final_norm);
     if (!weights_.status().ok()) return taken;
     if (config_.embedding_scale != 1) {
-      // In the weights' type, as transformers does.
+      // transformers scales in the weights' type, too.
       taken.words.mul_(at::full({}, config_.embedding_scale, taken.words.options()));
     }
     if (config_.sinusoidal) {
@@ -269,7 +287,7 @@ class WeightTaker {
   }
 
  private:
-  // Undefined where there is none.
+  // Undefined if the family has no such table.
   at::Tensor TakeTable(std::string_view name, int64_t rows) {
     if (name.empty() || rows == 0) return {};
     return weights_.Take(std::string(name) + ".weight", {rows, embedding_});
@@ -304,7 +322,7 @@ class WeightTaker {
     return layer;
   }
 
-  // None without a name.
+  // Empty without a name.
   std::optional<LayerNorm> Norm(const std::string& at, std::string_view name) {
     if (name.empty()) return std::nullopt;
     return TakeNorm(weights_, at + std::string(name), hidden_, config_.epsilon, config_.norm_bias,

@@ -1,10 +1,10 @@
-// The body of every family: embeddings, layers of attention and an MLP, each added to its input.
-// BERT's relatives normalise each sum (post-norm); ModernBERT, decoders and their like normalise
-// what attention and the MLP get, and the last layer's rows (pre-norm).
+// The body of every family: embeddings, then layers of attention and an MLP, each added to its
+// input. BERT's relatives normalise each sum (post-norm). ModernBERT, decoders and their relatives
+// normalise the inputs of attention and MLP, and the last layer's rows (pre-norm).
 //
-// Positions are learned and added to the word embeddings, or rotate queries and keys, or are a bias
-// on scores, or terms of their own in disentangled attention. Some layers may see all tokens, and
-// others a window; or attention is CAST.
+// Positions are added to the word embeddings, or rotate queries and keys, or bias scores, or have
+// terms of their own in disentangled attention. Layers see all tokens or a window; or attention is
+// CAST.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,58 +29,60 @@ namespace castor::encoder {
 
 struct TransformerConfig {
   BodyInfo info;                 // local_layers and window included, or cast
-  std::vector<bool> local = {};  // [layers]: which those are; empty: none
+  std::vector<bool> local = {};  // [layers]: whether a layer is local; empty: none is
   bool pre_norm = false;
   int64_t words = 0;           // rows of the table: the vocabulary
-  int64_t positions = 0;       // rows, those before the first position included; 0: no table
-  bool sinusoidal = false;     // that table is one of sinusoids (layers/rope.h), in no checkpoint
+  int64_t positions = 0;       // rows, including those before the first position; 0: no table
+  bool sinusoidal = false;     // that table is one of sinusoids, which no checkpoint has
   int64_t types = 0;           // rows of the table; 0: no table
   double embedding_scale = 1;  // of the words' rows
   FeedForwardConfig mlp;
   double epsilon = 0;                    // of every norm
-  NormKind norm = NormKind::kLayerNorm;  // of the layers; the embeddings' is a LayerNorm
+  NormKind norm = NormKind::kLayerNorm;  // of the layers; embeddings have a LayerNorm
   bool norm_bias = true;                 // of LayerNorms
   bool qkv_bias = true;
   bool attention_output_bias = true;
-  bool norm_heads = false;  // norms over queries and keys are of each head; else of all together
+  bool norm_heads = false;  // norms over queries and keys are per head; else over all heads
   std::optional<RopeConfig> rope = {};                  // queries and keys are rotated
   std::optional<RopeConfig> local_rope = {};            // of layers with a window
-  std::optional<DisentangledConfig> disentangled = {};  // attention is that, in DeBERTa's names
+  std::optional<DisentangledConfig> disentangled = {};  // attention with DeBERTa's names
 
-  // Added to the scores of every layer by key - query, from -reach to reach: float32 [heads,
-  // 2 * reach + 1] on the weights' device; undefined: nothing is.
+  // Added to the scores of every layer, by key - query from -reach to reach: float32
+  // [heads, 2 * reach + 1] on the weights' device; undefined: no bias.
   at::Tensor bias = {};
-  // Times the distance, subtracted from the scores of every layer: float32 [heads], the same.
+  // Multiplied by the distance and subtracted from the scores of every layer: float32 [heads] on
+  // the weights' device; undefined: no slopes.
   at::Tensor slopes = {};
 };
 
-// Where a family's checkpoints keep the weights. Names omit the ".weight" and ".bias" at their end.
-// Those that may be empty stand for what the family has not.
+// The names of weights in a family's checkpoints, without ".weight" and ".bias". An empty name: the
+// family has no such part.
 struct TransformerNames {
-  // A checkpoint is saved with or without its family's prefix: all names get the first of these
+  // A checkpoint is saved with or without its family's prefix. All names get the first of these
   // under which `words` is stored.
   std::span<const std::string_view> prefixes;
 
   std::string_view words;
   std::string_view positions = {};
   std::string_view types = {};
-  // Of the embeddings. With it, the first layer of a pre-norm body has none before its attention.
+  // Of the embeddings. With it, the first layer of a pre-norm body has no norm before its
+  // attention.
   std::string_view norm = {};
-  std::string_view projection = {};  // behind the norm, where embeddings are not as wide as rows
+  std::string_view projection = {};  // after the norm, if embeddings are narrower than rows
   std::string_view final_norm = {};  // pre-norm
 
-  std::string_view layers;  // a layer's names begin with this, a dot, its index and a dot
+  std::string_view layers;               // a layer's names begin with this + "." + its index + "."
   std::string_view attention_norm = {};  // pre-norm
   QkvNames qkv;
   std::string_view attention_output;
-  // Post-norm: of the sum. Pre-norm: of what attention returns, before it is added.
+  // Post-norm: of the sum. Pre-norm: of attention's result, before it is added.
   std::string_view attention_output_norm = {};
-  // Of the first one's rows with the layer's input added once more.
+  // Of the rows of the first norm plus the layer's input once more.
   std::string_view second_attention_norm = {};
   std::string_view mlp_norm = {};  // pre-norm
   FeedForwardNames mlp;
   std::string_view mlp_output_norm = {};  // like attention_output_norm
-  // Of CAST layers (surrogates.h).
+  // CAST layers (surrogates.h).
   std::string_view surrogates = {};
   std::string_view gate = {};
 };

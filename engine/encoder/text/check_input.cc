@@ -1,9 +1,7 @@
-#include "engine/encoder/text/check_input.h"
-
+// TextModel::CheckInput: all that can be checked without tokenizing.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,58 +11,14 @@
 #include "engine/base/dtype.h"
 #include "engine/base/error.h"
 #include "engine/encoder/text/output_types.h"
-#include "engine/encoder/text/prepare.h"
 #include "engine/encoder/text/prompts.h"
 #include "engine/encoder/text/spans.h"
+#include "engine/encoder/text/text_model.h"
+#include "engine/hf/tokenizer.h"
 #include "engine/tensor_reader.h"
 
 namespace castor::encoder {
 namespace {
-
-// The length of the valid character at `p`, which has `left` > 0 bytes; 0 when it is not valid.
-size_t CharacterLength(const unsigned char* p, size_t left) {
-  const unsigned char lead = p[0];
-  if (lead < 0x80) return 1;
-  // Only the second byte's range depends on the first: it excludes overlong forms (E0, F0),
-  // surrogates (ED) and what lies beyond U+10FFFF (F4).
-  unsigned char low = 0x80, high = 0xBF;
-  size_t length = 0;
-  if (lead >= 0xC2 && lead <= 0xDF) {
-    length = 2;
-  } else if (lead >= 0xE0 && lead <= 0xEF) {
-    length = 3;
-    if (lead == 0xE0) low = 0xA0;
-    if (lead == 0xED) high = 0x9F;
-  } else if (lead >= 0xF0 && lead <= 0xF4) {
-    length = 4;
-    if (lead == 0xF0) low = 0x90;
-    if (lead == 0xF4) high = 0x8F;
-  } else {
-    return 0;
-  }
-  if (left < length || p[1] < low || p[1] > high) return 0;
-  for (size_t i = 2; i < length; ++i) {
-    if ((p[i] & 0xC0) != 0x80) return 0;
-  }
-  return length;
-}
-
-// As protobuf and Rust define it: no overlong forms, no surrogates.
-bool IsValidUtf8(std::string_view text) {
-  const auto* p = reinterpret_cast<const unsigned char*>(text.data());
-  const auto* const end = p + text.size();
-  while (p < end) {
-    uint64_t word;
-    if (end - p >= 8 && (std::memcpy(&word, p, 8), (word & 0x8080808080808080) == 0)) {
-      p += 8;  // ASCII
-      continue;
-    }
-    const size_t length = CharacterLength(p, static_cast<size_t>(end - p));
-    if (length == 0) return false;
-    p += length;
-  }
-  return true;
-}
 
 absl::Status CheckCount(std::string_view field, size_t count, int64_t max_sequences) {
   if (count == 0) return InvalidField(field, "needs at least one entry");
@@ -75,13 +29,13 @@ absl::Status CheckCount(std::string_view field, size_t count, int64_t max_sequen
   return absl::OkStatus();
 }
 
-// Empty: there is none.
+// The problem of `text`; empty: none.
 std::string ProblemOf(std::string_view text, int64_t max_text_bytes) {
   if (text.size() > static_cast<size_t>(max_text_bytes)) {
     return absl::StrCat("has ", text.size(), " bytes; at most ", max_text_bytes,
                         " are allowed (--max-text-bytes)");
   }
-  return IsValidUtf8(text) ? "" : "is not valid UTF-8";
+  return hf::IsUtf8(text) ? "" : "is not valid UTF-8";
 }
 
 absl::Status CheckTexts(const std::vector<std::string_view>& texts, std::string_view field,
@@ -94,7 +48,7 @@ absl::Status CheckTexts(const std::vector<std::string_view>& texts, std::string_
   return absl::OkStatus();
 }
 
-// A free prompt is sent once and read before every text.
+// A free prompt is sent once, and tokenized again before every text.
 absl::Status CheckPromptText(const EncodeRequest& request, int64_t max_text_bytes) {
   constexpr size_t kMostBytes = size_t{64} << 20;
   const auto* input = std::get_if<TextInput>(&request.input);
@@ -109,7 +63,7 @@ absl::Status CheckPromptText(const EncodeRequest& request, int64_t max_text_byte
 
 absl::Status CheckText(const EncodeRequest& request, const TextInput& input, int64_t max_sequences,
                        int64_t max_text_bytes) {
-  // A query before its documents is none of them.
+  // The query before the documents does not count as one of them.
   const size_t query = request.output == EncodeOutput::kMaxSim && !input.texts.empty() ? 1 : 0;
   absl::Status status = CheckCount("texts.texts", input.texts.size() - query, max_sequences);
   if (!status.ok()) return status;
@@ -122,7 +76,8 @@ absl::Status CheckText(const EncodeRequest& request, const TextInput& input, int
   return CheckTexts(input.pairs, "texts.pairs", max_text_bytes);
 }
 
-// Each length >= `least`, and their sum `tokens`; no lengths: one sequence of all tokens.
+// Checks that each length is at least `least` and that they add up to `tokens`. Without lengths,
+// all tokens are one sequence.
 absl::Status CheckLengths(const std::vector<int64_t>& lengths, int64_t tokens,
                           std::string_view values, std::string_view field, int64_t max_sequences,
                           int64_t least = 1) {
@@ -159,7 +114,7 @@ absl::Status CheckIds(const std::vector<int64_t>& ids, int64_t limit, std::strin
   return absl::OkStatus();
 }
 
-// Nothing stops the tokenizer while it makes one text.
+// The tokenizer cannot be stopped while it makes one text, so that text is bounded.
 absl::Status CheckDetokenized(const TokenInput& input, int64_t max_text_bytes) {
   const bool one = input.lengths.empty();
   const int64_t longest = one ? std::ssize(input.ids) : std::ranges::max(input.lengths);
@@ -188,9 +143,10 @@ absl::Status CheckEmbeddings(const EmbeddingInput& input, const ModelInfo& info,
                              int64_t max_sequences) {
   const TensorInput& values = input.values;
   if (!info.takes_embeddings) {
-    return InvalidField("embeddings",
-                        "this model's embeddings are not as wide as its rows, and are "
-                        "not taken: send texts or tokens");
+    return InvalidField(
+        "embeddings",
+        "this model takes none, as its word embeddings are narrower than its rows: send "
+        "texts or tokens");
   }
   if (!IsFloating(values.dtype)) {
     return InvalidField("embeddings.values.dtype", "must be FLOAT32, FLOAT16 or BFLOAT16");
@@ -214,11 +170,11 @@ absl::Status CheckEmbeddings(const EmbeddingInput& input, const ModelInfo& info,
                       "embeddings.lengths", max_sequences);
 }
 
-// Each of the model's, and none twice.
+// Checks that the model has each output, and that none is named twice.
 absl::Status CheckNames(const EncodeRequest& request, const ModelInfo& info,
                         std::span<const EncodeOutput> outputs) {
   if (request.output.has_value() && !request.outputs.empty()) {
-    return InvalidField("output", "must be left out: there are `outputs`");
+    return InvalidField("output", "cannot be combined with `outputs`");
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     const std::string field = request.outputs.empty() ? "output" : FieldAt("outputs", i);
@@ -232,7 +188,7 @@ absl::Status CheckNames(const EncodeRequest& request, const ModelInfo& info,
                                               "; it has ", NamesOfOutputs(info)));
     }
     if (std::ranges::count(outputs.first(i), outputs[i]) > 0) {
-      return InvalidField(field, absl::StrCat(name, " is there twice"));
+      return InvalidField(field, absl::StrCat(name, " is named twice"));
     }
   }
   return absl::OkStatus();
@@ -253,9 +209,9 @@ absl::Status CheckOutputs(const EncodeRequest& request, const ModelInfo& info,
   if (request.pooling.has_value() && *request.pooling != info.pooling &&
       (info.pooling == Pooling::kSeveral || *request.pooling == Pooling::kSeveral)) {
     return InvalidField("pooling", info.pooling == Pooling::kSeveral
-                                       ? "must be SEVERAL or left out: this model was made for "
-                                         "several poolings side by side"
-                                       : "SEVERAL is not this model's own");
+                                       ? "must be SEVERAL or left out: this model concatenates "
+                                         "several poolings"
+                                       : "SEVERAL is only for models that concatenate poolings");
   }
   int64_t width = INT64_MAX;
   for (const EncodeOutput output : outputs) {
@@ -269,8 +225,8 @@ absl::Status CheckOutputs(const EncodeRequest& request, const ModelInfo& info,
 
 }  // namespace
 
-absl::Status CheckInput(const EncodeRequest& request, const ModelInfo& info, int64_t max_sequences,
-                        int64_t max_text_bytes) {
+absl::Status TextModel::CheckInput(const EncodeRequest& request, int64_t max_sequences,
+                                   int64_t max_text_bytes) const {
   if (std::holds_alternative<TokenizeOnly>(request.instead) &&
       !std::holds_alternative<TextInput>(request.input)) {
     return InvalidField("input", "must be texts, to be tokenized");
@@ -279,11 +235,11 @@ absl::Status CheckInput(const EncodeRequest& request, const ModelInfo& info, int
   if (detokenizes && !std::holds_alternative<TokenInput>(request.input)) {
     return InvalidField("input", "must be tokens, to be detokenized");
   }
-  const std::span<const EncodeOutput> outputs = OutputsOf(request, info);
-  if (absl::Status s = CheckOutputs(request, info, outputs); !s.ok()) return s;
-  if (request.max_tokens < 0 || request.max_tokens > info.max_tokens) {
+  const std::span<const EncodeOutput> outputs = OutputsOf(request, info_);
+  if (absl::Status s = CheckOutputs(request, info_, outputs); !s.ok()) return s;
+  if (request.max_tokens < 0 || request.max_tokens > info_.max_tokens) {
     return InvalidField("max_tokens",
-                        absl::StrCat("must be within 0..", info.max_tokens, " for this model"));
+                        absl::StrCat("must be within 0..", info_.max_tokens, " for this model"));
   }
   if (request.return_texts && !std::holds_alternative<TextInput>(request.input)) {
     return InvalidField("input", "must be texts, to be returned");
@@ -292,16 +248,16 @@ absl::Status CheckInput(const EncodeRequest& request, const ModelInfo& info, int
   if (const auto* texts = std::get_if<TextInput>(&request.input)) {
     status = CheckText(request, *texts, max_sequences, max_text_bytes);
   } else if (const auto* tokens = std::get_if<TokenInput>(&request.input)) {
-    status = CheckTokens(*tokens, info, max_sequences, detokenizes ? 0 : 1);
+    status = CheckTokens(*tokens, info_, max_sequences, detokenizes ? 0 : 1);
     if (status.ok() && detokenizes) status = CheckDetokenized(*tokens, max_text_bytes);
   } else {
-    status = CheckEmbeddings(std::get<EmbeddingInput>(request.input), info, max_sequences);
+    status = CheckEmbeddings(std::get<EmbeddingInput>(request.input), info_, max_sequences);
   }
-  if (info.lexical && std::holds_alternative<EmbeddingInput>(request.input) &&
+  if (info_.lexical && std::holds_alternative<EmbeddingInput>(request.input) &&
       std::ranges::count(outputs, EncodeOutput::kSparse) > 0) {
-    return InvalidField("embeddings", "have no ids, which this model's SPARSE is of");
+    return InvalidField("embeddings", "SPARSE needs token ids, which embeddings do not have");
   }
-  if (status.ok()) status = CheckPrompt(request, info.prompts);
+  if (status.ok()) status = CheckPrompt(request, info_.prompts);
   if (status.ok()) status = CheckPromptText(request, max_text_bytes);
   return status.ok() ? CheckSpans(request, Pools(outputs)) : status;
 }

@@ -17,9 +17,9 @@ namespace castor::encoder {
 namespace {
 
 constexpr char kField[] = "ranges";
-constexpr int64_t kBits = 8;  // of a byte
+constexpr int64_t kBits = 8;  // in a byte
 
-// Each range in 256 steps, rounded down; what is outside goes to its ends.
+// Maps each range to 256 steps, rounded down. Values outside a range become its ends.
 void ToSteps(std::span<const float> rows, std::span<const float> ranges, int offset, uint8_t* out) {
   constexpr float kLast = 255;
   const size_t dimensions = ranges.size() / 2;
@@ -31,7 +31,7 @@ void ToSteps(std::span<const float> rows, std::span<const float> ranges, int off
   }
 }
 
-// The first dimension is a byte's highest bit; what is missing of the last byte is zeros.
+// The first dimension is the highest bit of the first byte. Zeros fill the last byte.
 void ToBits(std::span<const float> rows, int64_t dimensions, uint8_t flipped, uint8_t* out) {
   const int64_t width = (dimensions + kBits - 1) / kBits;
   const float* row = rows.data();
@@ -86,7 +86,7 @@ absl::StatusOr<std::vector<float>> ReadRanges(const EncodeRequest& request, cons
   if (!request.ranges.has_value()) return std::vector<float>();
   const TensorInput& ranges = *request.ranges;
   if (!NeedsRanges(request.output_type)) {
-    return InvalidField(kField, "are for the output types INT8 and UINT8");
+    return InvalidField(kField, "need output_type INT8 or UINT8");
   }
   if (ranges.dtype != DType::kFloat32) {
     return InvalidField(absl::StrCat(kField, ".dtype"), "must be FLOAT32");
@@ -112,12 +112,15 @@ absl::StatusOr<std::vector<float>> ReadRanges(const EncodeRequest& request, cons
   if (!status.ok()) return status;
   const size_t dimensions = bounds.size() / 2;
   for (size_t d = 0; d < dimensions; ++d) {
-    if (bounds[d] <= bounds[dimensions + d] && std::isfinite(bounds[dimensions + d] - bounds[d])) {
-      continue;
+    const float lower = bounds[d], upper = bounds[dimensions + d];
+    if (lower > upper) {
+      return InvalidField(kField, absl::StrCat("dimension ", d, ": lower bound ", lower,
+                                               " exceeds upper bound ", upper));
     }
-    return InvalidField(kField, absl::StrCat("of dimension ", d, " go from ", bounds[d], " to ",
-                                             bounds[dimensions + d],
-                                             ": the second must not be less, nor too far away"));
+    if (!std::isfinite(upper - lower)) {
+      return InvalidField(kField, absl::StrCat("dimension ", d, ": bounds ", lower, " and ", upper,
+                                               " are too far apart for float32"));
+    }
   }
   return bounds;
 }

@@ -1,5 +1,5 @@
-// The types that rows are given in, as sentence_transformers.quantization.quantize_embeddings
-// defines them. Rows become float32 first, whatever batch they were in, and then these.
+// The types of output rows, as sentence_transformers.quantization.quantize_embeddings defines them.
+// Rows are float32 first, whatever batch they were in, and are converted then.
 //
 // Pure; any thread.
 #pragma once
@@ -18,51 +18,49 @@
 
 namespace castor::encoder {
 
-// What the rows of this output are given as.
+// The type of the rows of this output.
 OutputType TypeOf(const EncodeRequest& request, EncodeOutput output);
 
-// kInt8 and kUInt8: numbers within ranges.
+// Whether values are scaled by ranges: kInt8 and kUInt8.
 bool NeedsRanges(OutputType type);
 
 DType DTypeOf(OutputType type);
 
-// Elements of an answer's row: of bits one for eight dimensions.
+// Elements of an answer's row: an element holds the bits of eight dimensions.
 int64_t TypedWidth(OutputType type, int64_t dimensions);
 
-// Bytes of a converted row; 0 of kFloat32, which is not converted.
+// Bytes of a converted row; 0 for kFloat32, which is not converted.
 int64_t TypedRowBytes(OutputType type, int64_t dimensions);
 
-// The request's ranges, if it brings any: the lower bounds, then the upper ones. INVALID_FIELD and
-// NON_FINITE_INPUT name what is wrong with them. Requires that the outputs were checked.
+// The request's ranges, if it brings any: lower bounds, then upper bounds. Bad ranges are
+// INVALID_FIELD or NON_FINITE_INPUT. Requires that the outputs were checked.
 absl::StatusOr<std::vector<float>> ReadRanges(const EncodeRequest& request, const ModelInfo& info);
 
-// The least and the greatest of each dimension of rows, at least one, to `ranges`, [2, dimensions].
+// Writes the least and the greatest value of each dimension to `ranges`, [2, dimensions]. Requires
+// at least one row.
 void FindRanges(std::span<const float> rows, std::span<float> ranges);
 
-// Of [rows, dimensions]. Requires `ranges` and finite rows where NeedsRanges.
+// Converts `rows`, [rows, dimensions]. If NeedsRanges, requires `ranges` and finite rows.
 void ConvertRows(OutputType type, std::span<const float> rows, int64_t dimensions,
                  std::span<const float> ranges, std::byte* out);
 
-// What a request's output is: its kind, how long its rows are, whether each token has one. From
-// what the model says about itself.
-//
-// Pure functions; any thread.
+// ---- the kind and shape of a request's outputs
 
-// What the request names, else the model's own; at least one. Views of either.
+// The outputs that the request names, else the model's default; at least one. A view of either.
 std::span<const EncodeOutput> OutputsOf(const EncodeRequest& request, const ModelInfo& info);
 
-// Elements of a row that is not cut.
+// Elements of a row before dimensions are cut off.
 int64_t WidthOf(const ModelInfo& info, EncodeOutput output);
 
-// Elements of a row of the answer: as the request says, else as the model does.
+// Elements of an answer's row: the request's dimensions, else the model's.
 int64_t DimensionsOf(const EncodeRequest& request, const ModelInfo& info, EncodeOutput output);
 
-// A row for each token, not for each sequence.
+// Whether each token has a row, and not each sequence.
 bool PerToken(const ModelInfo& info, EncodeOutput output);
 
 bool Pools(std::span<const EncodeOutput> outputs);
 
-// kPooled and kTokenEmbeddings: rows that can be cut and normalised.
+// Whether rows can be cut and normalised: kPooled and kTokenEmbeddings.
 bool HasVectors(EncodeOutput output);
 
 // As on the wire: "POOLED".

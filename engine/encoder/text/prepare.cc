@@ -10,6 +10,7 @@
 #include "engine/base/error.h"
 #include "engine/encoder/text/prompts.h"
 #include "engine/encoder/text/spans.h"
+#include "engine/encoder/text/text_model.h"
 #include "engine/hf/tokenizer.h"
 #include "engine/tensor_reader.h"
 
@@ -21,7 +22,7 @@ absl::Status TooLong(std::string_view field, int64_t max_tokens) {
                       absl::StrCat("is longer than ", max_tokens, " tokens, and truncate is off"));
 }
 
-// Cuts sequences of known lengths: records the offsets of what is kept, and which were cut.
+// Cuts sequences of known lengths: records the offsets of the tokens kept, and which were cut.
 absl::Status CutLengths(const std::vector<int64_t>& lengths, std::string_view field, bool truncate,
                         int64_t max_tokens, Prepared* prepared) {
   for (size_t i = 0; i < lengths.size(); ++i) {
@@ -60,8 +61,8 @@ absl::StatusOr<bool> PrepareTexts(const EncodeRequest& request, const InputRules
     const std::string_view prompt = PromptTextOf(request, prompts, i);
     options.max_tokens = MaxTokens(request, rules, PromptOf(request, prompts, i));
     if (options.max_tokens <= added) {
-      return InvalidField(
-          "max_tokens", absl::StrCat("leaves no room for text beside ", added, " special tokens"));
+      return InvalidField("max_tokens",
+                          absl::StrCat("leaves no room for text after ", added, " special tokens"));
     }
     bytes += BytesOf(input, i) + static_cast<int64_t>(prompt.size());
     std::optional<std::string_view> pair;
@@ -81,12 +82,12 @@ absl::StatusOr<bool> PrepareTexts(const EncodeRequest& request, const InputRules
                                        [&](int64_t id) { return id >= rules.vocabulary; });
       if (beyond != prepared->ids.end()) {
         return InvalidField(FieldAt("texts.texts", i),
-                            absl::StrCat("holds a special token, ", *beyond,
-                                         ", that the model has no embedding for"));
+                            absl::StrCat("holds the special token ", *beyond,
+                                         ", which has no embedding in this model"));
       }
     }
     if (*cut && !request.truncate) return TooLong(FieldAt("texts.texts", i), options.max_tokens);
-    // Only a tokenizer without a post-processor can produce no tokens.
+    // A tokenizer without a post-processor may produce no tokens.
     if (prepared->ids.size() == static_cast<size_t>(prepared->cu_seqlens.back())) {
       return InvalidField(FieldAt("texts.texts", i), "has no tokens");
     }
@@ -94,7 +95,7 @@ absl::StatusOr<bool> PrepareTexts(const EncodeRequest& request, const InputRules
     prepared->cu_seqlens.push_back(static_cast<int32_t>(prepared->ids.size()));
     if (*cut && options.cut_left && !needs_offsets && !request.spans.ranges.empty()) {
       return InvalidField("spans.unit",
-                          "TOKENS cannot be counted in a text that is cut on the left: give "
+                          "TOKENS cannot be counted in a text that is cut on the left: use "
                           "CHARACTERS or BYTES");
     }
     absl::Status placed =
@@ -102,7 +103,7 @@ absl::StatusOr<bool> PrepareTexts(const EncodeRequest& request, const InputRules
                       : PlaceOnTokens(request.spans, i, 0, prepared);
     if (!placed.ok()) return placed;
   }
-  // Pairs get type 1 from the tokenizer even where the model has only one type.
+  // The tokenizer gives a pair's second text type 1 even if the model has only one type.
   if (rules.types <= 1 || !rules.text_types) prepared->type_ids.clear();
   return true;
 }
@@ -153,15 +154,14 @@ bool CutsLeft(const EncodeRequest& request, const InputRules& rules) {
          Side::kLeft;
 }
 
-int64_t EstimateTokens(const EncodeRequest& request, const InputRules& rules,
-                       const Prompts& prompts) {
-  const int64_t max_tokens = MaxTokens(request, rules);
+int64_t TextModel::EstimateTokens(const EncodeRequest& request) const {
+  const int64_t max_tokens = MaxTokens(request, rules());
   if (const auto* texts = std::get_if<TextInput>(&request.input)) {
     // A token covers at least one code point of normalised text. A byte gives at most 1.5 of these
     // (U+0390, two bytes, decomposes into three); 8 covers the special tokens of any pair.
     int64_t total = 0;
     for (size_t i = 0; i < texts->texts.size(); ++i) {
-      const auto prefix = static_cast<int64_t>(PromptTextOf(request, prompts, i).size());
+      const auto prefix = static_cast<int64_t>(PromptTextOf(request, info_.prompts, i).size());
       total += std::min(max_tokens, 2 * (prefix + BytesOf(*texts, i)) + 8);
     }
     return total;
@@ -179,13 +179,12 @@ int64_t EstimateTokens(const EncodeRequest& request, const InputRules& rules,
   return cut_total(embeddings.lengths, embeddings.values.shape[0]);
 }
 
-absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const InputRules& rules,
-                                 const Prompts& prompts, const hf::Tokenizer& tokenizer,
-                                 const Slice& slice, Prepared* prepared) {
+absl::StatusOr<bool> TextModel::PrepareSome(const EncodeRequest& request, const Slice& slice,
+                                            Prepared* prepared) const {
   BeginSpans(request.spans, prepared);
   absl::Status status;
   if (std::holds_alternative<TextInput>(request.input)) {
-    const auto done = PrepareTexts(request, rules, prompts, tokenizer, slice, prepared);
+    const auto done = PrepareTexts(request, rules(), info_.prompts, *tokenizer_, slice, prepared);
     if (!done.ok() || !*done) return done;
     status = EndSpans(prepared);
     if (!status.ok()) return status;
@@ -194,14 +193,14 @@ absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const InputRules&
   std::vector<int64_t> lengths;
   if (const auto* tokens = std::get_if<TokenInput>(&request.input)) {
     lengths = LengthsOf(tokens->lengths, static_cast<int64_t>(tokens->ids.size()));
-    status = PrepareTokens(request, rules, prepared);
+    status = PrepareTokens(request, rules(), prepared);
   } else {
     const auto& embeddings = std::get<EmbeddingInput>(request.input);
     lengths = LengthsOf(embeddings.lengths, embeddings.values.shape[0]);
-    status = CutLengths(lengths, "embeddings.lengths", request.truncate, MaxTokens(request, rules),
-                        prepared);
+    status = CutLengths(lengths, "embeddings.lengths", request.truncate,
+                        MaxTokens(request, rules()), prepared);
   }
-  prepared->cut_left = CutsLeft(request, rules);
+  prepared->cut_left = CutsLeft(request, rules());
   for (size_t i = 0; status.ok() && i < prepared->truncated.size(); ++i) {
     const int64_t kept = prepared->cu_seqlens[i + 1] - prepared->cu_seqlens[i];
     status = PlaceOnTokens(request.spans, i, prepared->cut_left ? lengths[i] - kept : 0, prepared);

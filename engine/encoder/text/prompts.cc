@@ -19,11 +19,11 @@ const Prompt* FindPrompt(std::string_view name, const Prompts& prompts) {
   return found == prompts.all.end() ? nullptr : &*found;
 }
 
-// sentence-transformers has these in every model, empty unless a file says more.
+// Every sentence-transformers model has these prompts; they are empty unless a file sets them.
 constexpr std::string_view kAlwaysThere[] = {"query", "document"};
 
 constexpr std::string_view kBeforeTexts =
-    "prompts go before texts, not before token ids or embeddings";
+    "needs texts: a prompt cannot precede token ids or embeddings";
 
 bool IsKnown(std::string_view name, const Prompts& prompts) {
   return FindPrompt(name, prompts) != nullptr ||
@@ -61,12 +61,13 @@ absl::Status FinishPrompt(const hf::Tokenizer& tokenizer, int64_t max_tokens, bo
   const hf::EncodeOptions plain{.max_tokens = max_tokens};
   const auto ids = TokensOf(tokenizer, prompt->text, plain, nullptr);
   if (!ids.ok()) return ids.status();
-  // Such markers would act only where a request lets them act in its own texts, too.
+  // A marker of the prompt would act only in requests that allow special tokens in their texts.
   const hf::EncodeOptions special{.max_tokens = max_tokens, .allow_special_tokens = true};
   const auto marked = TokensOf(tokenizer, prompt->text, special, nullptr);
   if (!marked.ok()) return marked.status();
   if (*marked != *ids) {
-    return absl::InvalidArgumentError("holds a special token of the tokenizer: not supported");
+    return absl::InvalidArgumentError(
+        "holds a special token of the tokenizer, which is not supported");
   }
   if (include) return absl::OkStatus();
   const absl::StatusOr<int32_t> left_out = CountLeftOut(tokenizer, prompt->text, max_tokens);
@@ -83,7 +84,7 @@ Prompts ReadPrompts(ConfigReader& config) {
     texts[name] = std::move(text);
   }
   if (config.IsNull("prompts")) config.Fail("prompts", "must not be null");
-  // PyLate's own files have these, which stand before the prompts.
+  // PyLate's own files have these prefixes, which precede the prompts.
   for (const std::string_view name : kAlwaysThere) {
     const std::string prefix = config.String(absl::StrCat(std::string(name), "_prefix"), "");
     if (prefix.empty()) continue;
@@ -96,7 +97,7 @@ Prompts ReadPrompts(ConfigReader& config) {
   if (config.status().ok() && !prompts.default_name.empty() &&
       !IsKnown(prompts.default_name, prompts)) {
     config.Fail("default_prompt_name",
-                absl::StrCat("is \"", prompts.default_name, "\", which is not among `prompts`"));
+                absl::StrCat("\"", prompts.default_name, "\" is not among `prompts`"));
   }
   return prompts;
 }
@@ -136,7 +137,7 @@ absl::StatusOr<int32_t> CountLeftOut(const hf::Tokenizer& tokenizer, const std::
 absl::Status CheckPrompt(const EncodeRequest& request, const Prompts& prompts) {
   if (request.prompt.has_value()) {
     if (request.prompt_name.has_value()) {
-      return InvalidField("prompt_name", "must be left out: there is a `prompt`");
+      return InvalidField("prompt_name", "cannot be combined with `prompt`");
     }
     if (std::holds_alternative<TextInput>(request.input)) return absl::OkStatus();
     return InvalidField("prompt", std::string(kBeforeTexts));
@@ -146,7 +147,7 @@ absl::Status CheckPrompt(const EncodeRequest& request, const Prompts& prompts) {
     return InvalidField("prompt_name", std::string(kBeforeTexts));
   }
   if (!IsKnown(*request.prompt_name, prompts)) {
-    return InvalidField("prompt_name", absl::StrCat("is no prompt of this model; ",  //
+    return InvalidField("prompt_name", absl::StrCat("is not a prompt of this model; ",  //
                                                     PromptNames(prompts)));
   }
   return absl::OkStatus();

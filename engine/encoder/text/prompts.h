@@ -1,4 +1,4 @@
-// Prompts: texts that a model puts before others, by name, as sentence-transformers does.
+// Prompts: named texts that a model puts before a request's texts, as sentence-transformers does.
 //
 // Functions without state; any thread.
 #pragma once
@@ -17,10 +17,10 @@
 
 namespace castor::encoder {
 
-// Of config_sentence_transformers.json. Errors go to the reader.
+// Reads the prompts of config_sentence_transformers.json. Errors go to the reader.
 Prompts ReadPrompts(ConfigReader& config);
 
-// Limits the texts that have the prompt `name`, which is added if it is not there.
+// Limits the texts that have the prompt `name`. Adds the prompt if the model lacks it.
 void LimitPrompt(const std::string& name, std::optional<int64_t> max_tokens, Prompts* prompts);
 
 // Refuses prompts that a model of `max_tokens` cannot put before texts, and counts the tokens that
@@ -28,19 +28,20 @@ void LimitPrompt(const std::string& name, std::optional<int64_t> max_tokens, Pro
 absl::Status FinishPrompts(const hf::Tokenizer& tokenizer, int64_t max_tokens, bool include,
                            Prompts* prompts);
 
-// The tokens of a prompt that pooling leaves out, as sentence-transformers counts them: all of it
-// by itself, but for one special token at the end. An error if it leaves no room for text.
+// The number of a prompt's tokens that pooling leaves out, as sentence-transformers counts them:
+// the tokens of the prompt alone, without one special token at the end. An error if the prompt
+// leaves no room for text.
 absl::StatusOr<int32_t> CountLeftOut(const hf::Tokenizer& tokenizer, const std::string& prompt,
                                      int64_t max_tokens);
 
-// INVALID_FIELD if the request names a prompt that is not there, or cannot have one.
+// INVALID_FIELD if the request names an unknown prompt, or cannot have one.
 absl::Status CheckPrompt(const EncodeRequest& request, const Prompts& prompts);
 
-// The model's prompt that goes before one of the request's texts, all alike unless the first is a
-// query; null: none, or a free one. Requires that it was checked.
+// The model's prompt before the request's text of this index; null: none, or one that the request
+// brings. All texts have the same prompt, unless the first is a query. Requires CheckPrompt.
 const Prompt* PromptOf(const EncodeRequest& request, const Prompts& prompts, size_t text = 0);
 
-// What goes before the text, likewise.
+// The prompt's text, the model's or the request's own, likewise.
 std::string_view PromptTextOf(const EncodeRequest& request, const Prompts& prompts,
                               size_t text = 0);
 

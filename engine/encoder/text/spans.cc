@@ -26,7 +26,7 @@ absl::Status Beyond(size_t index, int64_t end, std::string_view what, size_t siz
                                    std::string(unit)));
 }
 
-// How many sequences there are, and how long each is where that is known without a tokenizer.
+// The number of sequences, and their lengths if they are known without a tokenizer.
 struct Sizes {
   explicit Sizes(const EncodeRequest& request) {
     if (const auto* given = std::get_if<TextInput>(&request.input)) {
@@ -81,8 +81,8 @@ absl::Status CheckRange(const Sizes& sizes, Spans::Unit unit, const Spans::Range
   if (range.pair && (unit == Spans::Unit::kTokens || sizes.texts->pairs.empty())) {
     return InvalidRange(index, ".pair",
                         unit == Spans::Unit::kTokens
-                            ? "tokens count through both texts of a pair: leave it out"
-                            : "there are no second texts");
+                            ? "must be left out: tokens are counted through both texts"
+                            : "the request has no second texts");
   }
   if (unit == Spans::Unit::kBytes) {
     const auto& texts = range.pair ? sizes.texts->pairs : sizes.texts->texts;
@@ -95,7 +95,7 @@ absl::Status CheckRange(const Sizes& sizes, Spans::Unit unit, const Spans::Range
   return absl::OkStatus();
 }
 
-// Calls `place` with each range of the sequence and its index, until one fails.
+// Calls `place` with each range of the sequence and its index, until a call fails.
 template <typename Place>
 absl::Status ForRangesOf(const Spans& spans, size_t sequence, const Prepared& prepared,
                          Place&& place) {
@@ -115,7 +115,7 @@ class Characters {
  public:
   explicit Characters(std::string_view text) : size_(text.size()) {
     const auto continues = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; };
-    if (std::none_of(text.begin(), text.end(), continues)) return;  // a byte each
+    if (std::none_of(text.begin(), text.end(), continues)) return;  // one byte each
     for (size_t i = 0; i < text.size(); ++i) {
       if (!continues(text[i])) begins_.push_back(i);
     }
@@ -133,9 +133,8 @@ class Characters {
   std::vector<size_t> begins_;  // empty if each has one byte
 };
 
-// Finds bytes of one text among its tokens. Tokens follow each other as their texts do, but for
-// characters that a normalizer moved: then a range may get a neighbour's token as well, never less
-// than its own.
+// Finds the tokens of byte ranges of one text. Tokens are in the order of the text, except where a
+// normalizer moved characters: there a range may get a neighbour's token in addition to its own.
 class Finder {
  public:
   Finder(std::string_view text, Spans::Unit unit, const hf::TokenOffsets& offsets,
@@ -147,7 +146,7 @@ class Finder {
       const hf::TokenOffsets::Bytes& bytes = offsets.bytes[t];
       furthest = std::max(furthest, bytes.end);
       ends_.push_back(furthest);
-      begins_.push_back(bytes.begin < bytes.end ? bytes.begin : SIZE_MAX);  // none: as the next
+      begins_.push_back(bytes.begin < bytes.end ? bytes.begin : SIZE_MAX);  // empty: as the next
     }
     for (size_t t = begins_.size(); t-- > 1;) begins_[t - 1] = std::min(begins_[t - 1], begins_[t]);
   }
@@ -176,8 +175,8 @@ class Finder {
  private:
   const hf::TokenOffsets::Text tokens_;
   std::optional<Characters> characters_;
-  std::vector<size_t> ends_;    // per token: the greatest up to it
-  std::vector<size_t> begins_;  // the least from it on
+  std::vector<size_t> ends_;    // per token: the greatest end up to it
+  std::vector<size_t> begins_;  // per token: the least begin from it on
 };
 
 }  // namespace
@@ -192,7 +191,7 @@ absl::Status CheckSpans(const EncodeRequest& request, bool pools) {
   const std::vector<Spans::Range>& ranges = request.spans.ranges;
   if (ranges.empty()) return absl::OkStatus();
   if (!pools) {
-    return InvalidField("spans", "are pooled: they go with the output POOLED only");
+    return InvalidField("spans", "need the output POOLED");
   }
   if (ranges.size() > static_cast<size_t>(kMostSpans)) {
     return InvalidField(kRanges, absl::StrCat("has ", ranges.size(), " entries; at most ",
@@ -201,7 +200,8 @@ absl::Status CheckSpans(const EncodeRequest& request, bool pools) {
   const Spans::Unit unit = UnitOf(request);
   const Sizes sizes(request);
   if (sizes.texts == nullptr && unit != Spans::Unit::kTokens) {
-    return InvalidField("spans.unit", "token ids and embeddings have no characters: give TOKENS");
+    return InvalidField("spans.unit",
+                        "must be TOKENS: token ids and embeddings have no characters");
   }
   for (size_t i = 0; i < ranges.size(); ++i) {
     if (absl::Status s = CheckRange(sizes, unit, ranges[i], i); !s.ok()) return s;

@@ -1,5 +1,5 @@
-// Spans: from ranges of a request's sequences, in characters, bytes or tokens, to the tokens that
-// are pooled together.
+// Spans: a request gives ranges of its sequences in characters, bytes or tokens; these functions
+// find the tokens that are pooled together.
 //
 // Functions without state; any thread. No tensors here: engine/encoder/heads/pooling.h pools.
 #pragma once
@@ -14,36 +14,36 @@
 
 namespace castor::encoder {
 
-// The most ranges of a request, and the most rows that they cover together for each token of the
-// request and each range. Pooling them takes time of its own, which is predicted (encoder_costs.h).
+// The most ranges of a request, and the most rows that ranges may cover together, per token and
+// range of the request. Pooling takes time of its own, which is predicted (encoder_costs.h).
 inline constexpr int64_t kMostSpans = int64_t{1} << 16;
 inline constexpr int64_t kMostSpanRows = 64;
 
-// Everything that can be checked without tokenizing, of a request. `pools`: POOLED is
-// among its outputs. Requires that the input was checked. Allocates nothing.
+// Checks everything that needs no tokenizer. `pools`: POOLED is among the outputs. Requires that
+// the input was checked. Allocates nothing.
 absl::Status CheckSpans(const EncodeRequest& request, bool pools);
 
-// What the request gives its ranges in.
+// The unit of the request's ranges.
 Spans::Unit UnitOf(const EncodeRequest& request);
 
-// Whether characters or bytes have to be found among tokens.
+// Whether characters or bytes must be found among tokens.
 bool NeedsOffsets(const EncodeRequest& request);
 
-// Before the first sequence is prepared. Requires that CheckSpans passed.
+// Call before the first sequence is prepared. Requires that CheckSpans passed.
 void BeginSpans(const Spans& spans, Prepared* prepared);
 
-// Fills in the ranges of one text or pair of which these are the tokens. `prefix`: the bytes that
-// stood before the text. INVALID_FIELD for a range that ends beyond the text.
+// Fills in the ranges of one text or pair with these tokens. `prefix`: the bytes of the prompt
+// before the text. INVALID_FIELD for a range that ends beyond the text.
 absl::Status PlaceOnText(const Spans& spans, const TextInput& input, size_t sequence, size_t prefix,
                          const hf::TokenOffsets& offsets, Prepared* prepared);
 
-// Fills in the ranges of the sequence that was prepared last, given in tokens, of which `dropped`
-// were cut off on the left. A cut text may have had any number. INVALID_FIELD for a range that ends
-// beyond a sequence that was not cut.
+// Fills in the ranges, in tokens, of the sequence that was prepared last. `dropped` tokens were cut
+// off on its left. INVALID_FIELD for a range that ends beyond the sequence, unless it was cut: then
+// its length before the cut is unknown.
 absl::Status PlaceOnTokens(const Spans& spans, size_t sequence, int64_t dropped,
                            Prepared* prepared);
 
-// After the last sequence. INVALID_FIELD for ranges that cover too much.
+// Call after the last sequence. INVALID_FIELD if the ranges cover too many rows.
 absl::Status EndSpans(Prepared* prepared);
 
 }  // namespace castor::encoder

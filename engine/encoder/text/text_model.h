@@ -15,7 +15,7 @@ class TextModel final : public Model {
  public:
   TextModel(ModelInfo info, std::unique_ptr<hf::Tokenizer> tokenizer, Network network);
 
-  // Before anybody else has the model.
+  // Call before the model is shared.
   void set_int8(const Int8Fidelity& fidelity) { info_.int8 = fidelity; }
 
   const ModelInfo& info() const override { return info_; }
@@ -32,6 +32,8 @@ class TextModel final : public Model {
   const Network* network() const override { return &network_; }
 
  private:
+  const InputRules& rules() const { return network_.rules(); }
+
   ModelInfo info_;
   const std::unique_ptr<hf::Tokenizer> tokenizer_;
   const Network network_;

@@ -1,5 +1,4 @@
-#include "engine/encoder/text/tokenize.h"
-
+// TextModel's tokenizing and detokenizing for their own sake, without a pass through the model.
 #include <algorithm>
 #include <optional>
 #include <span>
@@ -11,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/error.h"
 #include "engine/encoder/text/prompts.h"
+#include "engine/encoder/text/text_model.h"
 
 namespace castor::encoder {
 namespace {
@@ -21,8 +21,8 @@ int64_t LimitOf(const EncodeRequest& request, const InputRules& rules, const Pro
   return request.truncate ? MaxTokens(request, rules, PromptOf(request, prompts)) : kAnyLength;
 }
 
-// What the answer to a TokenizeOnly is charged for. EstimateTokens says why a byte makes no more
-// than 2 tokens; the one sign that is a whole sentence (U+FDFA), alone in a text, makes 18.
+// The tokens that a TokenizeOnly is charged for. EstimateTokens says why a byte makes at most 2
+// tokens. The exception is U+FDFA, a sentence in one character, which makes 18.
 int64_t MostTokens(const EncodeRequest& request, const InputRules& rules, const Prompts& prompts) {
   const auto& input = std::get<TextInput>(request.input);
   const int64_t limit = LimitOf(request, rules, prompts);
@@ -40,7 +40,6 @@ std::vector<uint32_t> CharactersBefore(std::string_view text) {
   uint32_t characters = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     before[i] = characters;
-    // Where a character ends.
     const bool last = i + 1 == text.size() || (static_cast<uint8_t>(text[i + 1]) & 0xC0) != 0x80;
     if (last) ++characters;
   }
@@ -48,7 +47,7 @@ std::vector<uint32_t> CharactersBefore(std::string_view text) {
   return before;
 }
 
-// What is known of the tokens that were appended to out->ids.
+// Describes the tokens that were appended to out->ids.
 absl::Status Describe(const hf::Tokenizer& tokenizer, std::span<const std::string_view> texts,
                       const hf::TokenOffsets& offsets, bool return_tokens, Tokenized* out) {
   const size_t first = out->special.size(), tokens = offsets.bytes.size();
@@ -121,54 +120,55 @@ absl::StatusOr<bool> DetokenizeSome(const EncodeRequest& request, const hf::Toke
 
 }  // namespace
 
-int64_t EstimateTokenizedBytes(const EncodeRequest& request, const InputRules& rules,
-                               const Prompts& prompts, const hf::Tokenizer& tokenizer) {
+int64_t TextModel::EstimateTokenizedBytes(const EncodeRequest& request) const {
   if (const auto* tokens = std::get_if<TokenInput>(&request.input)) {
-    // Its ids twice, and the texts.
-    const int64_t each = 2 * static_cast<int64_t>(sizeof(int64_t)) + tokenizer.longest_token() + 1;
+    // The ids twice, and the texts.
+    const int64_t each =
+        2 * static_cast<int64_t>(sizeof(int64_t)) + tokenizer_->longest_token() + 1;
     return static_cast<int64_t>(tokens->ids.size()) * each +
            static_cast<int64_t>(tokens->lengths.size() * sizeof(std::string));
   }
   const auto& input = std::get<TextInput>(request.input);
   int64_t longest = 0;
   for (size_t i = 0; i < input.texts.size(); ++i) longest = std::max(longest, BytesOf(input, i));
-  longest += static_cast<int64_t>(PromptTextOf(request, prompts).size());
+  longest += static_cast<int64_t>(PromptTextOf(request, info_.prompts).size());
   // A vocabulary spells a single byte with at most 6 characters: <0x0A>.
   constexpr int64_t kName = sizeof(std::string) + 6;
   const bool named = std::get<TokenizeOnly>(request.instead).return_tokens;
-  return MostTokens(request, rules, prompts) * (Tokenized::kBytesPerToken + (named ? kName : 0)) +
+  return MostTokens(request, rules(), info_.prompts) *
+             (Tokenized::kBytesPerToken + (named ? kName : 0)) +
          longest * static_cast<int64_t>(sizeof(uint32_t));
 }
 
-absl::StatusOr<bool> TokenizeSome(const EncodeRequest& request, const InputRules& rules,
-                                  const Prompts& prompts, const hf::Tokenizer& tokenizer,
-                                  const Slice& slice, Tokenized* out) {
+absl::StatusOr<bool> TextModel::TokenizeSome(const EncodeRequest& request, const Slice& slice,
+                                             Tokenized* out) const {
   const auto* how = std::get_if<TokenizeOnly>(&request.instead);
-  if (how == nullptr) return DetokenizeSome(request, tokenizer, slice, out);
+  if (how == nullptr) return DetokenizeSome(request, *tokenizer_, slice, out);
   const auto& input = std::get<TextInput>(request.input);
-  const std::string_view prompt = PromptTextOf(request, prompts);
-  const hf::EncodeOptions options{.max_tokens = LimitOf(request, rules, prompts),
-                                  .cut_left = CutsLeft(request, rules),
+  const std::string_view prompt = PromptTextOf(request, info_.prompts);
+  const hf::EncodeOptions options{.max_tokens = LimitOf(request, rules(), info_.prompts),
+                                  .cut_left = CutsLeft(request, rules()),
                                   .allow_special_tokens = input.allow_special_tokens,
                                   .add_special_tokens = how->add_special_tokens,
                                   .trim_offsets = false,
                                   .stop = slice.stop};
-  const int64_t added = how->add_special_tokens ? tokenizer.added_tokens(!input.pairs.empty()) : 0;
+  const int64_t added =
+      how->add_special_tokens ? tokenizer_->added_tokens(!input.pairs.empty()) : 0;
   if (options.max_tokens <= added) {
     return InvalidField("max_tokens",
-                        absl::StrCat("leaves no room for text beside ", added, " special tokens"));
+                        absl::StrCat("leaves no room for text after ", added, " special tokens"));
   }
-  const int64_t most = MostTokens(request, rules, prompts);
+  const int64_t most = MostTokens(request, rules(), info_.prompts);
   int64_t bytes = 0;
   while (out->lengths.size() < input.texts.size()) {
     if (bytes >= slice.bytes) return false;
     if (slice.stop && slice.stop()) return MakeError(Reason::kCancelled, "tokenizing was stopped");
     bytes += BytesOf(input, out->lengths.size()) + static_cast<int64_t>(prompt.size());
-    absl::Status status = TokenizeOne(request, tokenizer, prompt, options, out);
+    absl::Status status = TokenizeOne(request, *tokenizer_, prompt, options, out);
     if (!status.ok()) return status;
     if (std::ssize(out->ids) > most) {
       return InvalidField(FieldAt("texts.texts", out->lengths.size() - 1),
-                          "makes more than 2 tokens of each byte");
+                          "makes more than 2 tokens per byte");
     }
   }
   return true;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,12 +17,12 @@ namespace {
 
 constexpr std::string_view kWhole = "TokenizersBackend";
 
-// A class that makes a pipeline of its own, in src/assemble.rs.
+// A class with a pipeline of its own, which src/assemble.rs makes.
 struct TokenizerClass {
   std::string_view name;
-  std::string_view vocabulary;  // the file that it can be made of instead of tokenizer.json
-  bool merges;                  // and merges.txt
-  bool type_ids;                // its own model_input_names hold token_type_ids
+  std::string_view vocabulary;  // the file that can replace tokenizer.json; empty: none
+  bool merges;                  // it needs merges.txt too
+  bool type_ids;                // its default model_input_names hold token_type_ids
 };
 constexpr TokenizerClass kClasses[] = {
     {"BertTokenizer", "vocab.txt", false, true},
@@ -36,7 +37,7 @@ constexpr TokenizerClass kClasses[] = {
     {kWhole, "", false, false},
 };
 
-// Other names of these.
+// Other names of these classes.
 constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
     {"ElectraTokenizer", "BertTokenizer"},
     {"MobileBertTokenizer", "BertTokenizer"},
@@ -50,7 +51,7 @@ constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
     {"TokenizersBackend", kWhole},
 };
 
-// TOKENIZER_MAPPING_NAMES, of the families here.
+// transformers' TOKENIZER_MAPPING_NAMES, for the families served here.
 constexpr std::pair<std::string_view, std::string_view> kClassOfFamily[] = {
     {"bert", "BertTokenizer"},
     {"camembert", "CamembertTokenizer"},
@@ -87,7 +88,7 @@ absl::StatusOr<ConfigReader> ReadOptional(File file, const std::string& path) {
   return ReadConfig(file, path);
 }
 
-// Of a file's keys those that are read, for src/assemble.rs.
+// Those keys of a file that are read, for src/assemble.rs.
 nlohmann::json ReadKeys(File file, const ConfigReader& config) {
   nlohmann::json read = nlohmann::json::object();
   for (const auto& [name, value] : config.json().items()) {
@@ -98,7 +99,7 @@ nlohmann::json ReadKeys(File file, const ConfigReader& config) {
 }
 
 void ReadLimits(ConfigReader& config, LoadedTokenizer* loaded) {
-  // Often 1e30, or Infinity, which stand for "none".
+  // Often 1e30 or Infinity, which mean "no limit".
   constexpr double kLongest = 1 << 20;
   for (const std::string_view key : {"model_max_length", "max_len"}) {
     const nlohmann::json& json = config.json();
@@ -134,7 +135,7 @@ void ReadInputNames(ConfigReader& config, LoadedTokenizer* loaded) {
   loaded->type_ids = has("token_type_ids");
 }
 
-// Reads what the class can be made of: tokenizer.json, else older files.
+// Reads the files that the class can be made of: tokenizer.json, else older files.
 absl::Status ReadFiles(const std::string& folder, const TokenizerClass& known,
                        hf::TokenizerFiles* files) {
   const auto read = [&](std::string_view name, std::optional<std::string>* to) -> absl::Status {
@@ -158,8 +159,8 @@ absl::Status ReadFiles(const std::string& folder, const TokenizerClass& known,
       if (exists(name)) break;
     }
     return absl::NotFoundError(absl::StrCat(
-        folder, "/tokenizer.json: ", found, ", and ", std::string(known.name),
-        " cannot be made of it here. Make tokenizer.json: python3 -c 'from transformers import "
+        folder, "/tokenizer.json: ", found, ", and no other file makes a ", std::string(known.name),
+        " here. Make tokenizer.json: python3 -c 'from transformers import "
         "AutoTokenizer as A; A.from_pretrained(\"",
         folder, "\").save_pretrained(\"", folder, "\")'"));
   }
@@ -177,27 +178,30 @@ absl::Status AddTokens(const std::string& path, nlohmann::json* settings) {
     return id.is_number_unsigned() && id.get<uint64_t>() <= UINT32_MAX;
   };
   if (!added->is_object() || !std::all_of(added->begin(), added->end(), is_id)) {
-    return absl::InvalidArgumentError(path + ": is not an object of ids");
+    return absl::InvalidArgumentError(path + ": must be an object of ids by token");
   }
   (*settings)["added_tokens"] = *std::move(added);
   return absl::OkStatus();
 }
 
-}  // namespace
-
+// The class that transformers' AutoTokenizer takes, without "Fast": "TokenizersBackend" takes
+// tokenizer.json as it is. `named`: tokenizer_config.json's tokenizer_class, else config.json's;
+// may be empty. Source: transformers 5.24, models/auto/tokenization_auto.py.
 std::string TokenizerClassOf(std::string_view model_type, std::string_view named) {
   const auto plain = [](std::string_view name) {
     if (name.ends_with("Fast")) name.remove_suffix(4);
     const std::string_view alias = Find(kAliases, name);
     return std::string(alias.empty() ? name : alias);
   };
-  // Whatever is named.
+  // These ignore the class that is named.
   if (model_type == "modernbert" || model_type == "mistral") return std::string(kWhole);
   if (model_type == "qwen2") return "Qwen2Tokenizer";
   if (!named.empty()) return plain(named);
   const std::string_view own = Find(kClassOfFamily, model_type);
   return std::string(own.empty() ? kWhole : own);
 }
+
+}  // namespace
 
 absl::StatusOr<LoadedTokenizer> LoadTokenizer(const std::string& folder,
                                               const TokenizerContext& context) {
@@ -210,15 +214,15 @@ absl::StatusOr<LoadedTokenizer> LoadTokenizer(const std::string& folder,
   if (known == nullptr) {
     config->Fail("tokenizer_class",
                  absl::StrCat("\"", named,
-                              "\" is not known here; where tokenizer.json says all, as files saved "
-                              "by the tokenizers library do, set \"PreTrainedTokenizerFast\""));
+                              "\" is not known; if tokenizer.json is complete, as when the "
+                              "tokenizers library saved it, set \"PreTrainedTokenizerFast\""));
     return config->status();
   }
   LoadedTokenizer loaded;
   loaded.type_ids = known->type_ids;
   hf::TokenizerFiles files;
   if (absl::Status status = ReadFiles(folder, *known, &files); !status.ok()) return status;
-  // Without tokenizer.json these make a post-processor, of the classes that have none.
+  // Without tokenizer.json these keys would make the post-processor that this class lacks.
   if (!files.tokenizer.has_value() && known->name == "Qwen2Tokenizer") {
     for (const std::string_view key : {"add_bos_token", "add_eos_token"}) {
       if (config->Bool(key, false)) config->Fail(key, "needs a tokenizer.json");
@@ -237,7 +241,8 @@ absl::StatusOr<LoadedTokenizer> LoadTokenizer(const std::string& folder,
   files.settings = settings.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
   absl::StatusOr<std::unique_ptr<hf::Tokenizer>> tokenizer = hf::Tokenizer::Open(files);
   if (!tokenizer.ok()) {
-    const std::string problem(tokenizer.status().message());  // begins with the file, unless
+    // Problems begin with their file, but for internal errors.
+    const std::string problem(tokenizer.status().message());
     const std::string file = problem.starts_with("internal error") ? "tokenizer.json: " : "";
     return absl::InvalidArgumentError(absl::StrCat(folder, "/", file, problem));
   }

@@ -1,5 +1,5 @@
-// The tokenizer of a model directory: which files make it, which of transformers' classes is in
-// charge of them, and what tokenizer_config.json says besides.
+// The tokenizer of a model directory: its files, the transformers class that reads them, and the
+// other settings of tokenizer_config.json.
 //
 // Functions without state; any thread.
 #pragma once
@@ -8,7 +8,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "engine/hf/tokenizer.h"
@@ -19,25 +18,20 @@ struct LoadedTokenizer {
   std::unique_ptr<hf::Tokenizer> tokenizer;
   std::optional<int64_t> max_tokens;  // model_max_length
   bool cut_left = false;              // truncation_side
-  bool type_ids = false;              // whether the model gets them: model_input_names
-  bool chat_template = false;         // whether there is one
+  bool type_ids = false;              // the model gets type ids: model_input_names
+  bool chat_template = false;         // the directory has one
 };
 
-// What decides beside the tokenizer's own files.
+// Settings from outside the tokenizer's own files.
 struct TokenizerContext {
   std::string model_type;       // config.json's
   std::string tokenizer_class;  // likewise; may be empty
   bool lowercase = false;       // sentence-transformers' do_lower_case
 };
 
-// The class that transformers' AutoTokenizer takes, without "Fast": "TokenizersBackend" takes
-// tokenizer.json as it is. `named`: tokenizer_config.json's tokenizer_class, else config.json's;
-// may be empty. Source: transformers 5.24, models/auto/tokenization_auto.py.
-std::string TokenizerClassOf(std::string_view model_type, std::string_view named);
-
-// Reads tokenizer.json, or where there is none vocab.txt, or vocab.json and merges.txt; and
-// tokenizer_config.json, special_tokens_map.json, added_tokens.json of `folder`. Errors name the
-// file and the key.
+// Reads tokenizer.json of `folder`, or without it vocab.txt, or vocab.json and merges.txt; and
+// reads tokenizer_config.json, special_tokens_map.json and added_tokens.json. Errors name the file
+// and the key.
 absl::StatusOr<LoadedTokenizer> LoadTokenizer(const std::string& folder,
                                               const TokenizerContext& context);
 

@@ -1,9 +1,9 @@
-//! From the files of a model directory to a tokenizer, as transformers 5 makes it.
+//! Makes a tokenizer of the files of a model directory, as transformers 5 does.
 //!
-//! A tokenizer class with a pipeline of its own takes only the vocabulary, the merges and the added
-//! tokens from tokenizer.json, and what it cannot make itself; its normalizer, pre-tokenizer and
-//! post-processor follow from tokenizer_config.json, with the class's defaults where keys are
-//! absent. Every other tokenizer is what tokenizer.json says. Source: transformers 5.24,
+//! A tokenizer class with a pipeline of its own takes only the vocabulary, the merges, the added
+//! tokens and what it cannot make itself from tokenizer.json. Its normalizer, pre-tokenizer and
+//! post-processor follow from tokenizer_config.json, with the class's defaults for absent keys.
+//! Every other class takes tokenizer.json as it is. Source: transformers 5.24,
 //! tokenization_utils_base.py (`_from_pretrained`), tokenization_utils_tokenizers.py
 //! (`convert_to_native_format`, `__init__`) and models/*/tokenization_*.py.
 
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use tokenizers::models::wordpiece::WordPiece;
 use tokenizers::{AddedToken, Tokenizer};
 
-/// A directory's files; of JSON files, what castor's table of keys lets through.
+/// A directory's files.
 pub struct Files<'a> {
     pub tokenizer: Option<&'a [u8]>,  // tokenizer.json
     pub vocabulary: Option<&'a [u8]>, // vocab.txt or vocab.json
@@ -22,11 +22,11 @@ pub struct Files<'a> {
     pub settings: &'a [u8], // a Settings, as JSON
 }
 
-/// What else decides.
+/// The other settings that decide.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    class: String, // without "Fast"; any unknown name is the class that takes tokenizer.json whole
+    class: String, // without "Fast"; an unknown name is the class that takes tokenizer.json as it is
     lowercase: bool, // put Lowercase before the normalizer: sentence-transformers' do_lower_case
     tokenizer_config: Map<String, Value>,
     #[serde(default)]
@@ -53,7 +53,7 @@ fn fail<T>(file: &str, problem: impl std::fmt::Display) -> Result<T, Error> {
     Err(format!("{file}: {problem}").into())
 }
 
-/// A token as a setting names it: with flags of its own, or by its text alone.
+/// A token as a setting names it: with flags of its own, or by its text only.
 #[derive(Clone)]
 struct Named {
     token: AddedToken,
@@ -80,7 +80,7 @@ impl Named {
     }
 }
 
-/// `AddedToken(**object)`; `special`: the constructor's, whatever the object says.
+/// `AddedToken(**object)`. `special`: the token is special, whatever the object says.
 fn read_added(
     file: &str,
     key: &str,
@@ -103,11 +103,11 @@ fn read_added(
         .normalized(flag("normalized")?.unwrap_or(!special)))
 }
 
-/// What `_from_pretrained` gathers before it calls the class.
+/// The arguments that `_from_pretrained` gathers before it calls the class.
 struct Arguments {
-    named: HashMap<&'static str, Option<Named>>, // Some(None): null in the file
+    named: HashMap<&'static str, Option<Named>>, // None: null in the file
     extra: Option<Vec<Named>>,                   // extra_special_tokens
-    other: Vec<Named>,                           // keys that end with _token
+    other: Vec<Named>,                           // other keys that end with _token
     added: BTreeMap<u32, AddedToken>,            // added_tokens_decoder
     config: Map<String, Value>,                  // the class's own settings
 }
@@ -155,7 +155,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// special_tokens_map.json counts where tokenizer_config.json lists no added tokens.
+    /// special_tokens_map.json counts if tokenizer_config.json lists no added tokens.
     fn merge_special_tokens(&mut self, map: Option<Map<String, Value>>) -> Result<(), Error> {
         for (key, mut value) in map.unwrap_or_default() {
             if let (Value::Object(token), true) = (&mut value, key != "extra_special_tokens") {
@@ -163,7 +163,7 @@ impl Arguments {
                 token.insert("__type".into(), "AddedToken".into());
             }
             let key = match key.as_str() {
-                // The library leaves this one aside unless the class takes it.
+                // The library ignores this key unless the class takes it.
                 "additional_special_tokens" if self.config.contains_key("extra_special_tokens") => {
                     continue
                 }
@@ -239,7 +239,7 @@ impl Arguments {
                 continue;
             }
             let value = self.config.remove(&key).unwrap_or_default();
-            // In tokenizer_config.json an object says that it is an added token.
+            // In tokenizer_config.json, an object must say that it is an added token.
             if value.is_object() && !is_extra && value.get("__type").is_none() {
                 return fail(
                     CONFIG,
@@ -251,7 +251,7 @@ impl Arguments {
                     Value::Null => None,
                     value => Some(Named::read(CONFIG, &key, value, false)?),
                 };
-                // Its flags are those of the added token of the same text.
+                // An added token with the same text decides its flags.
                 if let Some(token) = &mut token {
                     if let Some(&added) = by_content.get(token.token.content.as_str()) {
                         *token = Named {
@@ -292,7 +292,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// A named token that the class cannot do without: the file's, or the class's own.
+    /// A named token that the class needs: the file's, or the class's own.
     fn token(&mut self, name: &'static str, own: &str) -> Result<String, Error> {
         match self
             .named
@@ -302,19 +302,19 @@ impl Arguments {
             Some(named) => Ok(named.token.content.clone()),
             None => fail(
                 CONFIG,
-                format!("{name}: null leaves the tokenizer class without it"),
+                format!("{name}: must not be null, since the tokenizer class needs it"),
             ),
         }
     }
 
-    /// One that it may do without.
+    /// A named token that may be null.
     fn optional(&mut self, name: &'static str, own: &str) {
         self.named
             .entry(name)
             .or_insert_with(|| Some(Named::plain(own)));
     }
 
-    /// A mask that takes the space before it, unless the file says how it is.
+    /// A mask that takes the space before it, unless the file sets its flags.
     fn spaced_mask(&mut self) {
         self.optional("mask_token", "<mask>");
         if let Some(Some(mask)) = self.named.get_mut("mask_token") {
@@ -332,7 +332,7 @@ impl Arguments {
         }
     }
 
-    /// null, true or false.
+    /// A setting that may be null, true or false.
     fn choice(&self, key: &str) -> Result<Option<bool>, Error> {
         match self.config.get(key) {
             Some(Value::Null) => Ok(None),
@@ -345,7 +345,7 @@ impl Arguments {
     }
 }
 
-/// The model's part of a tokenizer.json, or of the files that came before it.
+/// The model's part of tokenizer.json, or of the older files.
 struct Source<'a> {
     json: Option<Value>,
     files: &'a Files<'a>,
@@ -421,7 +421,7 @@ impl Source<'_> {
         Ok(json!({"type": "Unigram", "unk_id": 3, "vocab": vocabulary, "byte_fallback": false}))
     }
 
-    /// What sentencepiece's rules were converted to.
+    /// The normalizer that sentencepiece's rules were converted to.
     fn precompiled(&mut self) -> Option<Value> {
         let normalizer = self.json.as_mut()?.get_mut("normalizer")?.take();
         let is = |part: &Value| part.get("type").and_then(Value::as_str) == Some("Precompiled");
@@ -431,8 +431,8 @@ impl Source<'_> {
         }
     }
 
-    /// Reads what is left of tokenizer.json when its vocabulary is taken, as the library does too:
-    /// an error in a part that the class does not use is one all the same.
+    /// Parses the rest of tokenizer.json after its vocabulary was taken, as the library does: an error
+    /// in a part that the class does not use is still an error.
     fn check_rest(&self) -> Result<(), Error> {
         let Some(mut rest) = self.json.clone() else {
             return Ok(());
@@ -460,8 +460,7 @@ impl Source<'_> {
     }
 }
 
-/// What a class makes, without its tokens: a tokenizer.json, and the post-processor that follows
-/// when the tokens have ids.
+/// A class's pipeline without its tokens, and the post-processor that is made once tokens have ids.
 struct Pipeline {
     normalizer: Option<Value>,
     pre_tokenizer: Value,
@@ -501,7 +500,7 @@ fn byte_level(add_prefix_space: bool, use_regex: bool) -> Value {
            "use_regex": use_regex})
 }
 
-/// None: the class takes tokenizer.json whole.
+/// None: the class takes tokenizer.json as it is.
 fn pipeline(
     class: &str,
     arguments: &mut Arguments,
@@ -742,7 +741,7 @@ fn tokens_to_add(arguments: &Arguments, tokenizer: &Tokenizer) -> Vec<AddedToken
     tokens
 }
 
-/// A template with these pieces: a special token, or "A" or "B" with its type id.
+/// A template of these pieces, with their type ids: special tokens, "$A" and "$B".
 fn template(
     single: &[(&str, u32)],
     pair: &[(&str, u32)],
@@ -810,7 +809,7 @@ fn processor(of: Processor, tokenizer: &Tokenizer) -> Result<Value, Error> {
     }
 }
 
-/// sentence-transformers' `do_lower_case`: in front of the normalizer, unless it is there already.
+/// sentence-transformers' `do_lower_case`: a Lowercase before the normalizer, unless it has one.
 fn with_lowercase(normalizer: Option<Value>) -> Value {
     let lowers = |part: &Value| part.get("type").and_then(Value::as_str) == Some("Lowercase");
     let mut parts = match normalizer {
@@ -826,7 +825,7 @@ fn with_lowercase(normalizer: Option<Value>) -> Value {
     json!({"type": "Sequence", "normalizers": parts})
 }
 
-/// The tokenizer, and whether tokenizer.json's own settings cut texts on the left.
+/// Makes the tokenizer. Also returns whether tokenizer.json's truncation is on the left.
 pub fn assemble(files: &Files) -> Result<(Tokenizer, bool), Error> {
     let mut settings: Settings =
         serde_json::from_slice(files.settings).map_err(|e| format!("{CONFIG}: {e}"))?;

@@ -1,4 +1,4 @@
-//! What every exported function shares: errors as owned C strings, panics caught.
+//! Shared by every exported function: errors become owned C strings, and panics are caught.
 
 use std::any::Any;
 use std::ffi::{c_char, CString};
@@ -10,7 +10,7 @@ pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// Runs `body`; null when it succeeds, else the error's or the panic's text.
 pub fn guarded(body: impl FnOnce() -> Result<(), Error>) -> *mut c_char {
-    // A panic becomes an error text; Rust must not also print it to stderr.
+    // A panic becomes an error text, so Rust must not print it to stderr as well.
     static QUIET: Once = Once::new();
     QUIET.call_once(|| set_hook(Box::new(|_| {})));
     let message = match catch_unwind(AssertUnwindSafe(body)) {
@@ -18,7 +18,7 @@ pub fn guarded(body: impl FnOnce() -> Result<(), Error>) -> *mut c_char {
         Ok(Err(error)) => error.to_string(),
         Err(panic) => format!("internal error: {}", panic_text(&*panic)),
     };
-    // A C string ends at its first zero byte; a log line at the end of a line.
+    // A zero byte would end the C string, and a line break the log line.
     CString::new(message.replace('\0', "\\0").replace(['\n', '\r'], " "))
         .unwrap_or_default()
         .into_raw()

@@ -1,55 +1,43 @@
 //! Where a text may be cut so that its parts, tokenized one after the other, give the same ids as
 //! the whole. A model takes a limited number of tokens, and text far beyond them need not be read.
 //!
-//! Pipelines that drop the whitespace between words are cut before whitespace, and where each
-//! punctuation or Chinese character becomes a word, before those. Pipelines that keep a space with
-//! the word behind it, byte-level and Metaspace, are cut before a space that has two plain
-//! characters before it and one behind. A plain character is a letter or digit that forms no
-//! grapheme with the one before it. What a cut cannot change:
+//! Pipelines that drop the whitespace between words are cut before whitespace, and before Chinese
+//! characters where each becomes a word. Pipelines that keep a space with the word after it
+//! (byte-level and Metaspace) are cut before a space that follows two plain characters and precedes
+//! one. A plain character is a letter or digit that forms no grapheme with the one before it. A cut
+//! changes none of these:
 //!
-//! - Words, which are what models see. None crosses whitespace that is dropped, punctuation that is
-//!   a word, or a Chinese character that the normalizer surrounds with spaces. GPT-2's expression
-//!   matches nothing that has a space behind a letter or digit, and looks back at nothing;
-//!   Metaspace begins a word at each space, and puts none before a part that has one already.
-//! - What a normalizer makes of either side. Those that map character by character, or decompose
-//!   and compose, do not look across what is cut at: nothing before it combines with it.
-//!   Sentencepiece's maps graphemes: the space is one, and so is the plain character before it,
-//!   which must not end in whitespace when it is mapped. So spaces that are put together afterwards
-//!   are on one side.
-//! - Added tokens. None holds what is cut at, as it is or normalized, so none crosses a cut. One
-//!   that must stand alone as a word looks at its neighbours: whitespace is the end of a word as
-//!   the end of a text is. Where spaces are kept, none takes those behind it. One that takes those
-//!   before it finds them in its own part.
+//! - Words, which are what models see. No word crosses whitespace that is dropped, or a Chinese
+//!   character that the normalizer surrounds with spaces. GPT-2's expression matches nothing that
+//!   has a space after a letter or digit, and does not look back. Metaspace begins a word at
+//!   each space, and puts none before a part that has one already.
+//! - The normalized text of either side. Normalizers that map character by character, or decompose
+//!   and compose, do not look across a cut: nothing before it combines with it. Sentencepiece's maps
+//!   graphemes: the space is one, and so is the plain character before it, whose image must not end
+//!   in whitespace. So spaces that are joined afterwards are on one side.
+//! - Added tokens. None contains the character at a cut, as it is or normalized, so none crosses a
+//!   cut. A token that must stand alone as a word looks at its neighbours: whitespace ends a word as
+//!   the end of a text does. Where spaces are kept, no token takes those after it. A token that
+//!   takes those before it finds them in its own part.
 //!
-//! For pipelines of which this cannot be shown (regular expressions of their own, normalizers with
-//! a memory) there are no cuts.
+//! Other pipelines (regular expressions of their own, normalizers with a memory) are not cut.
 
 use tokenizers::{NormalizedString, Normalizer, NormalizerWrapper, PreTokenizerWrapper, Tokenizer};
 
 pub struct Cuts {
     keeps_spaces: bool,
-    chinese: bool,       // before Chinese characters too
-    punctuation: String, // and before these, of ASCII
+    chinese: bool, // before Chinese characters too
 }
 
 const WHITESPACE: [char; 4] = [' ', '\t', '\n', '\r'];
 
-/// What BertPreTokenizer makes words of, but for those that compose with what follows.
-fn punctuation(words: &PreTokenizerWrapper) -> String {
-    let stays = |c: &char| c.is_ascii_punctuation() && !matches!(c, '<' | '=' | '>');
-    match words {
-        PreTokenizerWrapper::BertPreTokenizer(_) => ('!'..='~').filter(stays).collect(),
-        _ => String::new(),
-    }
-}
-
-/// Those that no form of Unicode changes.
+/// Whether a character is Chinese and unchanged by every Unicode normalization form.
 fn is_chinese(c: char) -> bool {
     ('\u{4e00}'..='\u{9fff}').contains(&c)
 }
 
-/// Of alphabets that are written with spaces. None of these extends a grapheme, or is extended by
-/// the next of them.
+/// Whether a character is a letter or digit of a script that is written with spaces. None of these
+/// extends a grapheme, or is extended by another.
 fn is_plain(c: char) -> bool {
     match c {
         '0'..='9' | 'A'..='Z' | 'a'..='z' => true,
@@ -59,7 +47,7 @@ fn is_plain(c: char) -> bool {
     }
 }
 
-/// Whether each step of a normalizer is of this kind.
+/// Whether `is` holds for each step of a normalizer.
 fn all_steps(normalizer: &NormalizerWrapper, is: fn(&NormalizerWrapper) -> bool) -> bool {
     match normalizer {
         NormalizerWrapper::Sequence(steps) => steps.as_ref().iter().all(|one| all_steps(one, is)),
@@ -81,7 +69,7 @@ fn is_safe_at_spaces(normalizer: &NormalizerWrapper) -> bool {
         || is_local(normalizer)
 }
 
-/// Whether it makes one space of several, as sentencepiece does.
+/// Whether it joins several spaces to one, as sentencepiece does.
 fn joins_spaces(normalizer: &NormalizerWrapper) -> bool {
     let joining = serde_json::json!(
         {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "});
@@ -92,7 +80,7 @@ fn surrounds_chinese(normalizer: &NormalizerWrapper) -> bool {
     matches!(normalizer, NormalizerWrapper::BertNormalizer(bert) if bert.handle_chinese_chars)
 }
 
-/// None: it is not known what becomes of spaces.
+/// Whether spaces stay in words; None: unknown.
 fn keeps_spaces(words: &PreTokenizerWrapper) -> Option<bool> {
     use PreTokenizerWrapper::*;
     match words {
@@ -117,7 +105,7 @@ fn normalize(text: &str, normalizer: Option<&NormalizerWrapper>) -> Option<Strin
 }
 
 impl Cuts {
-    /// None if no place can be shown to be safe.
+    /// None if no cut can be shown to be safe.
     pub fn of(tokenizer: &Tokenizer) -> Option<Cuts> {
         let normalizer = tokenizer.get_normalizer();
         let words = tokenizer.get_pre_tokenizer()?;
@@ -143,10 +131,9 @@ impl Cuts {
         }
         let surrounds = |normalizer| !all_steps(normalizer, |step| !surrounds_chinese(step));
         let mut chinese = !keeps_spaces && normalizer.is_some_and(surrounds);
-        let mut punctuation = punctuation(words);
         let added = tokenizer.get_added_tokens_decoder();
         if added.len() != tokenizer.get_added_vocabulary().len() {
-            return None; // two of one id: one of them is not listed
+            return None; // two tokens share an id, and one of them is not listed
         }
         for token in added.values() {
             let normalized = normalize(&token.content, normalizer)?;
@@ -158,19 +145,15 @@ impl Cuts {
                 return None;
             }
             chinese &= !token.single_word;
-            punctuation.retain(|c| {
-                !token.single_word && !token.content.contains(c) && !normalized.contains(c)
-            });
         }
         Some(Cuts {
             keeps_spaces,
             chinese,
-            punctuation,
         })
     }
 
-    /// The length of the first part of `text`: the first cut that is not before `size` bytes, else
-    /// all of it.
+    /// The length of the first part of `text`: up to the first cut at or after `size` bytes, else all
+    /// of it.
     pub fn first_part(&self, text: &str, size: usize) -> usize {
         let mut from = size.max(1).min(text.len());
         while !text.is_char_boundary(from) {
@@ -181,12 +164,10 @@ impl Cuts {
             .map_or(text.len(), |(at, _)| from + at)
     }
 
-    /// Whether there is a cut before `c`, which is at this byte.
+    /// Whether the text may be cut before `c`, which is at this byte.
     fn is_cut(&self, text: &str, at: usize, c: char) -> bool {
         if !self.keeps_spaces {
-            return WHITESPACE.contains(&c)
-                || self.chinese && is_chinese(c)
-                || self.punctuation.contains(c);
+            return WHITESPACE.contains(&c) || self.chinese && is_chinese(c);
         }
         let plain = |c: Option<char>| c.is_some_and(is_plain);
         let mut before = text[..at].chars().rev();
@@ -196,7 +177,7 @@ impl Cuts {
             && plain(before.next())
     }
 
-    /// What is left of `text` without what no part needs at its start.
+    /// `text` without leading whitespace that no part needs.
     pub fn skip<'a>(&self, text: &'a str) -> &'a str {
         match self.keeps_spaces {
             true => text,

@@ -1,18 +1,18 @@
-//! What a tokenizer can emit: its greatest ids, and what its post-processor adds. Found by running
-//! the pipeline itself, so that no kind of post-processor is forgotten.
+//! The greatest ids that a tokenizer can emit, and the tokens that its post-processor adds. They are
+//! found by running the pipeline, which covers every kind of post-processor.
 
 use crate::boundary::Error;
 use serde_json::Value;
 use tokenizers::{Encoding, Model, ModelWrapper, NormalizedString, Normalizer, Tokenizer};
 
-/// Ordinary text, and characters that hardly any vocabulary has.
+/// Ordinary text, and characters that few vocabularies have.
 const PROBE: &str = "A probe: 1 word, or 2. \u{A66E} \u{1242B} \u{16FE4} \u{10FFFF}";
 
 /// As castor_hf.h lays it out.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Emitted {
-    pub id_limit: u64, // one more than the greatest id, of texts without special tokens
+    pub id_limit: u64, // one more than the greatest id of texts without special tokens
     pub type_limit: u64, // one more than the greatest type id
     pub added_tokens: [usize; 2], // by the post-processor: to a text, to a pair
     pub longest_token: usize, // in bytes
@@ -57,7 +57,7 @@ impl Emitted {
         Ok(emitted)
     }
 
-    /// How many tokens the post-processor adds to this many; records all ids.
+    /// The number of tokens that the post-processor adds to this many. Records all ids.
     fn probe(
         &mut self,
         tokenizer: &Tokenizer,
@@ -81,20 +81,20 @@ fn stand_in(tokens: usize) -> Encoding {
         .collect()
 }
 
-/// Before anything is processed, so that a few lines of a file do not become gigabytes.
+/// Called before anything is processed, so that a few lines of a file cannot become gigabytes.
 fn check_expansion(tokenizer: &Tokenizer) -> Result<(), Error> {
     const MOST: usize = 4096;
     match expansion(&serde_json::to_value(tokenizer.get_post_processor())?) {
         0..=MOST => Ok(()),
         tokens => Err(format!(
-            "post_processor: may make {tokens} tokens of one; at most {MOST} are served"
+            "post_processor: may make {tokens} tokens of one; at most {MOST} are allowed"
         )
         .into()),
     }
 }
 
-/// The most tokens that a post-processor, as tokenizer.json has it, makes of one: each takes the
-/// others' tokens and may repeat them. Of a special token 64 bytes count as one more.
+/// The most tokens that a post-processor, as tokenizer.json has it, makes of one. Processors of a
+/// sequence multiply. 64 bytes of a special token count as one more token.
 fn expansion(processor: &Value) -> usize {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let of_piece = |piece: &Value| match piece["SpecialToken"]["id"].as_str() {
@@ -119,8 +119,7 @@ fn expansion(processor: &Value) -> usize {
     }
 }
 
-/// An added token of which the normalizer leaves nothing matches everywhere, even inside
-/// characters.
+/// An added token that the normalizer makes empty matches everywhere, even inside characters.
 fn check_added_tokens(tokenizer: &Tokenizer) -> Result<(), Error> {
     let listed = tokenizer.get_added_tokens_decoder(); // a copy
     for (content, id) in tokenizer.get_added_vocabulary().get_vocab() {
@@ -130,19 +129,19 @@ fn check_added_tokens(tokenizer: &Tokenizer) -> Result<(), Error> {
         }
         let as_it_is = listed.get(id).is_some_and(|token| !token.normalized);
         if normalized.get().is_empty() && !as_it_is {
-            return Err(format!("the normalizer leaves nothing of the added token {id}").into());
+            return Err(format!("the normalizer makes the added token {id} empty").into());
         }
     }
     Ok(())
 }
 
-/// Without its unknown token a model fails at the first word that it does not know.
+/// Without its unknown token, a model fails at the first unknown word.
 fn check_unknown_token(model: &ModelWrapper) -> Result<(), Error> {
     let unknown = match model {
         ModelWrapper::WordPiece(model) => &model.unk_token,
         ModelWrapper::WordLevel(model) => &model.unk_token,
-        // These may know every byte or character and need no unknown token; PROBE shows whether
-        // they do.
+        // These may know every byte or character and need no unknown token. PROBE shows whether they
+        // do.
         ModelWrapper::BPE(_) | ModelWrapper::Unigram(_) => return Ok(()),
     };
     match model.token_to_id(unknown) {

@@ -1,4 +1,4 @@
-//! How much longer a normalizer may make a text. The crate keeps some 20 bytes for each byte of
+//! Bounds how much longer a normalizer makes a text. The crate keeps some 20 bytes per byte of
 //! normalized text and has no bound, so a tokenizer.json could make gigabytes of a short text.
 
 use crate::boundary::Error;
@@ -6,20 +6,20 @@ use serde_json::Value;
 use std::borrow::Cow;
 use tokenizers::{NormalizedString, Normalizer, NormalizerWrapper, Tokenizer};
 
-/// At load: more than this from each byte is refused. Unicode's own forms make 11 of one, and steps
-/// that follow each other multiply.
+/// A normalizer that may make more than this of a byte is refused at load. Unicode's forms make 11,
+/// and consecutive steps multiply.
 const MOST: f64 = 16384.0;
 
-/// At run: a text that may become longer than this is measured first, piece by piece.
+/// A text that may become longer than this is measured first, piece by piece.
 const UNMEASURED: f64 = (4 << 20) as f64;
-const PIECE: usize = 4 << 10; // bytes, or fewer where one could become too long itself
+const PIECE: usize = 4 << 10; // bytes, or fewer if a piece itself could become too long
 
-/// And refused where it becomes longer than this, and than so many times itself.
+/// A text is refused if its normalized form is longer than LONGEST bytes and than TIMES its size.
 const LONGEST: usize = 4 << 20;
 const TIMES: usize = 8;
 
 pub struct Growth {
-    factor: f64, // bytes of each byte, at most
+    factor: f64, // the most bytes that a byte becomes
 }
 
 impl Growth {
@@ -30,14 +30,14 @@ impl Growth {
         };
         if factor > MOST {
             return Err(format!(
-                "normalizer: may make {factor:.0} bytes of one byte of text; at most {MOST} are served"
+                "normalizer: may make {factor:.0} bytes of one byte of text; at most {MOST} are allowed"
             )
             .into());
         }
         Ok(Growth { factor })
     }
 
-    /// Whether `text` stays within the bounds when it is normalized.
+    /// Whether the normalized `text` stays within the bounds.
     pub fn allows(&self, tokenizer: &Tokenizer, text: &str) -> Result<bool, Error> {
         if text.len() as f64 * self.factor <= UNMEASURED {
             return Ok(true);
@@ -65,7 +65,7 @@ impl Growth {
     }
 }
 
-/// The most bytes that a text has on its way through a normalizer.
+/// The most bytes that a text has after any step of a normalizer.
 fn longest(normalizer: &NormalizerWrapper, text: &str) -> Result<usize, Error> {
     fn go(normalizer: &NormalizerWrapper, text: &mut Cow<str>) -> Result<usize, Error> {
         if let NormalizerWrapper::Sequence(sequence) = normalizer {
@@ -83,12 +83,12 @@ fn longest(normalizer: &NormalizerWrapper, text: &str) -> Result<usize, Error> {
     go(normalizer, &mut Cow::Borrowed(text))
 }
 
-/// Of a normalizer as tokenizer.json has it.
+/// The most bytes that a normalizer, as tokenizer.json has it, makes of a byte.
 fn factor(normalizer: &Value) -> Result<f64, Error> {
     let length = |value: &Value| value.as_str().map_or(0.0, |text| text.len() as f64);
     Ok(match normalizer["type"].as_str().unwrap_or_default() {
         "Sequence" => {
-            // What Unicode's forms decompose, another form decomposes no further.
+            // A Unicode form does not decompose what another form has decomposed.
             let (mut forms, mut others) = (1.0, 1.0);
             for step in normalizer["normalizers"].as_array().into_iter().flatten() {
                 let of = factor(step)?;
@@ -105,21 +105,21 @@ fn factor(normalizer: &Value) -> Result<f64, Error> {
             let content = length(&normalizer["content"]);
             match normalizer["pattern"]["String"].as_str() {
                 Some(pattern) if !pattern.is_empty() => (content / pattern.len() as f64).max(1.0),
-                _ => 1.0 + content, // a regular expression may match nothing, between any two bytes
+                _ => 1.0 + content, // a regular expression may match between any two bytes
             }
         }
         "Prepend" => 1.0 + length(&normalizer["prepend"]),
         "Precompiled" => longest_image(&normalizer["precompiled_charsmap"])?,
-        "BertNormalizer" => 5.0, // an accented letter, decomposed; a Chinese character and two spaces
+        "BertNormalizer" => 5.0, // a decomposed letter; a Chinese character and two spaces
         "NFC" | "NFD" => 3.0,
         "NFKC" | "NFKD" => 11.0,
         "Lowercase" | "ByteLevel" => 2.0,
-        _ => 1.0, // these only take away
+        _ => 1.0, // these only remove characters
     })
 }
 
-/// The longest of the texts that sentencepiece's rules put in place of characters: behind a trie,
-/// whose size comes first, they are separated by zero bytes.
+/// The length of the longest replacement in sentencepiece's rules. The replacements follow a trie,
+/// whose size comes first, and are separated by zero bytes.
 fn longest_image(charsmap: &Value) -> Result<f64, Error> {
     let bytes = base64::decode(charsmap.as_str().unwrap_or_default())?;
     let size = bytes.get(..4).map_or(0, |size| {

@@ -6,7 +6,6 @@ mod boundary;
 mod cut;
 mod emitted;
 mod growth;
-mod header;
 mod offsets;
 mod progress;
 mod safetensors_file;

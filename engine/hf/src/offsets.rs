@@ -1,4 +1,4 @@
-//! Which bytes of its text each token was made of.
+//! The bytes of its text that each token was made of.
 
 use crate::boundary::Error;
 use tokenizers::{Encoding, Offsets};
@@ -9,8 +9,8 @@ use tokenizers::{Encoding, Offsets};
 pub struct TextTokens {
     begin: usize,
     end: usize,
-    cut: usize,  // the byte from which on tokens were cut off; MAX: none
-    head: usize, // the byte up to which tokens were cut off
+    cut: usize,  // tokens were cut off from this byte on; MAX: none
+    head: usize, // tokens were cut off up to this byte
 }
 
 impl TextTokens {
@@ -30,17 +30,17 @@ pub struct Bytes {
     end: usize,
 }
 
-/// A text that was tokenized, with what truncation did to its tokens.
+/// A tokenized text and its truncation.
 pub struct Cut<'a> {
     pub text: &'a str,
     pub kept: usize,               // tokens
-    pub next: Option<Offsets>,     // of the first token that was cut off behind them
+    pub next: Option<Offsets>,     // of the first token that was cut off after them
     pub previous: Option<Offsets>, // of the last token that was cut off before them
 }
 
-/// Of every token of an encoding, and where each text's tokens are in it.
+/// The offsets of every token of an encoding, and the place of each text's tokens.
 pub struct TokenOffsets {
-    pub bytes: Vec<Bytes>, // of special tokens, and trimmed of whitespace alone, nothing: 0 to 0
+    pub bytes: Vec<Bytes>, // 0 to 0 for special tokens and, if trimmed, whitespace only
     pub texts: [TextTokens; 2],
 }
 
@@ -85,8 +85,8 @@ impl TokenOffsets {
 
 const SCATTERED: &str = "the post-processor does not keep a text's tokens together";
 
-/// Without the whitespace at either end, which some pipelines leave with the word beside it, and
-/// others take from it in ways that depend on where a text begins.
+/// Removes whitespace at either end. Some pipelines leave it with the neighbouring word; others
+/// remove it in ways that depend on where a text begins.
 fn trimmed(text: &str, (begin, end): Offsets) -> Bytes {
     let part = text.get(begin..end).unwrap_or_default();
     let kept = part.trim().len();
@@ -106,7 +106,7 @@ fn behind_spaces(text: &str, at: usize) -> usize {
     text.len() - rest.trim_start().len()
 }
 
-/// The end of what stands before `at` and the whitespace there.
+/// The end of the text before `at`, without the whitespace there.
 fn before_spaces(text: &str, at: usize) -> usize {
     text.get(..at).unwrap_or_default().trim_end().len()
 }

@@ -1,36 +1,36 @@
-//! One text being tokenized, read only as far as its tokens are used.
+//! The tokenizing of one text, which is read only as far as its tokens are used.
 
 use crate::boundary::Error;
 use crate::cut::Cuts;
 use crate::growth::Growth;
 use tokenizers::{Encoding, Offsets, Tokenizer};
 
-/// Called between the parts of a long text; true: the result is no longer needed.
+/// Called between the parts of a long text. True: the result is no longer needed.
 pub type Stop<'a> = &'a dyn Fn() -> bool;
 
-// The first part is large enough for ordinary text. Later parts grow, so that few are needed, but
-// to no more than some milliseconds of work, so that a stop is soon noticed.
+// The first part is large enough for ordinary text. Later parts grow, so that few are needed, up to
+// a few milliseconds of work, so that a stop is noticed soon.
 const BYTES_PER_TOKEN: usize = 8;
 const MIN_PART: usize = 1 << 10;
 const MAX_PART: usize = 1 << 14;
 
 type Token = (u32, u32, Offsets); // id, type id, bytes of the text
 
-/// How to read.
+/// How a text is read.
 #[derive(Clone, Copy)]
 pub struct Reading<'a> {
     pub tokenizer: &'a Tokenizer,
     pub cuts: Option<&'a Cuts>,
     pub growth: &'a Growth,
-    pub room: usize,   // tokens that are kept, at most
-    pub last: bool,    // the last ones: then all of the text is read
-    pub offsets: bool, // whether tokens say where they come from; else all say 0 to 0
+    pub room: usize,   // the most tokens kept
+    pub last: bool,    // keep the last tokens; then all of the text is read
+    pub offsets: bool, // compute offsets; else all are 0 to 0
 }
 
 /// Why there are no tokens.
 pub enum Failure {
     Stopped,
-    Grown, // the normalizer makes too much of the text
+    TooLong, // the normalizer makes the text too long
     Other(Error),
 }
 
@@ -45,10 +45,10 @@ pub struct Progress<'a> {
     text: &'a str,
     rest: &'a str,
     started: bool,
-    part: usize,             // bytes to take next, at least
-    kept: Vec<Token>,        // room + 2 at most; of the last ones, twice that
-    whole: Option<Encoding>, // for a text of one part that fits, instead of `kept`
-    pub tokens: usize,       // of what was read
+    part: usize,             // the least bytes to read next
+    kept: Vec<Token>,        // at most room + 2, or twice that of the last tokens
+    whole: Option<Encoding>, // replaces `kept` for a text of one part that fits
+    pub tokens: usize,       // read so far
 }
 
 impl<'a> Progress<'a> {
@@ -85,9 +85,9 @@ impl<'a> Progress<'a> {
         let before = self.text.len() - self.rest.len();
         let (part, rest) = self.rest.split_at(size);
         if !how.growth.allows(how.tokenizer, part)? {
-            return Err(Failure::Grown);
+            return Err(Failure::TooLong);
         }
-        // Post-processors that trim offsets count characters, so let them see characters.
+        // Post-processors that trim offsets count characters, so they get offsets in characters.
         let by_character = how.offsets && !part.is_ascii();
         let encoding = match (how.offsets, by_character) {
             (false, _) => how.tokenizer.encode_fast(part, false)?,
@@ -134,7 +134,7 @@ impl<'a> Progress<'a> {
         Ok(())
     }
 
-    /// Reads on until more than `tokens` were found, or all.
+    /// Reads until there are more than `tokens`, or to the end.
     fn read_beyond(&mut self, tokens: usize, stop: Stop) -> Result<(), Failure> {
         while !self.at_end() && self.tokens <= tokens {
             self.read(stop)?;
@@ -142,7 +142,7 @@ impl<'a> Progress<'a> {
         Ok(())
     }
 
-    /// Reads until it is known whether the text fits; if it does not, reads all that is kept of it.
+    /// Reads until it is known whether the text fits, and until all tokens to keep are read.
     pub fn fill(&mut self, stop: Stop) -> Result<(), Failure> {
         let enough = if self.how.last {
             usize::MAX
@@ -152,7 +152,7 @@ impl<'a> Progress<'a> {
         self.read_beyond(enough, stop)
     }
 
-    /// The last `tokens` of a text that was read for them, and where the one before them is.
+    /// The last `tokens` tokens, and the offsets of the token before them. Requires `last`.
     pub fn last(mut self, tokens: usize) -> (Encoding, Option<Offsets>) {
         let kept = self.kept.split_off(self.kept.len() - tokens);
         let before = self.kept.last().map(|token| token.2);
@@ -160,7 +160,7 @@ impl<'a> Progress<'a> {
         (self.encoding(), before)
     }
 
-    /// What was read, as far as truncation to `room` uses it.
+    /// The tokens read, as far as truncation to `room` uses them.
     pub fn encoding(self) -> Encoding {
         match self.whole {
             Some(encoding) => encoding,
@@ -173,20 +173,20 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// Makes the lengths of two filled texts compare as they would if both were read to the end. That
-/// matters where neither fits and the room is odd: then the longer one keeps the odd token.
+/// Makes the lengths of two filled texts compare as if both were read to the end. That matters if
+/// neither fits and the room is odd: the longer text keeps the odd token.
 pub fn compare<'a>(a: &mut Progress<'a>, b: &mut Progress<'a>, stop: Stop) -> Result<(), Failure> {
     let room = a.how.room;
     if room % 2 == 0 || a.tokens <= room || b.tokens <= room {
         return Ok(());
     }
     while !a.at_end() && !b.at_end() {
-        let behind = if a.tokens <= b.tokens {
+        let fewer = if a.tokens <= b.tokens {
             &mut *a
         } else {
             &mut *b
         };
-        behind.read(stop)?;
+        fewer.read(stop)?;
     }
     let (shorter, longer) = if a.at_end() { (a, b) } else { (b, a) };
     longer.read_beyond(shorter.tokens, stop)?;

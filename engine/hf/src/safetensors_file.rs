@@ -1,9 +1,10 @@
 //! One safetensors file, read whole and checked.
 
 use crate::boundary::{guarded, Error};
-use crate::header::check_unique_names;
 use safetensors::tensor::Metadata;
 use safetensors::{SafeTensorError, SafeTensors};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use std::collections::HashSet;
 use std::ffi::{c_char, c_int};
 use std::fs;
 use std::io::Read;
@@ -25,7 +26,7 @@ pub struct File {
     tensors: Vec<Entry>, // in order of offset
 }
 
-/// Reads `size` bytes and no more, whatever happens to the file meanwhile.
+/// Reads `size` bytes, even if the file grows meanwhile.
 fn read(file: &fs::File, size: u64) -> Result<Vec<u8>, Error> {
     let mut buffer = Vec::new();
     buffer.try_reserve_exact(usize::try_from(size)?)?;
@@ -36,10 +37,10 @@ fn read(file: &fs::File, size: u64) -> Result<Vec<u8>, Error> {
     Ok(buffer)
 }
 
-/// What a download that broke off, or was never begun, has for weights.
+/// The error, in words for a download that broke off or was never begun.
 fn explain(error: SafeTensorError, buffer: &[u8]) -> Error {
     if buffer.starts_with(b"version https://git-lfs") {
-        return "is a pointer of Git LFS, not the weights: fetch them by git lfs pull".into();
+        return "is a Git LFS pointer, not the weights: run git lfs pull".into();
     }
     let whole = match &error {
         SafeTensorError::HeaderTooSmall | SafeTensorError::InvalidHeaderLength => usize::MAX,
@@ -53,8 +54,51 @@ fn explain(error: SafeTensorError, buffer: &[u8]) -> Error {
         }
         _ => return error.into(),
     };
-    let order = if buffer.len() < whole { "shorter" } else { "longer" };
-    format!("is {order} than its header says: fetch it again").into()
+    let order = if buffer.len() < whole {
+        "shorter"
+    } else {
+        "longer"
+    };
+    format!("is {order} than its header says: download it again").into()
+}
+
+/// The one check of a header that the reference reader lacks: no duplicate keys. JSON readers
+/// disagree on which of two entries counts, so such a file has different weights in different
+/// programs.
+struct UniqueKeys;
+
+impl<'de> Deserialize<'de> for UniqueKeys {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Keys).map(|()| UniqueKeys)
+    }
+}
+
+struct Keys;
+
+impl<'de> Visitor<'de> for Keys {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let mut seen = HashSet::new();
+        while let Some(key) = map.next_key::<String>()? {
+            map.next_value::<IgnoredAny>()?;
+            if let Some(twice) = seen.replace(key) {
+                return Err(serde::de::Error::custom(format!(
+                    "duplicate key \"{twice}\""
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a header in which a tensor's name occurs twice.
+fn check_unique_names(header: &[u8]) -> Result<(), serde_json::Error> {
+    serde_json::from_slice::<UniqueKeys>(header).map(|_| ())
 }
 
 fn parse(buffer: Vec<u8>) -> Result<File, Error> {

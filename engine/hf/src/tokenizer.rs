@@ -13,9 +13,9 @@ use tokenizers::tokenizer::{truncate_encodings, TruncationParams};
 use tokenizers::{Encoding, ModelWrapper, Offsets, Tokenizer};
 
 pub struct Handle {
-    plain: Tokenizer, // treats special tokens in a text as text
-    // Treats them as special tokens. The crate keeps that policy in the tokenizer, so this is a
-    // second one, made on first use.
+    plain: Tokenizer, // reads special tokens in a text as text
+    // Reads them as special tokens. The policy is part of the crate's tokenizer, so this is a second
+    // one, made on first use.
     special: OnceLock<Tokenizer>,
     info: Info,
     cuts: Option<Cuts>,
@@ -27,7 +27,7 @@ pub struct Handle {
 #[derive(Clone, Copy)]
 pub struct Info {
     emitted: Emitted,
-    cuts_left: bool, // the file's own truncation
+    cuts_left: bool, // the side of the file's truncation
 }
 
 impl Handle {
@@ -68,7 +68,12 @@ impl Handle {
         self.info.emitted.added_tokens[usize::from(pair)]
     }
 
-    fn encode(&self, text: &str, pair: Option<&str>, how: How) -> Result<Encoded, Failure> {
+    fn encode(
+        &self,
+        text: &str,
+        pair: Option<&str>,
+        how: EncodeSettings,
+    ) -> Result<Encoded, Failure> {
         let room = how
             .max_tokens
             .checked_sub(match how.add_special_tokens {
@@ -83,7 +88,7 @@ impl Handle {
             growth: &self.growth,
             room,
             last: how.left,
-            offsets: how.offsets != Where::Nothing,
+            offsets: how.offsets != OffsetsKind::None,
         };
         let mut first = Progress::new(reading, text);
         let mut second = pair.map(|pair| Progress::new(reading, pair));
@@ -113,11 +118,11 @@ impl Handle {
         let first = kept.next().unwrap_or_default();
         let encoding = tokenizer.post_process(first, kept.next(), how.add_special_tokens)?;
         let offsets = match how.offsets {
-            Where::Nothing => None,
+            OffsetsKind::None => None,
             wanted => Some(TokenOffsets::of(
                 &encoding,
                 &cuts,
-                wanted == Where::WithoutSpaces,
+                wanted == OffsetsKind::WithoutSpaces,
             )?),
         };
         Ok(Encoded {
@@ -128,13 +133,13 @@ impl Handle {
     }
 }
 
-/// How to encode; castor_hf.h says it.
-struct How<'a> {
+/// The settings of one encoding; castor_hf.h documents them.
+struct EncodeSettings<'a> {
     max_tokens: usize,
     left: bool,
     allow_special_tokens: bool,
     add_special_tokens: bool,
-    offsets: Where,
+    offsets: OffsetsKind,
     stop: Stop<'a>,
 }
 
@@ -142,23 +147,23 @@ struct How<'a> {
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq)]
 #[allow(dead_code)] // C makes them
-pub enum Where {
-    Nothing,
+pub enum OffsetsKind {
+    None,
     WithoutSpaces,
     AsTokenized,
 }
 
-/// What is kept of a text, and the tokens that were cut off next to it, behind and before.
+/// The tokens kept of a text, and the offsets of the tokens cut off right after and before them.
 type Kept = (Encoding, Option<Offsets>, Option<Offsets>);
 
 fn keep_first(first: Progress, second: Option<Progress>, room: usize) -> Result<Vec<Kept>, Error> {
     let params = TruncationParams {
         max_length: room,
-        ..Default::default() // the longest first, cut on the right
+        ..Default::default() // cut the longest first, on the right
     };
     let (first, second) =
         truncate_encodings(first.encoding(), second.map(Progress::encoding), &params)?;
-    // The overflow is of no further use, and post-processing would process it too.
+    // The overflow is not used any more, and post-processing would process it too.
     let keep = |mut encoding: Encoding| {
         let next = take_next(&mut encoding);
         (encoding, next, None)
@@ -170,7 +175,7 @@ fn keep_first(first: Progress, second: Option<Progress>, room: usize) -> Result<
         .collect())
 }
 
-/// The lengths are those of the crate's strategy "longest first".
+/// Keeps as many tokens as the crate's strategy "longest first".
 fn keep_last(first: Progress, second: Option<Progress>, room: usize) -> Vec<Kept> {
     let keep = |text: Progress, tokens: usize| {
         let (encoding, previous) = text.last(tokens);
@@ -193,9 +198,9 @@ fn keep_last(first: Progress, second: Option<Progress>, room: usize) -> Vec<Kept
     vec![keep(first, a), keep(second, b)]
 }
 
-/// Refuses what would make one word take minutes, or tokens differ from call to call.
+/// Refuses models for which a word takes minutes, or whose tokens differ from call to call.
 fn check_model(model: &ModelWrapper) -> Result<(), Error> {
-    // WordPiece takes time by the square of a word's characters, or more.
+    // WordPiece's time grows with the square of a word's characters, or faster.
     const MOST_CHARACTERS: usize = 1000;
     match model {
         ModelWrapper::WordPiece(model) if model.max_input_chars_per_word > MOST_CHARACTERS => {
@@ -206,7 +211,7 @@ fn check_model(model: &ModelWrapper) -> Result<(), Error> {
             .into())
         }
         ModelWrapper::BPE(model) if model.dropout.is_some_and(|dropout| dropout != 0.0) => {
-            Err("model.dropout: is for training, and must be 0 or null".into())
+            Err("model.dropout: must be 0 or null, since it is for training".into())
         }
         _ => Ok(()),
     }
@@ -216,10 +221,10 @@ fn check_model(model: &ModelWrapper) -> Result<(), Error> {
 struct Encoded {
     encoding: Encoding,
     truncated: bool,
-    offsets: Option<TokenOffsets>, // if they were asked for
+    offsets: Option<TokenOffsets>, // if asked for
 }
 
-/// Drops what truncation cut off, and says where its first token comes from.
+/// Drops the tokens that truncation cut off, and returns the offsets of the first.
 fn take_next(encoding: &mut Encoding) -> Option<Offsets> {
     let overflow = encoding.take_overflowing();
     let first = overflow.first()?;
@@ -249,7 +254,7 @@ pub unsafe extern "C" fn castor_hf_tokenizer_open(
     })
 }
 
-/// Bytes of the caller's; null: there is no such file.
+/// The caller's bytes; null: there is no such file.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct View {
@@ -283,7 +288,7 @@ pub struct EncodingView {
     size: usize,
     truncated: bool,
     stopped: bool,
-    grown: bool,
+    too_long: bool,
     offsets: *const Bytes,
     texts: [TextTokens; 2],
     owner: *mut c_void,
@@ -302,7 +307,7 @@ pub unsafe extern "C" fn castor_hf_tokenizer_encode(
     left: bool,
     allow_special_tokens: bool,
     add_special_tokens: bool,
-    offsets: Where,
+    offsets: OffsetsKind,
     stop: Option<unsafe extern "C" fn(*mut c_void) -> bool>,
     stop_context: *mut c_void,
     out: *mut EncodingView,
@@ -315,7 +320,7 @@ pub unsafe extern "C" fn castor_hf_tokenizer_encode(
             Some(std::str::from_utf8(bytes(pair, pair_size))?)
         };
         let stop = || stop.is_some_and(|stop| stop(stop_context));
-        let how = How {
+        let how = EncodeSettings {
             max_tokens,
             left,
             allow_special_tokens,
@@ -323,13 +328,13 @@ pub unsafe extern "C" fn castor_hf_tokenizer_encode(
             offsets,
             stop: &stop,
         };
-        let (mut stopped, mut grown) = (false, false);
+        let (mut stopped, mut too_long) = (false, false);
         let encoded = match (*tokenizer).encode(text, pair, how) {
             Ok(encoded) => encoded,
             Err(Failure::Other(error)) => return Err(error),
             Err(failure) => {
                 stopped = matches!(failure, Failure::Stopped);
-                grown = !stopped;
+                too_long = !stopped;
                 Encoded::default()
             }
         };
@@ -341,7 +346,7 @@ pub unsafe extern "C" fn castor_hf_tokenizer_encode(
             size: encoded.encoding.len(),
             truncated: encoded.truncated,
             stopped,
-            grown,
+            too_long,
             offsets: offsets.map_or(std::ptr::null(), |offsets| offsets.bytes.as_ptr()),
             texts: offsets.map_or([TextTokens::NONE; 2], |offsets| offsets.texts),
             owner: Box::into_raw(encoded).cast(),
@@ -358,6 +363,13 @@ pub unsafe extern "C" fn castor_hf_encoding_free(encoding: *mut EncodingView) {
     if !owner.is_null() {
         drop(Box::from_raw(owner.cast::<Encoded>()));
     }
+}
+
+/// # Safety
+/// See castor_hf.h.
+#[no_mangle]
+pub unsafe extern "C" fn castor_hf_is_utf8(data: *const u8, size: usize) -> bool {
+    std::str::from_utf8(bytes(data, size)).is_ok()
 }
 
 /// A text as castor_hf.h lays it out.

@@ -28,7 +28,7 @@ BYTES = list(range(32, 128))  # the vocabulary of most: ids are places in this l
 TEXTS = ["The old mill by the river.", "a", "to", "answers", "Rates rose; nobody had expected it!",
          "the river runs past the mill to the se", ""]
 
-# Directory: what its config says beside the sizes, and tokens of a longer sequence.
+# Directory: the keys of its config besides the sizes, and tokens of a longer sequence.
 MODELS = {
     "top_k": (dict(cast_clusters=4), 0),
     "top_k_laplace": (dict(cast_clusters=3, num_hidden_layers=1, cast_cluster_size=5, hidden_act="gelu_new",

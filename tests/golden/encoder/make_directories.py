@@ -1,23 +1,12 @@
-#!/usr/bin/env python3
-"""Saves small random models of every family and head as the libraries of this Python save them.
+"""Saves small random models of every family and head as the libraries of this Python save them, and
+what the same libraries compute once they have loaded one again: for make_variations.py.
 
-    make_directories.py save OUT [NAME...]    OUT/NAME/, and in it expected.json: what the same
-                                              libraries compute once they have loaded it again
-    make_directories.py read OUT              OUT/NAME/expected-VERSION.json: what these libraries
-                                              compute of directories that others saved
-    make_directories.py real PACKAGES OUT     the same of checkpoints that Python packages contain,
-                                              which become OUT/NAME
-
-NAME is FAMILY-HEAD, of FAMILIES and HEADS. check_directories.sh runs this with several versions of
-sentence-transformers and transformers; those that are committed (directories/) and their variations
-come from make_variations.py.
+A model's name is FAMILY-HEAD, of FAMILIES and HEADS.
 """
 
-import importlib.util
 import json
 import pathlib
 import shutil
-import sys
 import tempfile
 
 import read_directory
@@ -226,45 +215,21 @@ def cross(folder, _):
     return sentence_transformers.CrossEncoder(folder, max_length=LENGTH)
 
 
-@based("ForSequenceClassification", num_labels=1)
-def cross_identity(folder, _):
-    return sentence_transformers.CrossEncoder(folder, activation_fn=torch.nn.Identity(),
-                                              max_length=24)
-
-
-@based("ForSequenceClassification", num_labels=3)
-def cross_labels(folder, _):
-    return sentence_transformers.CrossEncoder(folder)
-
-
 @based("ForCausalLM")
 def rerank(folder, _):
     return sentence_transformers.CrossEncoder(folder, max_length=LENGTH)
 
 
-def masked_transformer(folder):
-    try:
-        return modules.Transformer(folder, transformer_task="fill-mask")
-    except TypeError:  # before 5.4
-        return sparse_modules.MLMTransformer(folder)
-
-
 @based("ForMaskedLM")
 def sparse(folder, _):
     return sentence_transformers.SparseEncoder(modules=[
-        masked_transformer(folder), sparse_modules.SpladePooling("max")])
+        modules.Transformer(folder, transformer_task="fill-mask"),
+        sparse_modules.SpladePooling("max")])
 
 
 @based("ForMaskedLM", tie_word_embeddings=False)
 def sparse_untied(folder, family):
     return sparse(folder, family)
-
-
-@based("ForMaskedLM")
-def sparse_sum(folder, _):
-    return sentence_transformers.SparseEncoder(modules=[
-        masked_transformer(folder),
-        sparse_modules.SpladePooling("sum", activation_function="log1p_relu")])
 
 
 @based("Model")
@@ -277,56 +242,19 @@ def multi(folder, _):
         MultiVectorMask(), modules.Normalize(module_input_name="token_embeddings")])
 
 
-@based("Model")
-def pylate(folder, _):
-    from pylate.models import ColBERT
-    return ColBERT(folder, embedding_size=6, query_length=16, document_length=LENGTH)
-
-
-@based("Model")
-def pylate_plain(folder, _):
-    """As castor-server wants it: a row for each token of the text, and no other."""
-    from pylate.models import ColBERT
-    return ColBERT(folder, embedding_size=6, query_length=16, document_length=LENGTH,
-                   do_query_expansion=False, skiplist_words=[])
-
-
 LABELS = dict(id2label={0: "calm", 1: "über", 2: "7"}, label2id={"calm": 0, "über": 1, "7": 2})
 
-# Head: how it is made; the families that show all there is to see of it (None: every one).
 HEADS = {
-    "sequences": (lambda family, out: plain(family, "ForSequenceClassification", out, **LABELS),
-                  None),
-    "tokens": (lambda family, out: plain(family, "ForTokenClassification", out, num_labels=4), None),
-    "embed": (piped(embed), None),
-    "embed_more": (piped(embed_more), ["bert", "roberta", "xlm_roberta", "mpnet"]),
-    "cross": (piped(cross), None),
-    "cross_identity": (piped(cross_identity), ["bert", "xlm_roberta", "modernbert"]),
-    "cross_labels": (piped(cross_labels), ["bert", "roberta", "distilbert"]),
-    "rerank": (piped(rerank), ["qwen2", "qwen3"]),
-    "sparse": (piped(sparse), None),
-    "sparse_sum": (piped(sparse_sum), ["bert", "distilbert"]),
-    "sparse_untied": (piped(sparse_untied), ["bert", "nomic_bert", "gte"]),
-    "multi": (piped(multi), None),
-    "pylate": (piped(pylate), ["bert", "xlm_roberta", "modernbert"]),
-    "pylate_plain": (piped(pylate_plain), ["bert", "xlm_roberta", "modernbert"]),
+    "sequences": lambda family, out: plain(family, "ForSequenceClassification", out, **LABELS),
+    "tokens": lambda family, out: plain(family, "ForTokenClassification", out, num_labels=4),
+    "embed": piped(embed),
+    "embed_more": piped(embed_more),
+    "cross": piped(cross),
+    "rerank": piped(rerank),
+    "sparse": piped(sparse),
+    "sparse_untied": piped(sparse_untied),
+    "multi": piped(multi),
 }
-LATE = importlib.util.find_spec("pylate") is not None
-
-
-def names():
-    """Every directory that these libraries can save."""
-    for head, (_, some) in HEADS.items():
-        if LATE != head.startswith("pylate") or (
-                head == "multi" and not hasattr(sentence_transformers, "MultiVectorEncoder")):
-            continue
-        ending = {"sequences": "ForSequenceClassification", "cross": "ForSequenceClassification",
-                  "tokens": "ForTokenClassification", "sparse": "ForMaskedLM",
-                  "rerank": "ForCausalLM"}.get(
-                      head.split("_")[0], "Model")
-        for family in some or FAMILIES:
-            if hasattr(T, FAMILIES[family][0] + ending):
-                yield f"{family}-{head}"
 
 
 def save(out, name):
@@ -334,46 +262,10 @@ def save(out, name):
     folder = out / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    HEADS[head][0](family, folder)
+    HEADS[head](family, folder)
     (folder / "README.md").unlink(missing_ok=True)
 
 
-def write_expected(folder, name, cases=None):
-    expected = read_directory.outcome(folder, cases or CASES) | {"versions": read_directory.VERSIONS}
+def write_expected(folder, name, cases):
+    expected = read_directory.outcome(folder, cases) | {"versions": read_directory.VERSIONS}
     (folder / name).write_text(json.dumps(expected, separators=(",", ":"), ensure_ascii=False))
-    return expected
-
-
-def read(out):
-    version = read_directory.VERSIONS["sentence_transformers"]
-    for folder in sorted(path for path in out.iterdir() if path.is_dir()):
-        expected = write_expected(folder, f"expected-{version}.json")
-        print(folder.name, expected.get("error", ""), flush=True)
-
-
-def take(packages, out):
-    """Checkpoints as they are; a masked language model also as the SPLADE model that it is for."""
-    for config in sorted(packages.rglob("config.json")):
-        if not (config.parent / "model.safetensors").exists():
-            continue
-        folder = out / config.relative_to(packages).parts[0]
-        shutil.copytree(config.parent, folder, dirs_exist_ok=True)
-        if "ForMaskedLM" in config.read_text():
-            sentence_transformers.SparseEncoder(str(folder)).save(str(folder) + "-sparse")
-
-
-def main():
-    task, out, wanted = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3:]
-    if task == "save":
-        for name in wanted or names():
-            save(out, name)
-            print(name, write_expected(out / name, "expected.json").get("error", ""), flush=True)
-    elif task == "read":
-        read(out)
-    else:
-        take(out, pathlib.Path(wanted[0]))
-        read(pathlib.Path(wanted[0]))
-
-
-if __name__ == "__main__":
-    main()

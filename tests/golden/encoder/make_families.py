@@ -28,7 +28,7 @@ from tokenizers import (AddedToken, Regex, Tokenizer, models, normalizers, pre_t
 
 LENGTH = 32  # tokens that most models take
 
-# What tokenizers are trained on.
+# The lines that tokenizers are trained on.
 LINES = [
     "The river rises in the hills and runs past the old mill to the sea.",
     "A letter came on Tuesday; nobody had expected an answer so soon.",
@@ -40,7 +40,7 @@ LINES = [
     "In 1897 the mill ground 250 sacks a day, at 3.5 pence each.",
 ] * 4
 
-# What is encoded: text, its pair.
+# The texts that are encoded, with their pairs.
 CASES = [
     ("The old mill by the river.", None),
     ("", None),
@@ -271,7 +271,7 @@ FAMILIES = {
                              max_position_embeddings=300)),
 }
 
-# Of the random weights: each directory keeps its own, so that a new one changes none.
+# Seeds of random weights. Each directory keeps its own, so that a new one changes none.
 SEEDS = {name: seed for seed, name in enumerate([
     "camembert", "distilbert", "distilbert_sinusoidal", "roberta", "roberta_padding_0",
     "xlm_roberta", "mpnet", "mpnet_long", "modernbert", "modernbert_biases", "modernbert_long"])}

@@ -169,7 +169,7 @@ def base(kind, make_tokenizer, settings, seed, folder):
     hf_tokenizer(tokenizer, kind.__name__.startswith("Bert"), folder, model.config.pad_token_id)
 
 
-# What SentenceTransformer and its relatives leave that nobody reads.
+# Files that SentenceTransformer and its relatives write, and that are not read.
 LITTER = ["README.md", "special_tokens_map.json", "vocab.txt"]
 
 

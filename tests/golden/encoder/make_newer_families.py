@@ -154,7 +154,7 @@ REMOTE = {
                                   layer_norm_eps=1e-5)),
 }
 
-# Of the random weights: each directory keeps its own, so that a new one changes none.
+# Seeds of random weights. Each directory keeps its own, so that a new one changes none.
 SEEDS = {name: 100 + seed for seed, name in enumerate([
     "nomic_bert", "nomic_bert_dynamic", "gte", "eurobert", "eurobert_biases", "nomic_bert_own",
     "nomic_bert_stretched", "nomic_bert_plain", "new_ntk", "new_mixed", "new_absolute",
@@ -216,7 +216,7 @@ def make(name):
     torch.manual_seed(SEEDS[name])
     model, padding, types = (make_native if native else make_remote)(name, out, tokenizer)
     save(out, tokenizer, length)
-    # What has no class of its own, or one that makes the same.
+    # The others have no tokenizer class of their own, or one that makes the same.
     if not name.startswith(("new", "eurobert", "qwen", "mistral")):
         generic_tokenizer(out, types > 1)
     cases = CASES if length == LENGTH else CASES + [LONG_CASE]

@@ -49,17 +49,9 @@ def kind_of(folder):
     return "SentenceTransformer"
 
 
-def prompted(model, text):
-    """`text` behind the prompt that `model` puts before it unasked."""
-    return (model.prompts.get(model.default_prompt_name) or "") + text
-
-
 def ids_of(model, item):
     """As `model` of sentence-transformers cuts and tokenizes."""
-    if hasattr(model, "preprocess"):
-        inputs = model.preprocess([item], prompt=model.prompts.get(model.default_prompt_name))
-    else:
-        inputs = model.tokenize([item if isinstance(item, tuple) else prompted(model, item)])
+    inputs = model.preprocess([item], prompt=model.prompts.get(model.default_prompt_name))
     return inputs["input_ids"][0].tolist()
 
 
@@ -74,15 +66,14 @@ def open_sentence_transformer(folder):
 
 def open_cross_encoder(folder):
     model = sentence_transformers.CrossEncoder(str(folder))
-    own = model.activation_fn  # that version 5.1 forgets for the one of the last call
+    own = model.activation_fn
 
     def compute(text, pair):
         scores, logits = (
             rounded(model.predict([(text, pair)], convert_to_tensor=True,
                                   activation_fn=activation).reshape(1, -1))
             for activation in (own, torch.nn.Identity()))
-        ids = {"ids": ids_of(model, (text, pair))} if hasattr(model, "preprocess") else {}
-        return ids | {"SCORES": scores, "LOGITS": logits}
+        return {"ids": ids_of(model, (text, pair)), "SCORES": scores, "LOGITS": logits}
     return compute
 
 
@@ -110,17 +101,6 @@ def open_multi_vector_encoder(folder):
     def compute(text, _):
         return {"query": of_task(text, "query", model.encode_query),
                 "document": of_task(text, "document", model.encode_document)}
-    return compute
-
-
-def open_pylate(folder):
-    from pylate.models import ColBERT
-    model = ColBERT(str(folder))
-
-    def compute(text, _):
-        return {task: {"TOKEN_EMBEDDINGS": rounded(torch.as_tensor(
-                    model.encode([text], is_query=task == "query")[0]))}
-                for task in ("query", "document")}
     return compute
 
 
@@ -153,8 +133,7 @@ def open_classifier(folder, of_tokens):
 
 
 READERS = {"SentenceTransformer": open_sentence_transformer, "CrossEncoder": open_cross_encoder,
-           "SparseEncoder": open_sparse_encoder, "MultiVectorEncoder": open_multi_vector_encoder
-           if hasattr(sentence_transformers, "MultiVectorEncoder") else open_pylate}
+           "SparseEncoder": open_sparse_encoder, "MultiVectorEncoder": open_multi_vector_encoder}
 
 
 def told(error, folder):

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Keeps each tokenizer.json once: in tokenizers/, by its digest, with links to it from the
-directories that have the same one. Run it after what makes directories."""
+"""Keeps each tokenizer.json once, on one line: in tokenizers/, by its digest, with links to it from
+the directories that have the same one. Run it after what makes directories."""
 
 import collections
 import hashlib
+import json
 import os
 import pathlib
 
@@ -12,7 +13,8 @@ SHARED = HERE / "tokenizers"
 
 users = collections.defaultdict(list)
 for path in sorted(HERE.rglob("tokenizer.json")):
-    users[path.read_bytes()].append(path)
+    content = json.dumps(json.loads(path.read_text()), separators=(",", ":"), ensure_ascii=False)
+    users[content.encode()].append(path)
 for path in SHARED.glob("*.json"):
     path.unlink()
 SHARED.mkdir(exist_ok=True)

@@ -35,7 +35,7 @@ def delete(file):
 TOKENIZER, SETTINGS, CONFIG = "tokenizer.json", "tokenizer_config.json", "config.json"
 PIPELINE, SENTENCES = "config_sentence_transformers.json", "sentence_bert_config.json"
 
-# Of every tokenizer class.
+# Settings of every tokenizer class.
 TOKENIZER_SETTINGS = keys(SETTINGS, {
     "model_max_length": [8, 1000000000000000019884624838656, GONE, None],
     "truncation_side": ["left", "middle"],

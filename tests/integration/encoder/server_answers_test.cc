@@ -1,6 +1,5 @@
-// What an answer makes the server hold counts in the engine's budget of bytes for as long as its
-// caller does not take it: the answers of all protocols, to callers that let the server send
-// nothing.
+// An answer counts in the engine's budget of bytes until its caller has taken it: the answers of
+// all protocols, to callers that let the server send nothing.
 
 #include <grpcpp/generic/generic_stub.h>
 

@@ -76,7 +76,7 @@ std::vector<float> RowsOf(const v1::Tensor& tensor) {
   return rows;
 }
 
-// Of the cases that have an output of that name, in one request.
+// One request with all cases that have an output of that name.
 v1::EncodeRequest RequestFor(const std::string& model, const json& cases, v1::EncodeOutput output) {
   v1::EncodeRequest request;
   request.set_model(model);
@@ -341,8 +341,7 @@ TEST_F(ServerHeadsTest, SparseRowsHaveNoZeros) {
   EXPECT_EQ(Describe("splade_bert").outputs(0), v1::SPARSE);
 }
 
-// What is above zero can be told of a number only. Embeddings near float32's end overflow on the
-// way.
+// Only numbers can be compared with zero. Embeddings near float32's end overflow on the way.
 TEST_F(ServerHeadsTest, SparseRowsHoldNumbersOrAreRefused) {
   const int64_t hidden = Describe("splade_bert").hidden_size();
   v1::EncodeRequest request;
@@ -427,17 +426,6 @@ TEST_F(ServerHeadsTest, CastIsForThoseWhoseLayersItIs) {
   request.set_model("bert_sequences");
   EXPECT_EQ(Refusal(request).find("FAILED_PRECONDITION KERNEL_NOT_AVAILABLE"), 0U)
       << Refusal(request);
-}
-
-TEST_F(ServerHeadsTest, WhatAModelHasNotIsRefusedWithWhatItHas) {
-  v1::EncodeRequest request = EncodeOf({"a"});
-  request.set_model("dense");
-  request.set_output(v1::SCORES);
-  EXPECT_EQ(Refusal(request).find("INVALID_ARGUMENT INVALID_FIELD output"), 0U) << Refusal(request);
-  EXPECT_NE(Refusal(request).find("it has POOLED, TOKEN_EMBEDDINGS"), std::string::npos);
-  request.set_model("bert_sequences");
-  request.set_dimensions(2);
-  EXPECT_EQ(Refusal(request).find("INVALID_ARGUMENT INVALID_FIELD dimensions"), 0U);
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ std::string BytesOf(const Message& message) {
   return message.SerializeAsString();
 }
 
-// What `outputs` hold is what a request for each alone gets, byte for byte.
+// Each of several outputs equals the answer to a request for it alone, byte for byte.
 TEST_F(ServerOutputsTest, SeveralOutputsEqualEachAlone) {
   const std::vector<std::string> texts = {"the cat sat", "a dog", "", "the mat on the mat"};
   for (const char* model : {"splade_bert", "bge_m3"}) {

@@ -96,7 +96,7 @@ TEST_F(ServerTokensTest, OffsetsCutTheTextsIntoTheirTokens) {
   }
 }
 
-// What Encode computes has as many tokens, and the same ones.
+// Encode computes as many tokens, and the same ones.
 TEST_F(ServerTokensTest, IdsAreThoseThatEncodeComputes) {
   v1::TokenizeRequest request =
       TokenizeOf({"who builds a dam", std::string(4000, 'a') + " b c d", ""});
@@ -144,7 +144,7 @@ TEST_F(ServerTokensTest, IdsBecomeTextsAgain) {
   EXPECT_EQ(std::vector<std::string>(response.texts().begin(), response.texts().end()), texts);
 }
 
-// Much work, and a small answer: whoever keeps the end of a text reads all of it.
+// Much work and a small answer: to keep the end of a text, all of it is read.
 v1::TokenizeRequest HugeRequest(size_t texts, size_t bytes = 1 << 20) {
   std::string text;
   while (text.size() < bytes) text += "a b ";

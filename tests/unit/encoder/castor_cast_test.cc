@@ -10,9 +10,6 @@
 #include <vector>
 
 #include "engine/encoder/directory/cast_file.h"
-#include "engine/encoder/directory/load.h"
-#include "engine/encoder/layers/linear.h"
-#include "engine/encoder/layers/rope.h"
 #include "engine/encoder/network/network.h"
 #include "tests/unit/encoder/model_files.h"
 
@@ -178,16 +175,6 @@ TEST(CastorCastTest, IsNearInBfloat16) {
   }
 }
 
-TEST(CastorCastTest, IsServedInInt8) {
-  if (!Linear::HasInt8(at::Device(at::kCPU))) GTEST_SKIP() << "this processor has no kernel for it";
-  const TinyModel files("cast/one_cluster_tokens");
-  const auto model = LoadModel(
-      {.name = "test", .directory = files.directory(), .dtype = DType::kFloat32, .int8 = true},
-      at::Device(at::kCPU), RunOnCpu);
-  ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_GT((*model)->info().int8->least_cosine, 0.95);
-}
-
 // Its weights are also a file of CAST layers, for requests that bring queries, keys and values.
 TEST(CastorCastTest, ItsWeightsAreAFileOfLayers) {
   const auto file = ReadCastFile(
@@ -196,18 +183,6 @@ TEST(CastorCastTest, ItsWeightsAreAFileOfLayers) {
   ASSERT_EQ(file->layers.size(), 2U);
   EXPECT_EQ(file->layers[1]->surrogate_tokens(), 4);
   EXPECT_EQ(file->layers[1]->heads(), 3);
-}
-
-TEST(CastorCastTest, SinusoidsAreThoseOfThePaper) {
-  const at::Tensor table = Sinusoids(100, 5);
-  const auto element = [&](int64_t p, int64_t e) {
-    return table.const_data_ptr<float>()[p * 5 + e];
-  };
-  EXPECT_EQ(element(0, 0), 0);
-  EXPECT_EQ(element(0, 1), 1);
-  EXPECT_FLOAT_EQ(element(3, 0), static_cast<float>(std::sin(3.0)));
-  EXPECT_FLOAT_EQ(element(99, 3), static_cast<float>(std::cos(99 / std::pow(1e4, 0.4))));
-  EXPECT_FLOAT_EQ(element(99, 4), static_cast<float>(std::sin(99 / std::pow(1e4, 0.8))));
 }
 
 }  // namespace

@@ -139,32 +139,5 @@ TEST(DisentangledTest, ASequencesBitsDoNotDependOnTheOthers) {
   EXPECT_TRUE(at::equal(Attend(tested, x.narrow(0, 50, 80), {0, 80}), together.narrow(0, 50, 80)));
 }
 
-std::vector<int64_t> TableOf(const DisentangledConfig& config) {
-  const at::Tensor table = BucketsOfDistances(config);
-  const auto* const first = table.const_data_ptr<int64_t>();
-  return {first, first + table.numel()};
-}
-
-// From query - key: near distances have their own, far ones share, and both sides mirror each
-// other.
-TEST(DisentangledTest, BucketsGrowWithTheDistance) {
-  const std::vector<int64_t> table = TableOf({.buckets = 16, .farthest = 100, .most_tokens = 300});
-  ASSERT_EQ(table.size(), 599U);
-  const auto of = [&](int64_t distance) { return table[static_cast<size_t>(distance + 299)]; };
-  for (int64_t d = -8; d <= 8; ++d) EXPECT_EQ(of(d), 16 + d);
-  for (int64_t d = 1; d < 299; ++d) {
-    EXPECT_GE(of(d + 1), of(d));
-    const bool clamped = of(d) == 31;
-    EXPECT_TRUE(clamped ? of(-d) <= 1 : of(-d) == 32 - of(d)) << d;
-  }
-  EXPECT_EQ(of(299), 31);
-  EXPECT_EQ(of(-299), 0);
-}
-
-TEST(DisentangledTest, WithoutBucketsFarDistancesAreClamped) {
-  EXPECT_EQ(TableOf({.farthest = 3, .most_tokens = 6}),
-            (std::vector<int64_t>{0, 0, 0, 1, 2, 3, 4, 5, 5, 5, 5}));
-}
-
 }  // namespace
 }  // namespace castor::encoder

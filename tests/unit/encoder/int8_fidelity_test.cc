@@ -1,4 +1,4 @@
-// What a model says of itself in 8 bits.
+// The fidelity that a model in 8 bits reports.
 
 #include "engine/encoder/network/int8_fidelity.h"
 

@@ -1,19 +1,15 @@
-// Families whose attention depends on places: MPNet's biases, ModernBERT's windows. What their
-// configs may say, which kernels they list, and what their layers run. Parity with transformers is
-// parity_test.cc's.
+// Families whose attention depends on positions: MPNet's biases, ModernBERT's windows. What their
+// configs may say, and what their layers run. Parity with transformers is parity_test.cc's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
-#include <string>
 #include <vector>
 
 #include "engine/base/error.h"
-#include "engine/encoder/families/families.h"
+#include "engine/encoder/layers/attention_layers.h"
 #include "engine/encoder/network/network.h"
 #include "tests/support/attention/spec.h"
-#include "tests/support/checkpoints.h"
 #include "tests/unit/encoder/model_files.h"
 
 namespace castor::encoder {
@@ -21,7 +17,6 @@ namespace {
 
 using nlohmann::json;
 using testing::AllOf;
-using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr const char* kMpnet = "families/mpnet";
@@ -29,8 +24,8 @@ constexpr const char* kModern = "families/modernbert";
 
 TEST(LocalLayersTest, NamesTheKeyOfMpnetsConfig) {
   ExpectKeysRefused(kMpnet, {{"relative_attention_num_buckets", 64, "must be 32"},
-                             {"max_position_embeddings", 2, "no position behind"},
-                             {"vocab_size", 1, "no id for the padding"},
+                             {"max_position_embeddings", 2, "no position after"},
+                             {"vocab_size", 1, "no id for padding"},
                              {"hidden_act", "swiglu", "unknown activation"},
                              {"num_attention_heads", 5, "does not divide"}});
 }
@@ -68,35 +63,6 @@ TEST(LocalLayersTest, NamesTheKeyOfModernBertsConfig) {
        {"hidden_activation", "swiglu", "unknown activation"}});
 }
 
-TEST(LocalLayersTest, BucketsGrowWithTheDistanceAndEndAtBothSides) {
-  EXPECT_EQ(MpnetBucket(0), 0);
-  EXPECT_EQ(MpnetBucket(-7), 7);
-  EXPECT_EQ(MpnetBucket(7), 16 + 7);
-  EXPECT_EQ(MpnetBucket(8), 16 + 8);
-  EXPECT_EQ(MpnetBucket(11), 16 + 8);
-  EXPECT_EQ(MpnetBucket(12), 16 + 9);  // 8 sqrt(2) = 11.3
-  EXPECT_EQ(MpnetBucket(16), 16 + 10);
-  EXPECT_EQ(MpnetBucket(90), 16 + 14);
-  EXPECT_EQ(MpnetBucket(91), 31);
-  EXPECT_EQ(MpnetBucket(-1'000'000), 15);
-}
-
-TEST(LocalLayersTest, ModelsListTheKernelsThatTheirLayersCanRun) {
-  const auto kernels = [](const TinyModel& files) {
-    const auto model = files.Load();
-    EXPECT_TRUE(model.ok()) << model.status();
-    return model.ok() ? (*model)->info().kernels : std::vector<KernelName>{};
-  };
-  EXPECT_THAT(kernels(TinyModel(kMpnet)), ElementsAre(KernelName::kVanilla));
-  TinyModel modern(kModern);
-  EXPECT_THAT(kernels(modern), ElementsAre(KernelName::kVanilla, KernelName::kClustered,
-                                           KernelName::kImprovedClustered));
-  modern.EditJson("config.json", [](json& config) {
-    config["layer_types"] = std::vector<std::string>(4, "sliding_attention");
-  });
-  EXPECT_THAT(kernels(modern), ElementsAre(KernelName::kVanilla)) << "no layer sees all";
-}
-
 TEST(LocalLayersTest, OnlyLayersThatSeeAllRunTheRequestsKernel) {
   const auto model = TinyModel(kModern).Load();
   ASSERT_TRUE(model.ok()) << model.status();
@@ -132,77 +98,24 @@ TEST(LocalLayersTest, ADeviceWithoutARowForALayerIsNamedWithTheModel) {
   EXPECT_THAT(refused.message(), AllOf(HasSubstr("\"modern\""), HasSubstr("a window of 5")));
 }
 
-// Two texts, one of them long, and their rows.
-struct Rows {
-  explicit Rows(const TinyModel& files) : Rows(*files.Load()) {}
-  explicit Rows(std::shared_ptr<const Model> of) : model(std::move(of)) {
-    for (int i = 0; i < 30; ++i) ids.push_back(i * 7 % 100 + 6);
-  }
-
-  absl::Status Encode(const Kernel& kernel, RunControl& control) {
-    rows.assign(ids.size() * kHidden, NAN);
-    BatchItem item;
-    item.cu_seqlens = offsets;
-    item.ids = ids;
+TEST(LocalLayersTest, ClustersTakeTheirOptions) {
+  const auto model = TinyModel(kModern).Load();
+  ASSERT_TRUE(model.ok()) << model.status();
+  std::vector<int64_t> ids;
+  for (int i = 0; i < 30; ++i) ids.push_back(i * 7 % 100 + 6);
+  const std::vector<int32_t> offsets = {0, 4, 30};
+  const auto encode = [&](const Kernel& kernel) {
+    std::vector<float> rows(ids.size() * kHidden, NAN);
+    BatchItem item{.cu_seqlens = offsets, .ids = ids};
     item.output_kind = EncodeOutput::kTokenEmbeddings;
     item.dimensions = kHidden;
     item.output = rows.data();
-    return RunOnHost({.model = model, .kernel = kernel, .items = {item}}, control);
-  }
-
-  std::shared_ptr<const Model> model;
-  std::vector<int64_t> ids;
-  std::vector<int32_t> offsets = {0, 4, 30};
-  std::vector<float> rows;
-};
-
-TEST(LocalLayersTest, TheKeysOfTransformers5MeanTheSame) {
-  TinyModel files(kModern);
-  Rows before(files);
-  files.EditJson("config.json", [](json& config) {
-    config.erase("global_attn_every_n_layers");
-    config.erase("global_rope_theta");
-    config.erase("local_rope_theta");
-    config["layer_types"] = {"full_attention", "sliding_attention", "sliding_attention",
-                             "full_attention"};
-    config["rope_parameters"] = {
-        {"full_attention", {{"rope_theta", 160000.0}, {"rope_type", "default"}}},
-        {"sliding_attention", {{"rope_theta", 10000.0}, {"rope_type", "default"}}}};
-    config["sliding_window"] = 5;
-  });
-  Rows now(files);
-  ASSERT_TRUE(before.Encode(Vanilla{}, RunToEnd()).ok());
-  ASSERT_TRUE(now.Encode(Vanilla{}, RunToEnd()).ok());
-  EXPECT_EQ(now.rows, before.rows);
-}
-
-TEST(LocalLayersTest, AWindowFromTheConfigIsKept) {
-  TinyModel files(kModern);
-  Rows before(files);
-  files.EditJson("config.json", [](json& config) { config["local_attention"] = 8; });
-  Rows now(files);
-  ASSERT_TRUE(before.Encode(Vanilla{}, RunToEnd()).ok());
-  ASSERT_TRUE(now.Encode(Vanilla{}, RunToEnd()).ok());
-  EXPECT_NE(now.rows, before.rows);
-  EXPECT_EQ(0, std::memcmp(now.rows.data(), before.rows.data(), 4 * kHidden * sizeof(float)))
-      << "a text within both windows";
-}
-
-TEST(LocalLayersTest, ClustersRunBesideWindows) {
-  Rows texts{TinyModel(kModern)};
-  ASSERT_TRUE(texts.Encode(Vanilla{}, RunToEnd()).ok());
-  const std::vector<float> exact = texts.rows;
-  ASSERT_TRUE(texts.Encode(attention::PlainClusters(2), RunToEnd()).ok());
-  EXPECT_NE(texts.rows, exact);
-  // A cluster for each query, and all keys exact.
-  ASSERT_TRUE(texts.Encode(attention::ImprovedClusters(64, 64), RunToEnd()).ok());
-  for (size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(texts.rows[i], exact[i], 1e-4);
-}
-
-TEST(LocalLayersTest, ClustersTakeTheirOptions) {
-  Rows texts{TinyModel(kModern)};
-  ASSERT_TRUE(texts.Encode(Vanilla{}, RunToEnd()).ok());
-  const std::vector<float> exact = texts.rows;
+    const absl::Status status =
+        RunOnHost({.model = *model, .kernel = kernel, .items = {item}}, RunToEnd());
+    EXPECT_TRUE(status.ok()) << status;
+    return rows;
+  };
+  const std::vector<float> exact = encode(Vanilla{});
   ImprovedClustered kernel = attention::ImprovedClusters(3, 2);
   std::vector<std::vector<float>> seen;
   for (const auto clustering : {Clustered::Clustering::kHash, Clustered::Clustering::kQuerySpace}) {
@@ -210,36 +123,13 @@ TEST(LocalLayersTest, ClustersTakeTheirOptions) {
          {ImprovedClustered::RestMass::kCentroid, ImprovedClustered::RestMass::kQuery}) {
       kernel.clustering = clustering;
       kernel.rest_mass = mass;
-      ASSERT_TRUE(texts.Encode(kernel, RunToEnd()).ok());
-      for (const std::vector<float>& before : seen) EXPECT_NE(texts.rows, before);
-      seen.push_back(texts.rows);
+      const std::vector<float> rows = encode(kernel);
+      for (const std::vector<float>& before : seen) EXPECT_NE(rows, before);
+      seen.push_back(rows);
       ImprovedClustered enough = kernel;
       enough.clusters = enough.topk = 64;
-      ASSERT_TRUE(texts.Encode(enough, RunToEnd()).ok());
-      for (size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(texts.rows[i], exact[i], 1e-4);
-    }
-  }
-}
-
-TEST(LocalLayersTest, AForwardPassEndsAtAnyCheckpointAndAloneIsAsInABatch) {
-  for (const char* family : {kMpnet, kModern}) {
-    Rows texts{TinyModel(family)};
-    ASSERT_TRUE(texts.Encode(Vanilla{}, RunToEnd()).ok());
-    const std::vector<float> rows = texts.rows;
-    bool ended = true;
-    for (int last = 1; ended; ++last) {
-      AtEvery control(
-          [&] { return control.count() < last ? absl::OkStatus() : absl::AbortedError("enough"); });
-      const absl::Status status = texts.Encode(Vanilla{}, control);
-      ended = !status.ok();
-      EXPECT_EQ(status, ended ? absl::AbortedError("enough") : absl::OkStatus());
-    }
-    EXPECT_EQ(texts.rows, rows);
-    texts.ids.erase(texts.ids.begin(), texts.ids.begin() + 4);
-    texts.offsets = {0, 26};
-    ASSERT_TRUE(texts.Encode(Vanilla{}, RunToEnd()).ok());
-    for (size_t i = 0; i < texts.rows.size(); ++i) {
-      ASSERT_NEAR(texts.rows[i], rows[i + 4 * kHidden], 2e-6) << family;
+      const std::vector<float> near = encode(enough);
+      for (size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(near[i], exact[i], 1e-4);
     }
   }
 }

@@ -119,7 +119,7 @@ absl::StatusOr<std::vector<float>> RowsOf(std::shared_ptr<const Model> model,
   item.dimensions = DimensionsOf(request, info, item.output_kind);
   item.cut_last = true;
   item.token_labels = info.token_labels;
-  // What a prompt takes is not pooled where the model says so.
+  // The model may leave a prompt's tokens out of pooling.
   const RowRange pooled{prepared.left_out, prepared.cu_seqlens.back()};
   if (item.output_kind == EncodeOutput::kPooled && pooled.begin > 0) item.spans = {&pooled, 1};
   std::vector<float> rows(static_cast<size_t>(item.output_rows() * item.dimensions), NAN);
@@ -134,6 +134,13 @@ absl::Status RunOnCpu(const attention::Spec& spec, const attention::Problem& pro
   const attention::Variant* variant = attention::FindVariant(attention::CpuVariants(), spec);
   if (variant == nullptr) return absl::InternalError("no variant");
   return variant->run(spec, {&problem, 1}, control);
+}
+
+absl::StatusOr<std::unique_ptr<hf::Tokenizer>> OpenTokenizer(const std::string& path) {
+  hf::TokenizerFiles files;
+  files.tokenizer = ReadFile(path);
+  files.settings = R"({"class": "TokenizersBackend", "lowercase": false, "tokenizer_config": {}})";
+  return hf::Tokenizer::Open(files);
 }
 
 absl::StatusOr<std::shared_ptr<Model>> LoadOnCpu(const std::string& directory, DType dtype) {

@@ -15,6 +15,7 @@
 #include "engine/attention/problem.h"
 #include "engine/base/run_control.h"
 #include "engine/encoder/model.h"
+#include "engine/hf/tokenizer.h"
 #include "tests/support/temporary_folder.h"
 
 namespace castor::encoder {
@@ -84,9 +85,12 @@ inline constexpr EncodeOutput kAllOutputs[] = {
     EncodeOutput::kPooled, EncodeOutput::kTokenEmbeddings, EncodeOutput::kLogits,
     EncodeOutput::kScores, EncodeOutput::kSparse};
 
-// What the model gives one request that names this output, alone in its batch.
+// The answer of the model to one request that names its output, alone in its batch.
 absl::StatusOr<std::vector<float>> RowsOf(std::shared_ptr<const Model> model,
                                           const EncodeRequest& request, const Prepared& prepared);
+
+// Makes the tokenizer that the tokenizer.json at `path` is by itself.
+absl::StatusOr<std::unique_ptr<hf::Tokenizer>> OpenTokenizer(const std::string& path);
 
 // Loads `directory` on the CPU with the CPU's attention.
 absl::StatusOr<std::shared_ptr<Model>> LoadOnCpu(const std::string& directory,

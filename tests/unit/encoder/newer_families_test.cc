@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "engine/base/error.h"
-#include "engine/encoder/families/families.h"
 #include "engine/kernel_table.h"
 #include "tests/unit/encoder/model_files.h"
 
@@ -28,10 +27,10 @@ TEST(NewerFamiliesTest, NamesTheKeyOfNomicsOwnConfig) {
                     {{"moe_every_n_layers", 2, "mixtures of experts"},
                      {"num_experts", 8, "mixtures of experts"},
                      {"causal", true, "only encoders"},
-                     {"prenorm", true, "only LayerNorms behind"},
-                     {"parallel_block", true, "only LayerNorms behind"},
-                     {"use_rms_norm", true, "only LayerNorms behind"},
-                     {"norm_mlp", true, "only LayerNorms behind"},
+                     {"prenorm", true, "only LayerNorms after"},
+                     {"parallel_block", true, "only LayerNorms after"},
+                     {"use_rms_norm", true, "only LayerNorms after"},
+                     {"norm_mlp", true, "only LayerNorms after"},
                      {"rotary_emb_interleaved", true, "a head's halves"},
                      {"rotary_emb_scale_base", 512, "decay"},
                      {"rotary_emb_fraction", 0.5, "must be 0 or 1"},
@@ -50,7 +49,7 @@ TEST(NewerFamiliesTest, NamesTheKeyOfNomicsOwnConfig) {
                      {"activation_function", "glu", "\"glu\" is not supported"},
                      {"layer_norm_epsilon", -1.0, "within 1.2e-38..1"},
                      {"layer_norm_epsilon", 1e-300, "within 1.2e-38..1"},
-                     {"hidden_size", 24, "beside n_embd"}});
+                     {"hidden_size", 24, "cannot be combined with n_embd"}});
   // An expert count without experts, as the code's defaults have it.
   TinyModel dense("families/nomic_bert_own");
   dense.EditJson("config.json", [](json& config) {
@@ -70,7 +69,7 @@ TEST(NewerFamiliesTest, NamesTheKeyOfNomicsConfigInTransformers) {
                      {"rope_parameters", partial, "partial_rotary_factor: is not supported"},
                      {"rope_parameters", {{"rope_type", "dynamic"}}, "factor: is missing"},
                      {"rope_parameters", 3, "must be an object"},
-                     {"rope_scaling", {{"type", "ntk"}}, "beside rope_parameters"},
+                     {"rope_scaling", {{"type", "ntk"}}, "combined with rope_parameters"},
                      {"num_experts", 8, "mixtures of experts"}});
 }
 
@@ -144,26 +143,27 @@ TEST(NewerFamiliesTest, NamesTheKeyOfGemmasConfig) {
 TEST(NewerFamiliesTest, NamesTheKeyOfADecodersConfig) {
   for (const char* family : {"families/qwen3", "families/qwen2", "families/mistral"}) {
     ExpectKeysRefused(
-        family, {{"is_causal", "no", "true or false"},
-                 {"use_bidirectional_attention", 1, "true or false"},
-                 {"num_key_value_heads", 3, "does not divide num_attention_heads"},
-                 {"head_dim", 7, "odd size"},
-                 {"rope_scaling", {{"type", "yarn"}, {"factor", 2.0}}, "beside rope_parameters"},
-                 {"rope_parameters", {{"rope_type", "yarn"}}, "\"yarn\" is not supported"},
-                 {"hidden_act", "swiglu", "unknown activation"},
-                 {"rms_norm_eps", -1.0, "within 1.2e-38..1"},
-                 {"rms_norm_eps", 0, "within 1.2e-38..1"},
-                 {"rms_norm_eps", 1e-300, "within 1.2e-38..1"},
-                 {"rms_norm_eps", 1e300, "within 1.2e-38..1"},
-                 {"rope_parameters",
-                  {{"rope_type", "default"}, {"rope_theta", 1e-308}},
-                  "rope_theta: must be a number within 1..1e+15"},
-                 {"rope_parameters",
-                  {{"rope_type", "default"}, {"rope_theta", 1e300}},
-                  "rope_theta: must be a number within 1..1e+15"},
-                 {"is_decoder", true, "only encoders"},
-                 {"layer_types", {"full_attention"}, "does not name num_hidden_layers"},
-                 {"layer_types", {"full_attention", "chunked_attention"}, "is not known"}});
+        family,
+        {{"is_causal", "no", "true or false"},
+         {"use_bidirectional_attention", 1, "true or false"},
+         {"num_key_value_heads", 3, "does not divide num_attention_heads"},
+         {"head_dim", 7, "odd size"},
+         {"rope_scaling", {{"type", "yarn"}, {"factor", 2.0}}, "combined with rope_parameters"},
+         {"rope_parameters", {{"rope_type", "yarn"}}, "\"yarn\" is not supported"},
+         {"hidden_act", "swiglu", "unknown activation"},
+         {"rms_norm_eps", -1.0, "within 1.2e-38..1"},
+         {"rms_norm_eps", 0, "within 1.2e-38..1"},
+         {"rms_norm_eps", 1e-300, "within 1.2e-38..1"},
+         {"rms_norm_eps", 1e300, "within 1.2e-38..1"},
+         {"rope_parameters",
+          {{"rope_type", "default"}, {"rope_theta", 1e-308}},
+          "rope_theta: must be a number within 1..1e+15"},
+         {"rope_parameters",
+          {{"rope_type", "default"}, {"rope_theta", 1e300}},
+          "rope_theta: must be a number within 1..1e+15"},
+         {"is_decoder", true, "only encoders"},
+         {"layer_types", {"full_attention"}, "does not name num_hidden_layers"},
+         {"layer_types", {"full_attention", "chunked_attention"}, "is not known"}});
   }
   ExpectKeysRefused("families/qwen3_windows",
                     {{"sliding_window", 0, "must be an integer"},
@@ -181,7 +181,7 @@ TEST(NewerFamiliesTest, NamesTheKeyOfADecodersConfig) {
 
 TEST(NewerFamiliesTest, NamesTheKeyOfDebertasConfig) {
   ExpectKeysRefused("families/deberta",
-                    {{"conv_kernel_size", 3, "the convolution behind the first layer"},
+                    {{"conv_kernel_size", 3, "the convolution after the first layer"},
                      {"attention_head_size", 4, "hidden_size / num_attention_heads"},
                      {"embedding_size", 12, "must be hidden_size"},
                      {"pos_att_type", {"c2p", "p2p"}, "\"p2p\" is not known"},
@@ -225,7 +225,8 @@ TEST(NewerFamiliesTest, ADecoderThatLooksBothWaysRunsEveryKernel) {
   }
   TinyModel bert("tiny_bert");
   bert.EditJson("config.json", [](json& config) { config["is_causal"] = true; });
-  EXPECT_THAT(ErrorOf(bert), HasSubstr("config.json: is_causal: this family looks both ways"));
+  EXPECT_THAT(ErrorOf(bert),
+              HasSubstr("config.json: is_causal: this family has no causal attention"));
 }
 
 TEST(NewerFamiliesTest, ADecodersLayersAreCausalWhateverIsAskedFor) {
@@ -244,8 +245,8 @@ TEST(NewerFamiliesTest, ADecodersLayersAreCausalWhateverIsAskedFor) {
             attention::SymmetricWindow(5));  // a token and the five before it
 }
 
-// Without modules.json, a generator or a reranker. With a chat template or after it has gone,
-// nobody gets an embedding model unasked.
+// Without modules.json it is a generator or a reranker, with or without a chat template. No error
+// suggests to remove the template.
 TEST(NewerFamiliesTest, ALanguageModelIsNoEmbeddingModel) {
   for (const auto& [family, name] :
        {std::pair{"qwen3_windows", "Qwen3ForCausalLM"},
@@ -264,7 +265,7 @@ TEST(NewerFamiliesTest, ALanguageModelIsNoEmbeddingModel) {
   EXPECT_TRUE(TinyModel("families/qwen3").Load().ok());            // saved as a body
   TinyModel body("families/qwen3");
   WriteFile(body / "chat_template.jinja", "{{ messages }}");
-  EXPECT_THAT(ErrorOf(body), AllOf(HasSubstr("chat_template"), HasSubstr("has a modules.json"),
+  EXPECT_THAT(ErrorOf(body), AllOf(HasSubstr("chat_template"), HasSubstr("needs a modules.json"),
                                    Not(HasSubstr("remove"))));
 }
 
@@ -313,36 +314,27 @@ TEST(NewerFamiliesTest, NamesTheTensorThatIsMissing) {
   }
 }
 
-std::vector<KernelName> KernelsOf(const std::string& family) {
-  const auto model = TinyModel("families/" + family).Load();
-  EXPECT_TRUE(model.ok()) << model.status();
-  return model.ok() ? (*model)->info().kernels : std::vector<KernelName>{};
-}
-
 TEST(NewerFamiliesTest, ListTheKernelsThatTheirLayersCanRun) {
-  for (const char* family : {"nomic_bert", "nomic_bert_plain", "gte", "new_absolute", "jina_v3",
-                             "eurobert", "electra", "deberta_absolute"}) {
-    EXPECT_THAT(KernelsOf(family), ElementsAre(KernelName::kVanilla, KernelName::kClustered,
-                                               KernelName::kImprovedClustered))
+  const auto kernels = [](const TinyModel& files) {
+    const auto model = files.Load();
+    EXPECT_TRUE(model.ok()) << model.status();
+    return model.ok() ? (*model)->info().kernels : std::vector<KernelName>{};
+  };
+  for (const std::string family :
+       {"nomic_bert", "nomic_bert_plain", "gte", "new_absolute", "jina_v3", "eurobert", "electra",
+        "deberta_absolute", "modernbert"}) {
+    EXPECT_EQ(kernels(TinyModel("families/" + family)), SoftmaxKernels()) << family;
+  }
+  for (const std::string family :
+       {"jina_bert", "jina_bert_code", "deberta", "deberta_own", "mpnet"}) {
+    EXPECT_THAT(kernels(TinyModel("families/" + family)), ElementsAre(KernelName::kVanilla))
         << family;
   }
-  for (const char* family : {"jina_bert", "jina_bert_code", "deberta", "deberta_own"}) {
-    EXPECT_THAT(KernelsOf(family), ElementsAre(KernelName::kVanilla)) << family;
-  }
-}
-
-TEST(NewerFamiliesTest, AlibisSlopesAreThoseOfThePaper) {
-  EXPECT_THAT(AlibiSlopes(1), ElementsAre(0x1p-8f));
-  EXPECT_THAT(AlibiSlopes(4), ElementsAre(0x1p-2f, 0x1p-4f, 0x1p-6f, 0x1p-8f));
-  EXPECT_THAT(AlibiSlopes(6), ElementsAre(0x1p-2f, 0x1p-4f, 0x1p-6f, 0x1p-8f, 0x1p-1f, 0x1p-3f));
-  const auto model = TinyModel("families/jina_bert").Load();
-  ASSERT_TRUE(model.ok()) << model.status();
-  const auto layers = (*model)->attention(Vanilla{});
-  ASSERT_EQ(layers.size(), 1U);
-  const attention::PositionBias& bias = layers[0].spec.bias;
-  ASSERT_NE(bias.slopes, nullptr);
-  EXPECT_EQ(bias.table, nullptr);
-  EXPECT_EQ(std::vector<float>(bias.slopes, bias.slopes + 3), AlibiSlopes(3));
+  TinyModel local("families/modernbert");
+  local.EditJson("config.json", [](json& config) {
+    config["layer_types"] = std::vector<std::string>(4, "sliding_attention");
+  });
+  EXPECT_THAT(kernels(local), ElementsAre(KernelName::kVanilla)) << "no layer sees all tokens";
 }
 
 TEST(NewerFamiliesTest, KeysThatHeadsShareAreInMemoryOnce) {
@@ -356,12 +348,6 @@ TEST(NewerFamiliesTest, KeysThatHeadsShareAreInMemoryOnce) {
   ASSERT_EQ(layers.size(), 1U);
   EXPECT_EQ(layers[0].spec.heads, 6);
   EXPECT_EQ(layers[0].spec.kv_heads, 2);
-}
-
-TEST(NewerFamiliesTest, WhatStretchesTakesLongerTexts) {
-  const auto model = TinyModel("families/nomic_bert_dynamic").Load();
-  ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_EQ((*model)->info().max_tokens, 32);  // trained with 16, by a factor of 2
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ class ParityTest : public testing::TestWithParam<std::string> {
     ASSERT_TRUE(model.ok()) << model.status();
     model_ = *model;
     const auto file = nlohmann::json::parse(ReadFile(Directory() + "/expected.json"));
-    // Of a family, a list with the rows of tokens.
+    // A family has a list with the rows of tokens.
     if (file.is_array()) {
       golden_["cases"] = file;
     } else {
@@ -88,7 +88,7 @@ class ParityTest : public testing::TestWithParam<std::string> {
     }
   }
 
-  // Of all cases in one ragged batch, outputs of every kind side by side.
+  // The greatest difference of all cases, in one ragged batch with outputs of every kind.
   double GreatestDifference() {
     std::vector<std::vector<float>> outputs;
     Batch batch{.model = model_, .kernel = Vanilla{}, .items = {}};

@@ -63,7 +63,8 @@ TEST_P(SelfAttentionTest, RangesOfHeadsGiveTheBytesOfAllHeads) {
   const at::Tensor x = draw({tokens, hidden});
   Rotation rotation;
   if (c.rotated) {
-    const auto made = Rope({}, c.head_dim, at::kCPU).Of(at::arange(tokens), offsets, RunToEnd());
+    const auto made =
+        Rope({}, c.head_dim, at::kCPU).RotationOf(at::arange(tokens), offsets, RunToEnd());
     ASSERT_TRUE(made.ok()) << made.status();
     rotation = *made;
   }
@@ -153,6 +154,23 @@ INSTANTIATE_TEST_SUITE_P(
              .rotated = true,
              .kernel = ImprovedClustered{{.clusters = 20}, 8}}),
     [](const auto& tested) { return tested.param.name; });
+
+// The same on a device without the kernel.
+TEST(RopeTest, TheKernelAndTheTensorLibraryAgree) {
+  constexpr int64_t kRows = 70, kHeads = 3, kHeadDim = 8;
+  const std::vector<int32_t> offsets = {0, kRows};
+  const auto rotation =
+      Rope({}, kHeadDim, at::kCPU).RotationOf(at::arange(kRows), offsets, RunToEnd());
+  ASSERT_TRUE(rotation.ok()) << rotation.status();
+  const at::Tensor rows = at::randn({kRows, 3 * kHeads * kHeadDim});
+  const at::Tensor fast = rows.clone(), slow = rows.clone();
+  Rotate(*rotation, 2 * kHeads, fast);
+  RotateByLibTorch(*rotation, 2 * kHeads, slow);
+  EXPECT_TRUE(fast.allclose(slow, 0, 1e-6));
+  EXPECT_TRUE(at::equal(fast.narrow(1, 2 * kHeads * kHeadDim, kHeads * kHeadDim),
+                        rows.narrow(1, 2 * kHeads * kHeadDim, kHeads * kHeadDim)))
+      << "values were turned";
+}
 
 }  // namespace
 }  // namespace castor::encoder

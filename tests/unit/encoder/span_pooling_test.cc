@@ -1,6 +1,5 @@
-// Pooling of spans: against sums over the rows that the same network returns, one after another,
-// for every pooling, overlapping and empty ranges, and items that ask for other things in one
-// batch.
+// Pooling of sequences and of spans against sums over the rows that the same network returns, for
+// every pooling, overlapping and empty ranges, and items that ask for other things in one batch.
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
@@ -77,6 +76,20 @@ std::vector<double> PooledRow(const std::vector<float>& rows, const RowRange& ra
   return row;
 }
 
+// The rows that each row of the item's output is made of.
+std::vector<RowRange> RangesOf(const Item& item) {
+  if (!item.spans.empty()) return item.spans;
+  std::vector<RowRange> ranges;
+  if (item.kind == EncodeOutput::kTokenEmbeddings) {
+    for (int32_t t = 0; t < item.cu_seqlens.back(); ++t) ranges.push_back({t, t + 1});
+    return ranges;
+  }
+  for (size_t s = 1; s < item.cu_seqlens.size(); ++s) {
+    ranges.push_back({item.cu_seqlens[s - 1], item.cu_seqlens[s]});
+  }
+  return ranges;
+}
+
 class SpanPoolingTest : public testing::TestWithParam<DType>, protected Seeded {
  protected:
   Item AnyItem() {
@@ -132,40 +145,19 @@ TEST_P(SpanPoolingTest, IsTheSumOverTheRows) {
     }
     Compute(batch);
     for (const Item& item : items) {
-      if (item.spans.empty()) continue;
       Item rows{
           .cu_seqlens = item.cu_seqlens, .ids = item.ids, .kind = EncodeOutput::kTokenEmbeddings};
       Compute({&rows});
-      for (size_t i = 0; i < item.spans.size(); ++i) {
-        const std::vector<double> expected = PooledRow(rows.output, item.spans[i], item);
+      const std::vector<RowRange> ranges = RangesOf(item);
+      ASSERT_EQ(item.output.size(), ranges.size() * static_cast<size_t>(item.dimensions));
+      for (size_t i = 0; i < ranges.size(); ++i) {
+        const std::vector<double> expected = PooledRow(rows.output, ranges[i], item);
         for (size_t d = 0; d < expected.size(); ++d) {
           ASSERT_NEAR(item.output[i * expected.size() + d], expected[d], 1e-5)
-              << "span " << i << " of rows " << item.spans[i].begin << " to " << item.spans[i].end
+              << "range " << i << " of rows " << ranges[i].begin << " to " << ranges[i].end
               << ", pooling " << static_cast<int>(item.pooling) << ", dimension " << d;
         }
       }
-    }
-  }
-}
-
-// A span of a whole sequence, and the sequence without spans.
-TEST_P(SpanPoolingTest, OfAWholeSequenceIsTheSequences) {
-  auto model = LoadOnCpu(GoldenDirectory() + "/tiny_bert", GetParam());
-  ASSERT_TRUE(model.ok()) << model.status();
-  model_ = *std::move(model);
-  for (const Pooling pooling : kAllPoolings) {
-    Item whole = AnyItem();
-    whole.kind = EncodeOutput::kPooled;
-    whole.pooling = pooling;
-    whole.spans = {};
-    Item spans = whole;
-    for (size_t s = 0; s + 1 < whole.cu_seqlens.size(); ++s) {
-      spans.spans.push_back({whole.cu_seqlens[s], whole.cu_seqlens[s + 1]});
-    }
-    Compute({&whole, &spans});
-    ASSERT_EQ(whole.output.size(), spans.output.size());
-    for (size_t i = 0; i < whole.output.size(); ++i) {
-      ASSERT_NEAR(whole.output[i], spans.output[i], 2e-6) << static_cast<int>(pooling);
     }
   }
 }

@@ -1,5 +1,5 @@
 // Spans: what is refused, and which tokens characters and bytes become, with a prompt before the
-// text, in pairs, and where a text is cut; and beside every token looked at by itself.
+// text, in pairs, and where a text is cut; and against looking at every token by itself.
 #include "engine/encoder/text/spans.h"
 
 #include <gmock/gmock.h>
@@ -222,7 +222,7 @@ TEST_F(SpansTest, RandomRangesGetTheTokensThatOverlapThem) {
   const std::vector<std::string> words = {"the", " ",  "cats",   "\u00e9", "a\u0301", "\u4f60", ".",
                                           "  ",  "\n", "[SEP]",  "zebra",  "mats",    "\u3000", ",",
                                           "b",   "on", "\ufdfa", "\u0130", "[CLS] "};
-  const auto opened = hf::Tokenizer::OpenFile(GoldenDirectory() + "/tiny_bert/tokenizer.json");
+  const auto opened = OpenTokenizer(GoldenDirectory() + "/tiny_bert/tokenizer.json");
   ASSERT_TRUE(opened.ok());
   for (int round = 0; round < Scaled(200); ++round) {
     std::vector<std::string> texts(static_cast<size_t>(UpTo(4))), pairs;

@@ -1,4 +1,4 @@
-// Forward passes that are interrupted: by another one on the same thread, and for good.
+// Forward passes that are interrupted: by another one on the same thread, and ended.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -39,10 +39,10 @@ struct Texts {
   std::vector<float> rows;
 };
 
-class EncoderCheckpointTest : public testing::Test {
+class EncoderCheckpointTest : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    auto model = TinyModel().Load();
+    auto model = TinyModel(GetParam()).Load();
     ASSERT_TRUE(model.ok()) << model.status();
     model_ = *std::move(model);
   }
@@ -50,7 +50,7 @@ class EncoderCheckpointTest : public testing::Test {
   std::shared_ptr<Model> model_;
 };
 
-TEST_F(EncoderCheckpointTest, AnotherForwardPassAtACheckpointChangesNoBytes) {
+TEST_P(EncoderCheckpointTest, AnotherForwardPassAtACheckpointChangesNoBytes) {
   Texts long_texts(model_, std::vector<int32_t>(100, 32));
   Texts short_texts(model_, {5, 1});
   ASSERT_TRUE(long_texts.Encode(RunToEnd()).ok());
@@ -68,7 +68,7 @@ TEST_F(EncoderCheckpointTest, AnotherForwardPassAtACheckpointChangesNoBytes) {
   EXPECT_GE(control.count(), 1 + 6 * static_cast<int>(model_->info().layers));
 }
 
-TEST_F(EncoderCheckpointTest, AForwardPassEndsAtAnyCheckpoint) {
+TEST_P(EncoderCheckpointTest, AForwardPassEndsAtAnyCheckpoint) {
   Texts texts(model_, std::vector<int32_t>(100, 32));
   ASSERT_TRUE(texts.Encode(RunToEnd()).ok());
   const std::vector<float> rows = texts.rows;
@@ -89,6 +89,9 @@ TEST_F(EncoderCheckpointTest, AForwardPassEndsAtAnyCheckpoint) {
   ASSERT_TRUE(texts.Encode(RunToEnd()).ok());
   EXPECT_EQ(texts.rows, rows);
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, EncoderCheckpointTest,
+                         testing::Values("tiny_bert", "families/mpnet", "families/modernbert"));
 
 }  // namespace
 }  // namespace castor::encoder

@@ -37,12 +37,12 @@ const std::vector<std::string> kWords = {
     "Ἀθῆναι", "ΣΑΣ",   "강물이", "한", "水車", "mill's", "letter,", "(sea)",  "tok",   "TOK",
 };
 
-// What is removed, joined, split, sorted or composed, between and inside words.
+// Texts that are removed, joined, split, sorted or composed, between and inside words.
 const std::vector<std::string> kOddities = {
     // Spaces.
     "  ", "   ", "\t", "\n", "\r\n", " \n", "\u0085", "\u00a0", "\u2028", "\u200b", "\u3000",
     "\ufeff",
-    // Marks alone, behind a space, and where they compose, are sorted or must not be.
+    // Marks alone, after a space, and where they compose, are sorted or must not be.
     "e\u0301", "\u0301", " \u0301", "\u0338", "=\u0338", "\u034f", "\u0327\u0301", "\u0301\u0327",
     "\u0e01\u0e34", "\u0e33", "\uff9e",
     // Hangul in parts; Chinese, a compatibility ideograph among it.
@@ -230,7 +230,7 @@ class LongTextTest : public testing::Test, protected Seeded {
     Add({Token(kLongToken)})(tokenizer);
     Add(more)(tokenizer);
     encoder::WriteFile(folder_ / "tokenizer.json", tokenizer.dump());
-    auto opened = Tokenizer::OpenFile(folder_ / "tokenizer.json");
+    auto opened = encoder::OpenTokenizer(folder_ / "tokenizer.json");
     EXPECT_TRUE(opened.ok()) << pipeline.name << ": " << opened.status();
     return opened.ok() ? *std::move(opened) : nullptr;
   }
@@ -244,7 +244,7 @@ class LongTextTest : public testing::Test, protected Seeded {
     return of[static_cast<size_t>(Uniform(0, std::ssize(of) - 1))];
   }
 
-  // `odd`: of a hundred words, how many have oddities behind them in place of a space.
+  // `odd`: the percentage of words that are followed by oddities instead of a space.
   std::string RandomText(int words, int64_t odd) {
     std::string text;
     for (int i = 0; i < words; ++i) {
@@ -310,8 +310,7 @@ TEST_F(LongTextTest, PartsGiveTheIdsOfTheWhole) {
   }
 }
 
-// The first part has 1,024 bytes, and ends at the first place to cut behind them: here, beside each
-// oddity.
+// The first part ends at the first cut after 1,024 bytes: here, next to each oddity.
 TEST_F(LongTextTest, CutsBesideOdditiesGiveTheIdsOfTheWhole) {
   const std::string filler = Repeat(kLongToken, 1000);
   const EncodeOptions options{.max_tokens = 128, .allow_special_tokens = true};
@@ -400,11 +399,9 @@ TEST_F(LongTextTest, ReadsNoFurtherThanItNeeds) {
     EXPECT_EQ(parts > 1, pipeline.parts) << parts;
     EXPECT_LT(parts, 40);
   }
-  for (const char* spaceless : {"\u4f60", "!"}) {
-    const int parts = PartsOf(*Open({"BERT", kBert}), Repeat(spaceless, 1 << 20), 30000);
-    EXPECT_GT(parts, 1) << spaceless;
-    EXPECT_LT(parts, 40);
-  }
+  const int parts = PartsOf(*Open({"BERT", kBert}), Repeat("\u4f60", 1 << 20), 30000);
+  EXPECT_GT(parts, 1);
+  EXPECT_LT(parts, 40);
 }
 
 TEST_F(LongTextTest, StopsBetweenParts) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <ctime>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -111,7 +112,7 @@ double ThreadSeconds() {
   return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
 }
 
-// What concerns the query of many pairs is done once: its check reads 3 MiB, and not 12 GiB.
+// The query of many pairs is checked once: that reads 3 MiB, not 12 GiB.
 TEST_F(PrepareTest, ARepeatedTextIsCheckedOnce) {
   constexpr int64_t kPairs = 4096;
   std::string query;
@@ -237,6 +238,22 @@ TEST_F(PrepareTest, CopiesTheRowsThatAreKept) {
   EXPECT_EQ(FieldOf(CopyEmbeddings(input, *prepared, to)), "embeddings.values.shared_memory");
   input.values.file->size -= 1;
   EXPECT_EQ(BadField(request), "embeddings.values.shared_memory");
+}
+
+// Tokenizers give a pair's second text type 1 whatever the model has.
+TEST_F(PrepareTest, AModelOfOneTypeIsNotToldOfPairs) {
+  const EncodeRequest pair = Texts({"the cat"}, {"the mat"});
+  EXPECT_EQ(Prepare(pair, *model_)->type_ids.back(), 1);
+  TinyModel files;
+  files.EditJson("config.json", [](nlohmann::json& config) { config["type_vocab_size"] = 1; });
+  files.EditWeights([](std::map<std::string, RawTensor>& weights) {
+    RawTensor& types = weights.at("embeddings.token_type_embeddings.weight");
+    types.shape[0] = 1;
+    types.data.resize(types.data.size() / 2);
+  });
+  const auto model = files.Load();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_TRUE(Prepare(pair, **model)->type_ids.empty());
 }
 
 TEST_F(PrepareTest, NeverMakesMoreTokensThanEstimated) {

@@ -1,5 +1,4 @@
-#include "engine/encoder/text/tokenize.h"
-
+// The charge of tokenizing, and the answers.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -10,8 +9,8 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/encoder/model.h"
 #include "tests/support/seeded.h"
-#include "tests/support/temporary_folder.h"
 #include "tests/unit/encoder/model_files.h"
 
 namespace castor::encoder {
@@ -28,12 +27,12 @@ constexpr std::string_view kCharacters = R"({"version": "1.0", "normalizer": {"t
 class TokenizeTest : public testing::Test {
  protected:
   void SetUp() override {
-    const TemporaryFolder folder;
-    WriteFile(folder / "tokenizer.json", std::string(kCharacters));
-    auto opened = hf::Tokenizer::OpenFile(folder / "tokenizer.json");
-    ASSERT_TRUE(opened.ok()) << opened.status();
-    tokenizer_ = *std::move(opened);
-    rules_.max_tokens = 512;
+    const TinyModel files;
+    WriteFile(files / "tokenizer.json", std::string(kCharacters));
+    WriteFile(files / "tokenizer_config.json", R"({"tokenizer_class": "PreTrainedTokenizerFast"})");
+    auto model = files.Load();
+    ASSERT_TRUE(model.ok()) << model.status();
+    model_ = *std::move(model);
   }
 
   static EncodeRequest RequestOf(std::vector<std::string_view> texts) {
@@ -45,19 +44,18 @@ class TokenizeTest : public testing::Test {
   }
 
   int64_t Estimate(const EncodeRequest& request) const {
-    return EstimateTokenizedBytes(request, rules_, {}, *tokenizer_);
+    return model_->EstimateTokenizedBytes(request);
   }
 
   absl::StatusOr<Tokenized> Tokenize(const EncodeRequest& request) const {
     Tokenized out;
-    const auto done = TokenizeSome(request, rules_, {}, *tokenizer_, {}, &out);
+    const auto done = model_->TokenizeSome(request, {}, &out);
     if (!done.ok()) return done.status();
     EXPECT_TRUE(*done);
     return out;
   }
 
-  InputRules rules_;
-  std::unique_ptr<hf::Tokenizer> tokenizer_;
+  std::shared_ptr<Model> model_;
 };
 
 TEST_F(TokenizeTest, AnAnswerIsNoLargerThanItsCharge) {
