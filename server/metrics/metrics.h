@@ -24,8 +24,6 @@
 #include "engine/engine.h"
 #include "server/metrics/metrics_access.h"
 #include "server/metrics/metrics_endpoint.h"
-#include "server/metrics/metrics_page.h"
-#include "server/tracing/trace_context.h"
 
 namespace castor::server {
 
@@ -73,11 +71,9 @@ class Metrics {
   std::optional<size_t> ModelOf(std::string_view name) const;
   std::string_view NameOf(size_t model) const { return models_[model]; }
 
-  // One of each for every call: it began, its answer is known, its last byte has left. `sampled`:
-  // the call's own span if it is traced, which becomes the exemplar of its latency.
+  // One of each for every call: it began, its answer is known, its last byte has left.
   void Started(Method method);
-  void Finished(Method method, const Subject& subject, grpc::StatusCode code, double seconds,
-                const TraceContext* sampled = nullptr);
+  void Finished(Method method, const Subject& subject, grpc::StatusCode code, double seconds);
   void Ended(Method method);
   // Of a call that was Finished with OK: its answer did not leave, or not whole.
   void AnswerLost(Method method);
@@ -116,8 +112,8 @@ class Metrics {
   // that was 0. Call at most once.
   absl::StatusOr<int> StartEndpoint(const std::string& listen, MetricsAccess access = {});
 
-  // The page as a scrape reads it.
-  std::string Page(PageFormat format = PageFormat::kText) const;
+  // The page as a scrape reads it: Prometheus's text format 0.0.4.
+  std::string Page() const;
 
  private:
   struct Children;

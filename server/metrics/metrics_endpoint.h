@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/metrics/metrics_page.h"
 #include "server/tls/certificates.h"
 #include "server/transport/bind.h"
 
@@ -30,11 +29,10 @@ struct MetricsAccess {
 
 class MetricsEndpoint {
  public:
-  // The page in the format that a scraper prefers.
-  using Page = std::function<std::string(PageFormat)>;
+  using Page = std::function<std::string()>;
 
-  // Serves what `page` returns as /metrics at "HOST:PORT". `page` is called on the endpoint's
-  // thread at each scrape, until the destructor returns.
+  // Serves what `page` returns, text format 0.0.4, as /metrics at "HOST:PORT". `page` is called on
+  // the endpoint's thread at each scrape, until the destructor returns.
   static absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Start(const std::string& listen,
                                                                 Page page,
                                                                 MetricsAccess access = {});

@@ -137,9 +137,7 @@ void CallRecord::Finished(grpc::StatusCode code, const Subject& subject,
   }
   const TimePoint now = std::chrono::steady_clock::now();
   const double seconds = std::chrono::duration<double>(now - received_).count();
-  RequestTrace* const trace = trace_.sampled.get();
-  services_.metrics.Finished(method_, subject, code, seconds,
-                             trace != nullptr ? &trace->own : nullptr);
+  services_.metrics.Finished(method_, subject, code, seconds);
   // It is counted, and will be answered.
   Guarded([&] { Tell(now, code, subject, request_id, error); }).IgnoreError();
 }
