@@ -63,7 +63,7 @@ int64_t TokensOf(const EncodeResult& result);
 // Takes what the report says.
 void NoteReport(const ExecutionReport& report, int64_t tokens, RequestTrace* trace);
 
-// As many spans as it becomes, its batch's own not counted.
+// As many spans as it becomes.
 int SpanCount(const RequestTrace& trace);
 
 // How traces are taken and where they go.
@@ -78,7 +78,6 @@ struct TraceOptions {
   size_t max_queued_requests = 8192;                // of at most 8 spans and 4 KiB each
   size_t max_batch_requests = 256;                  // in one export
   std::chrono::milliseconds gather{1000};           // between exports, unless one is full
-  std::chrono::milliseconds batch_settle{1000};     // from a batch's first request to its span
   std::chrono::milliseconds export_timeout{10000};  // of one call
   std::chrono::milliseconds first_backoff{1000};    // after a call that may be tried again
   std::chrono::milliseconds max_backoff{5000};

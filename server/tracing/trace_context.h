@@ -41,10 +41,6 @@ std::string_view UsableTraceState(std::string_view header);
 TraceId NewTraceId();
 SpanId NewSpanId();
 
-// The span and trace of a batch of the engine's: who knows its number knows them, without asking.
-// Of `seed`, random and one for a process.
-TraceContext BatchContext(uint64_t seed, uint64_t batch);
-
 // Which traces are recorded. One that the caller has decided on is recorded if the caller says so:
 // traces have no holes. Of those that begin here, a share is. It depends on the trace id alone, as
 // OpenTelemetry's samplers compare it: the last 56 bits against a threshold. With a share of 0

@@ -12,7 +12,6 @@
 #include <climits>
 #include <cstdlib>
 #include <iterator>
-#include <random>
 #include <utility>
 
 #include "absl/random/random.h"
@@ -111,17 +110,11 @@ void Tracer::Run(const Attributes& about) {
   ScopeSpans& spans = *traces.add_scope_spans();
   spans.mutable_scope()->set_name("castor");
   spans.mutable_scope()->set_version(std::string(Version()));
-  BatchSpans batches(std::random_device{}() | uint64_t{std::random_device{}()} << 32);
   Requests requests;
   for (bool open = true; open;) {
     open = Take(&requests);
-    const TimePoint now = steady_clock::now();
     const WallClock clock = WallClock::Now();
-    for (const auto& request : requests) {
-      AddRequest(*request, batches.ContextOf(*request), clock, &spans);
-      if (request->ran) batches.Add(*request, clock, now + options_.batch_settle);
-    }
-    batches.Take(open ? now : TimePoint::max(), &spans);
+    for (const auto& request : requests) AddRequest(*request, clock, &spans);
     if (spans.spans_size() > 0) Export(message, spans.spans_size());
     spans.clear_spans();
   }
