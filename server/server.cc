@@ -18,7 +18,7 @@
 #include "inference/grpc_service.grpc.pb.h"
 #include "server/auth/caller_authorizer.h"
 #include "server/logging.h"
-#include "server/options/options_access.h"
+#include "server/options/flag_values.h"
 #include "server/services/services.h"
 #include "server/tls/certificates.h"
 #include "server/transport/listener.h"
