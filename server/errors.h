@@ -79,7 +79,7 @@ auto OrOutOfMemory(Tell&& tell) noexcept -> decltype(tell()) {
 }
 
 // "INVALID_ARGUMENT" and so on: the metric label and log field of a status code.
-std::string_view NameOf(grpc::StatusCode code);
+std::string NameOf(grpc::StatusCode code);
 
 // `text` in a form for log lines and HTTP/2 headers: printable ASCII, other bytes as '?', at most
 // `max_bytes` long, with an ellipsis if something was cut.

@@ -40,21 +40,12 @@ std::string ToHex(const Digest& digest) {
 
 std::optional<Digest> FromHex(std::string_view text) {
   Digest digest{};
-  if (text.size() != 2 * digest.size()) return std::nullopt;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    int value = 0;
-    if (c >= '0' && c <= '9') {
-      value = c - '0';
-    } else if (c >= 'a' && c <= 'f') {
-      value = c - 'a' + 10;
-    } else if (c >= 'A' && c <= 'F') {
-      value = c - 'A' + 10;
-    } else {
-      return std::nullopt;
-    }
-    digest[i / 2] = static_cast<uint8_t>(digest[i / 2] << 4 | value);
+  if (text.size() != 2 * digest.size() ||
+      text.find_first_not_of("0123456789abcdefABCDEF") != text.npos) {
+    return std::nullopt;
   }
+  const std::string bytes = absl::HexStringToBytes({text.data(), text.size()});
+  std::copy(bytes.begin(), bytes.end(), digest.begin());
   return digest;
 }
 

@@ -41,4 +41,8 @@ struct NameAndPassword {
 };
 std::optional<NameAndPassword> BasicCredentials(std::string_view value);
 
+// `castor-server token ...`: draws a token and writes its entry for --auth-tokens. `argv[0]` is
+// "token". Returns the exit code: 0, 1 (it cannot be written) or 2 (bad arguments).
+int RunTokenCommand(int argc, const char* const* argv);
+
 }  // namespace castor::server

@@ -1,5 +1,3 @@
-#include "server/auth/token_command.h"
-
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -19,9 +19,9 @@ void Replace(int32_t value, int32_t* out) {
   if (value != 0) *out = value;
 }
 
-// For wire::Clustered and wire::ImprovedClustered, `kernel`, which has the same fields and more.
-template <typename Parameters>
-absl::Status ConvertClustering(const Parameters& from, std::string_view kernel, Clustered* out) {
+// Of `kernel`, which is clustered or improved_clustered.
+absl::Status ConvertClustering(const wire::Clustered& from, std::string_view kernel,
+                               Clustered* out) {
   Replace(from.clusters, &out->clusters);
   absl::Status status =
       ConvertEnum(kQueryClusterings, from.clustering, Join(kernel, "clustering"), &out->clustering);

@@ -48,4 +48,11 @@ absl::Status ConvertEnum(const EnumRow<Wire, Ours> (&table)[kRows], int32_t valu
   return absl::OkStatus();
 }
 
+// The same; zero leaves *out unset.
+template <typename Wire, typename Ours, size_t kRows>
+absl::Status ConvertEnum(const EnumRow<Wire, Ours> (&table)[kRows], int32_t value,
+                         std::string_view field, std::optional<Ours>* out) {
+  return value == 0 ? absl::OkStatus() : ConvertEnum(table, value, field, &out->emplace());
+}
+
 }  // namespace castor::server

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "engine/kernel_table.h"
-#include "server/metrics/families.h"
 #include "server/metrics/samples.h"
 #include "server/version.h"
 

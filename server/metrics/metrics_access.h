@@ -8,10 +8,33 @@
 
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
 namespace castor::server {
+
+// Families of the registry, which owns them and their series. Series are looked up once and kept:
+// to look one up by its labels locks and hashes.
+inline prometheus::Family<prometheus::Counter>& Counters(prometheus::Registry& registry,
+                                                         const char* name, const char* help) {
+  return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+}
+
+inline prometheus::Family<prometheus::Gauge>& Gauges(prometheus::Registry& registry,
+                                                     const char* name, const char* help) {
+  return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
+}
+
+// One for each value of the label.
+template <size_t kValues>
+std::array<prometheus::Counter*, kValues> CountersBy(const char* label,
+                                                     const std::array<const char*, kValues>& values,
+                                                     prometheus::Family<prometheus::Counter>& in) {
+  std::array<prometheus::Counter*, kValues> counters{};
+  for (size_t i = 0; i < kValues; ++i) counters[i] = &in.Add({{label, values[i]}});
+  return counters;
+}
 
 // Why a caller was not let in.
 enum class RefusedCaller {

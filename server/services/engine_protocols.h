@@ -12,7 +12,6 @@
 #include "server/codec/attention_codec.h"
 #include "server/codec/encoder_codec.h"
 #include "server/codec/rerank_codec.h"
-#include "server/codec/token_codec.h"
 #include "server/services/message.h"
 
 namespace castor::server {

@@ -6,7 +6,6 @@
 #include "engine/base/error.h"
 #include "engine/base/guarded.h"
 #include "server/errors.h"
-#include "server/services/handoff.h"
 #include "server/services/message.h"
 #include "server/transport/message_call.h"
 

@@ -49,7 +49,7 @@ struct RequestTrace {
 
   std::string_view kernel;  // of a closed set; empty: none was chosen
   std::string model;        // loaded; empty: none
-  std::string_view code;    // "OK", "RESOURCE_EXHAUSTED"
+  std::string code;         // "OK", "RESOURCE_EXHAUSTED"
   bool is_error = false;    // by the conventions of OpenTelemetry, for servers
   std::string_view reason;  // "QUEUE_FULL"; empty: OK
   std::string message;      // the refusal's
