@@ -185,15 +185,15 @@ Server::Server(ServerOptions options, Access access, std::unique_ptr<Engine> eng
       access_(std::move(access)),
       engine_(std::move(engine)),
       metrics_(*engine_),
-      refusals_(metrics_.access()),
+      rejections_(metrics_.access()),
       authorizer_(authorizer != nullptr ? std::move(authorizer) : MakeAuthorizer()),
       tracer_(metrics_.traces()),
       shared_memory_(options_.shared_memory ? options_.max_shared_memory_regions : 0,
-                     options_.access.asks()),
+                     options_.access.identifies_callers()),
       decoding_(engine_->options(), DecodingBytes(options_)),
       connections_({.total = options_.max_connections,
                     .per_host = options_.max_connections_per_host,
-                    .new_ones = options_.max_new_connections,
+                    .new_connections = options_.max_new_connections,
                     .first_call = kFirstCall},
                    metrics_),
       calls_({options_.max_calls, options_.max_concurrent_streams, kMaxMetadataBytes,
@@ -237,8 +237,8 @@ std::vector<grpc::Service*> Server::MakeServices() {
 }
 
 std::unique_ptr<Authorizer> Server::MakeAuthorizer() {
-  if (!options_.access.asks()) return std::make_unique<OpenToAll>();
-  return std::make_unique<CallerAuthorizer>(access_.callers.get(), refusals_);
+  if (!options_.access.identifies_callers()) return std::make_unique<OpenToAll>();
+  return std::make_unique<CallerAuthorizer>(access_.callers.get(), rejections_);
 }
 
 LoadReports* Server::MakeLoadReports() {
@@ -252,7 +252,7 @@ absl::Status Server::StartMetrics() {
   if (options_.access.metrics_tls) access.certificates = access_.certificates.get();
   if (options_.access.metrics_callers) {
     const auto scrapers =
-        std::make_shared<const CallerAuthorizer>(access_.callers.get(), refusals_);
+        std::make_shared<const CallerAuthorizer>(access_.callers.get(), rejections_);
     access.authorize = [scrapers](std::string_view authorization, std::string_view peer) {
       return scrapers->AuthorizeScrape(authorization, peer);
     };
@@ -270,7 +270,7 @@ absl::Status Server::Listen() {
   if (absl::Status started = StartMetrics(); !started.ok()) return started;
   if (access_.certificates != nullptr || access_.callers != nullptr) {
     access_watch_.emplace(
-        periodic_, access_, options_.access.look_every, metrics_.access(),
+        periodic_, access_, options_.access.check_interval, metrics_.access(),
         [this](const CallerTable& callers) { engine_->SetTenants(callers.tenants()); });
   }
   if (!options_.trace.endpoint.empty()) {
@@ -357,7 +357,7 @@ void Server::LetCallersLeave() {
 bool Server::RunDrain(DrainTimes times) {
   MutexLock lock(drain_mu_);
   if (drained_.has_value()) return *drained_;
-  const int64_t untaken_before = connections_.untaken();
+  const int64_t undelivered_before = connections_.undelivered();
   LogInfo("draining", {{"delay_ms", times.delay.count()},
                        {"deadline_ms", times.deadline.count()},
                        {"calls", lifecycle_.calls_in_flight()}});
@@ -381,13 +381,14 @@ bool Server::RunDrain(DrainTimes times) {
       lifecycle_.WaitUntilQuiet(times.quiet, std::max(end, steady_clock::now() + kMaxUnrest));
   if (!quiet) all_answered &= lifecycle_.calls_in_flight() == 0;
   listener_->Disconnect(std::max(end, steady_clock::now() + times.take));
-  const int64_t untaken = connections_.untaken() - untaken_before;
-  all_answered &= untaken == 0;
+  const int64_t undelivered = connections_.undelivered() - undelivered_before;
+  all_answered &= undelivered == 0;
   tracer_.Stop(steady_clock::now() + kTraceFlush);
   // Last, so that probes see NOT_SERVING for as long as they can.
   if (health_endpoint_ != nullptr) health_endpoint_->Close();
   lifecycle_.RequestStop(StopCause::kRequested);
-  LogInfo("drained", {{"all_answered", all_answered}, {"peers_without_their_answers", untaken}});
+  LogInfo("drained",
+          {{"all_answered", all_answered}, {"peers_without_their_answers", undelivered}});
   drained_ = all_answered;
   return all_answered;
 }

@@ -119,7 +119,7 @@ class Server {
   std::unique_ptr<Engine> engine_;
   Lifecycle lifecycle_;
   Metrics metrics_;
-  Refusals refusals_;
+  RejectionLog rejections_;
   const std::unique_ptr<Authorizer> authorizer_;
   Tracer tracer_;
   SharedMemory shared_memory_;

@@ -70,10 +70,10 @@ absl::Status WriteRange(const FileRange& range, std::span<const std::byte> bytes
 // call is made under it.
 class SharedMemory {
  public:
-  // `apart`: tenants are known by more than what they say, and are kept apart: by the keys of their
-  // objects, and no tenant may take more than three quarters of the regions.
-  explicit SharedMemory(int64_t max_regions, bool apart = false)
-      : max_regions_(max_regions), apart_(apart) {}
+  // `isolated`: tenants are known by more than what they say, and are kept apart: by the keys of
+  // their objects, and no tenant may take more than three quarters of the regions.
+  explicit SharedMemory(int64_t max_regions, bool isolated = false)
+      : max_regions_(max_regions), isolated_(isolated) {}
 
   // 0: shared memory is off.
   int64_t max_regions() const { return max_regions_; }
@@ -107,7 +107,7 @@ class SharedMemory {
   using Regions = std::map<std::string, std::shared_ptr<const SharedRegion>, std::less<>>;
 
   const int64_t max_regions_;
-  const bool apart_;
+  const bool isolated_;
 
   mutable Mutex mu_;
   int64_t count_ ABSL_GUARDED_BY(mu_) = 0;

@@ -31,7 +31,7 @@ class AccessWatch {
  public:
   // Calls `on_callers` with the table of callers, here once and then on the thread of `periodic`,
   // whenever it changes. `access`, `metrics` and what `on_callers` uses must outlive this object.
-  AccessWatch(Periodic& periodic, Access& access, std::chrono::milliseconds look_every,
+  AccessWatch(Periodic& periodic, Access& access, std::chrono::milliseconds check_interval,
               AccessMetrics& metrics, std::function<void(const CallerTable&)> on_callers);
 
  private:
@@ -44,7 +44,7 @@ class AccessWatch {
   template <typename Live>
   bool Refresh(Live& live, Standing& standing);
   void ShowExpiry();
-  void Look();
+  void Check();
 
   Access& access_;
   AccessMetrics& metrics_;

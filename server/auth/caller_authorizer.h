@@ -24,9 +24,9 @@ namespace castor::server {
 // one: whoever can be refused can be refused a million times. Never with what was presented.
 
 // Any thread may call anything.
-class Refusals {
+class RejectionLog {
  public:
-  explicit Refusals(AccessMetrics& metrics) : metrics_(metrics) {}
+  explicit RejectionLog(AccessMetrics& metrics) : metrics_(metrics) {}
 
   // Counts one, and returns the error for the caller. `who` is the caller's name where it is known,
   // `what` the method.
@@ -34,15 +34,15 @@ class Refusals {
                       std::string_view peer);
 
  private:
-  struct Told {
+  struct LastLogged {
     std::chrono::steady_clock::time_point last{};
-    int64_t since = 0;  // refusals since the last line
+    int64_t since = 0;  // rejections since the last line
   };
 
   AccessMetrics& metrics_;
 
   Mutex mu_;
-  std::array<Told, kRefusedCallers> told_ ABSL_GUARDED_BY(mu_);
+  std::array<LastLogged, kRefusedCallers> last_logged_ ABSL_GUARDED_BY(mu_);
 };
 
 // Who calls, and whether they may.
@@ -81,7 +81,7 @@ class CallerAuthorizer final : public Authorizer {
 
   // `callers`: null where only certificates count. All must outlive this object. `now` is the clock
   // that credentials expire by.
-  CallerAuthorizer(const LiveCallers* callers, Refusals& refusals,
+  CallerAuthorizer(const LiveCallers* callers, RejectionLog& rejections,
                    Now now = &std::chrono::system_clock::now);
 
   // A bearer token wins over a certificate: whoever sends one says who they are.
@@ -104,7 +104,7 @@ class CallerAuthorizer final : public Authorizer {
                                         std::string_view method) const;
 
   const LiveCallers* const callers_;
-  Refusals& refusals_;
+  RejectionLog& rejections_;
   const Now now_;
 };
 

@@ -45,7 +45,7 @@ class Section {
 
   // The value under `key`, if it is there and a T; another type is an error.
   template <typename T>
-  std::optional<T> Take(const char* key, const char* type) {
+  std::optional<T> Value(const char* key, const char* type) {
     taken_.insert(key);
     const toml::node* const node = table_.get(key);
     if (node == nullptr) return std::nullopt;
@@ -152,14 +152,14 @@ void ReadExpires(Section& section, Credential& credential) {
 absl::Status ReadCaller(const toml::table& table, CallerTable& callers) {
   Section section(table, "[[caller]]");
   Credential credential;
-  credential.name = section.Take<std::string>("name", "a string").value_or("");
+  credential.name = section.Value<std::string>("name", "a string").value_or("");
   if (!IsTenant(credential.name)) {
     section.FailAt("name", "a caller needs a 'name' of 1 to 64 letters, digits, '.', '_', '-'");
   }
   ReadAllow(section, credential);
   ReadExpires(section, credential);
-  const auto sha256 = section.Take<std::string>("sha256", "a string");
-  const auto san = section.Take<std::string>("san", "a string");
+  const auto sha256 = section.Value<std::string>("sha256", "a string");
+  const auto san = section.Value<std::string>("san", "a string");
   if (absl::Status read = section.Finish(); !read.ok()) return read;
   if (sha256.has_value() == san.has_value()) {
     return Bad(table.source(), "caller '" + credential.name + "' needs either 'sha256' or 'san'");
@@ -183,7 +183,7 @@ absl::Status ReadCaller(const toml::table& table, CallerTable& callers) {
 }
 
 void ReadQuota(Section& section, const char* key, OptionBounds bounds, int64_t* quota) {
-  const auto value = section.Take<int64_t>(key, "an integer");
+  const auto value = section.Value<int64_t>(key, "an integer");
   if (!value) return;
   if (*value < bounds.low || *value > bounds.high) {
     return section.FailAt(key, std::string("'") + key + "' is out of range (" +

@@ -29,7 +29,7 @@ class DecodeBudget {
   const int64_t max_text_bytes;
 
   // False where there is no room for them.
-  bool Take(int64_t bytes) {
+  bool TakeBytes(int64_t bytes) {
     if (bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes <= max_bytes_) return true;
     GiveBack(bytes);
     return false;

@@ -82,7 +82,7 @@ absl::Status DecodeRerankRequest(const grpc::ByteBuffer& bytes, const DecodeScop
   return ConvertRerankRequest(std::move(message), models, out);
 }
 
-absl::Status RerankError(const absl::Status& error, bool late_interaction, bool submitted) {
+absl::Status RenameRerankFields(const absl::Status& error, bool late_interaction, bool submitted) {
   constexpr std::string_view kTexts = "texts.texts", kPairs = "texts.pairs";
   const std::optional<std::string> field = castor::FieldOf(error);
   if (!field.has_value()) return error;

@@ -41,7 +41,7 @@ absl::Status ConvertRerankRequest(wire::RerankRequest from, std::span<const Mode
                                   DecodedRerank* out);
 
 // The engine's error with the request's own names of fields. `submitted`: it came after Submit.
-absl::Status RerankError(const absl::Status& error, bool late_interaction, bool submitted);
+absl::Status RenameRerankFields(const absl::Status& error, bool late_interaction, bool submitted);
 
 // Places in descending order of their logits, ties by place; NaN last.
 std::vector<int32_t> RankByLogit(std::span<const float> logits);

@@ -42,7 +42,7 @@ char* SliceView::Allocate(size_t bytes) {
 bool SliceView::Hold(int64_t bytes) {
   int64_t& taken = budget_.get_deleter().bytes;
   const int64_t more = std::max<int64_t>(held_ + bytes - kUncounted - taken, 0);
-  if (more > 0 && !budget_->Take(more)) return false;
+  if (more > 0 && !budget_->TakeBytes(more)) return false;
   taken += more;
   held_ += bytes;
   return true;

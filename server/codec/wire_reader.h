@@ -94,7 +94,7 @@ class WireReader {
   bool ReadLength(int64_t* length);
   bool SkipBytes(int64_t count);
   bool SkipGroup(uint32_t number);
-  ByteSpan Take(int64_t at_most);  // non-empty unless at the limit
+  ByteSpan TakeSpan(int64_t at_most);  // non-empty unless at the limit
   bool NextChunk();
   void Clip();
 

@@ -53,7 +53,7 @@ class HealthState {
     ~Watch() = default;
 
     // Any thread; the step is not empty. After a write, Written must be called.
-    virtual void Take(Step step) noexcept = 0;
+    virtual void Perform(Step step) noexcept = 0;
 
    private:
     friend class HealthState;

@@ -14,7 +14,7 @@ class Idleness {
   static constexpr int kLooks = 25;
 
   // True at the look by which it has been idle since so many.
-  bool Look(double cpu_seconds);
+  bool Update(double cpu_seconds);
 
  private:
   double last_ = 0;

@@ -46,7 +46,7 @@ class LoadMeter {
 
   LoadMeter(const LoadSample& first, TimePoint now) : last_(first), last_look_(now) {}
 
-  void Look(const LoadSample& sample, TimePoint now);
+  void Update(const LoadSample& sample, TimePoint now);
   std::string Report() const;  // a serialized xds.data.orca.v3.OrcaLoadReport
 
  private:

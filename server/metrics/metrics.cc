@@ -145,7 +145,7 @@ struct Metrics::Children {
   Gauge* connections = nullptr;
   std::array<Counter*, kRefusedConnections> refused_connections{};
   Counter* expelled = nullptr;
-  Gauge* leaving_bytes = nullptr;
+  Gauge* outgoing_bytes = nullptr;
   Gauge* regions = nullptr;
   Counter* shared_memory_read = nullptr;
   Counter* shared_memory_written = nullptr;
@@ -236,9 +236,9 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
                        "Connections closed for their peers' conduct: too many stream resets, "
                        "streams or headers beyond the limits.")
                   .Add({});
-  leaving_bytes = &gauges("castor_message_bytes",
-                          "Answers held by gRPC until they are sent; tensors are staging memory.")
-                       .Add({{"direction", "out"}});
+  outgoing_bytes = &gauges("castor_message_bytes",
+                           "Answers held by gRPC until they are sent; tensors are staging memory.")
+                        .Add({{"direction", "out"}});
   regions = &gauges("castor_shared_memory_regions", "Shared-memory regions registered.").Add({});
   shared_memory_read = &counters("castor_shared_memory_read_bytes_total",
                                  "Bytes of requests' tensors read from shared memory.")
@@ -335,8 +335,8 @@ void Metrics::SentBytes(Method method, size_t bytes) {
   if (counter != nullptr) counter->Increment(static_cast<double>(bytes));
 }
 
-void Metrics::LeavingBytes(int64_t change) {
-  children_->leaving_bytes->Increment(static_cast<double>(change));
+void Metrics::OutgoingBytes(int64_t change) {
+  children_->outgoing_bytes->Increment(static_cast<double>(change));
 }
 
 void Metrics::RegionAdded() { children_->regions->Increment(); }

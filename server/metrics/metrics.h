@@ -91,7 +91,7 @@ class Metrics {
   void SentBytes(Method method, size_t bytes);
 
   // What gRPC holds of answers that have not left, by how it has changed.
-  void LeavingBytes(int64_t change);
+  void OutgoingBytes(int64_t change);
 
   // What travels beside the messages, in shared-memory regions: how many there are, and bytes of
   // tensors.

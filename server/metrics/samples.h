@@ -49,7 +49,7 @@ class Samples {
     histogram.sample_sum = snapshot.sum;
   }
 
-  std::vector<prometheus::MetricFamily> Take() { return std::move(families_); }
+  std::vector<prometheus::MetricFamily> TakeFamilies() { return std::move(families_); }
 
  private:
   prometheus::ClientMetric& Add(const char* name, const char* help, prometheus::MetricType type,

@@ -14,15 +14,15 @@ namespace castor::server::oip {
 
 // Errors are those of WriteRange at the output's name, and INVALID_FIELD there if its range is too
 // small.
-absl::StatusOr<grpc::ByteBuffer> Answer(const Wanted& wanted, std::string_view id,
+absl::StatusOr<grpc::ByteBuffer> Answer(const RequestedOutputs& requested, std::string_view id,
                                         AttentionResult result, Metrics& metrics);
-absl::StatusOr<grpc::ByteBuffer> Answer(const Wanted& wanted, std::string_view id,
+absl::StatusOr<grpc::ByteBuffer> Answer(const RequestedOutputs& requested, std::string_view id,
                                         EncodeResult result, Metrics& metrics);
 
 // ModelStreamInferResponse with an answer, and one with an error, whose text begins with the reason
 // in brackets, since it is all that clients are shown.
 grpc::ByteBuffer StreamAnswer(const grpc::ByteBuffer& answer);
-grpc::ByteBuffer StreamError(const Wanted& wanted, std::string_view id,
+grpc::ByteBuffer StreamError(const RequestedOutputs& requested, std::string_view id,
                              const google::rpc::Status& error);
 
 }  // namespace castor::server::oip

@@ -17,7 +17,7 @@
 namespace castor::server::oip {
 
 // How a request wants its answer.
-struct Wanted {
+struct RequestedOutputs {
   struct Output {
     std::string name;
     std::optional<OutputRange> range;  // for its elements; unset: in the answer
@@ -30,16 +30,19 @@ struct Wanted {
   std::vector<std::pair<std::string_view, std::string_view>> inputs;
   bool masked = false;  // ids are fewer than in the input
 
-  bool Asks(std::string_view output) const;
+  bool Includes(std::string_view output) const;
 };
 
 // `message` points into out->slices, and must live until the engine has the request. Errors are
 // those of castor.v1's codec; INVALID_FIELD at inputs, outputs and parameters by their names.
-absl::Status DecodeAttend(wire::ModelInferRequest& message, DecodedAttend* out, Wanted* wanted);
-absl::Status DecodeEncode(wire::ModelInferRequest& message, DecodedEncode* out, Wanted* wanted);
+absl::Status DecodeAttend(wire::ModelInferRequest& message, DecodedAttend* out,
+                          RequestedOutputs* requested);
+absl::Status DecodeEncode(wire::ModelInferRequest& message, DecodedEncode* out,
+                          RequestedOutputs* requested);
 
 // An error of the engine, about an encoder's inputs by castor.v1's names, by the names here.
 // `submitted`: it came after Submit.
-absl::Status NameInputs(const absl::Status& error, bool submitted, const Wanted& wanted);
+absl::Status RenameFields(const absl::Status& error, bool submitted,
+                          const RequestedOutputs& requested);
 
 }  // namespace castor::server::oip

@@ -18,18 +18,19 @@ namespace castor::server::oip {
 // Their answers are counted here, and one that cannot be given as a failure in Refuse.
 template <typename Base>
 struct Protocol : Base {
-  const Wanted& wanted;
+  const RequestedOutputs& requested;
   Metrics* metrics;
 
-  Protocol(const Wanted& w, Metrics* m) : wanted(w), metrics(m) {}
+  Protocol(const RequestedOutputs& outputs, Metrics* counters)
+      : requested(outputs), metrics(counters) {}
   absl::StatusOr<grpc::ByteBuffer> Encode(std::string_view id, typename Base::Result result,
                                           const std::optional<OutputRange>&,
                                           double total_us) const {
     const ExecutionReport report = result.report;
     int64_t inferences = 1;
     if constexpr (requires { result.token_counts; }) inferences = std::ssize(result.token_counts);
-    auto answer = Answer(wanted, id, std::move(result), *metrics);
-    if (answer.ok()) wanted.model->counters.Answered(report, inferences, total_us);
+    auto answer = Answer(requested, id, std::move(result), *metrics);
+    if (answer.ok()) requested.model->counters.Answered(report, inferences, total_us);
     return answer;
   }
 };
@@ -39,7 +40,7 @@ using AttendProtocol = Protocol<server::AttendProtocol>;
 struct EncodeProtocol : Protocol<server::EncodeProtocol> {
   using Protocol::Protocol;
   absl::Status Refusal(const absl::Status& error, bool submitted) const {
-    return NameInputs(error, submitted, wanted);
+    return RenameFields(error, submitted, requested);
   }
 };
 
@@ -50,8 +51,8 @@ class InferRequest : private RequestShell {
       : parts_(parts),
         shell_(shell),
         catalogue_(catalogue),
-        attend_(parts, *this, wanted_, &parts.metrics),
-        encode_(parts, *this, wanted_, &parts.metrics) {}
+        attend_(parts, *this, requested_, &parts.metrics),
+        encode_(parts, *this, requested_, &parts.metrics) {}
 
   // Empties the message, as EngineRequest does.
   void Start(grpc::ByteBuffer* bytes, RequestOrigin origin);
@@ -63,18 +64,18 @@ class InferRequest : private RequestShell {
 
   const std::string& request_id() const { return request_id_; }
   Subject subject() const {
-    if (wanted_.model == nullptr) return {};
-    if (wanted_.model->attention) return attend_.subject();
-    return {encode_.subject().kernel, parts_.metrics.ModelOf(wanted_.model->info.name)};
+    if (requested_.model == nullptr) return {};
+    if (requested_.model->attention) return attend_.subject();
+    return {encode_.subject().kernel, parts_.metrics.ModelOf(requested_.model->info.name)};
   }
 
  protected:
-  const Wanted& wanted() const { return wanted_; }
+  const RequestedOutputs& requested() const { return requested_; }
 
  private:
-  virtual grpc::ByteBuffer Form(grpc::ByteBuffer answer) const { return answer; }
+  virtual grpc::ByteBuffer Wrap(grpc::ByteBuffer answer) const { return answer; }
 
-  void Deliver(grpc::ByteBuffer answer) override { shell_.Deliver(Form(std::move(answer))); }
+  void Deliver(grpc::ByteBuffer answer) override { shell_.Deliver(Wrap(std::move(answer))); }
   void Refuse(const absl::Status& error) override;
 
   // An error refuses the request, which then has not been started.
@@ -83,7 +84,7 @@ class InferRequest : private RequestShell {
   const RequestParts parts_;
   RequestShell& shell_;
   const Catalogue& catalogue_;
-  Wanted wanted_;
+  RequestedOutputs requested_;
   EngineRequest<AttendProtocol> attend_;
   EngineRequest<EncodeProtocol> encode_;
   std::string request_id_;
@@ -96,18 +97,18 @@ class StreamedRequest : public InferRequest {
   using InferRequest::InferRequest;
 
  private:
-  grpc::ByteBuffer Form(grpc::ByteBuffer answer) const final { return StreamAnswer(answer); }
+  grpc::ByteBuffer Wrap(grpc::ByteBuffer answer) const final { return StreamAnswer(answer); }
 };
 
 // The same with its error in its answer, which has its place, since not all clients give ids.
-class ToldRequest final : public StreamedRequest {
+class StreamedRequestWithErrors final : public StreamedRequest {
  public:
   using StreamedRequest::StreamedRequest;
 
   static constexpr bool kInOrder = true;
 
   grpc::ByteBuffer EncodeError(const google::rpc::Status& error) const {
-    return StreamError(wanted(), request_id(), error);
+    return StreamError(requested(), request_id(), error);
   }
 };
 

@@ -40,7 +40,7 @@ Text AsText(ByteSpan bytes) { return {reinterpret_cast<const char*>(bytes.data()
 
 // Takes bytes off the front of pieces, which must have as many: as they are, or, if they are in
 // several, a copy. Its data is null if there is no room for that.
-Text Take(size_t size, std::span<ByteSpan>& pieces, SliceView& slices) {
+Text TakeText(size_t size, std::span<ByteSpan>& pieces, SliceView& slices) {
   if (size == 0) return "";
   std::vector<ByteSpan> taken;
   while (size > pieces.front().size()) {
@@ -235,12 +235,12 @@ absl::Status Inputs::Texts(std::string_view name, std::vector<std::string_view>*
     for (int64_t i = 0; i < *count && left > 0; ++i) {
       uint32_t length = 0;
       if (left < sizeof(length)) return InvalidField(name, "ends within a length");
-      const Text prefix = Take(sizeof(length), pieces, slices_);
+      const Text prefix = TakeText(sizeof(length), pieces, slices_);
       if (prefix.data() == nullptr) return DecodeBudget::Full();
       std::memcpy(&length, prefix.data(), sizeof(length));
       left -= sizeof(length);
       if (length > left) return InvalidField(name, "ends within an element");
-      out->push_back(Take(length, pieces, slices_));
+      out->push_back(TakeText(length, pieces, slices_));
       left -= length;
     }
     if (left > 0) return InvalidField(name, "has more bytes than its shape has elements");

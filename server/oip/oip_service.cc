@@ -207,15 +207,16 @@ OipService::OipService(const ServiceContext& services)
             EngineMethod<InferRequest>(services, Method::kModelInfer, catalogue_));
   // A caller may ask that the first error end the stream, with its code.
   AddMethod("/inference.GRPCInferenceService/ModelStreamInfer",
-            [told = EngineStreamMethod<ToldRequest>(services, Method::kModelInfer, catalogue_),
-             ended = EngineStreamMethod<StreamedRequest>(services, Method::kModelInfer,
-                                                         catalogue_)](Arrival arrival) -> Reactor* {
-              const auto& metadata = arrival.context->client_metadata();
+            [in_answers = EngineStreamMethod<StreamedRequestWithErrors>(
+                 services, Method::kModelInfer, catalogue_),
+             as_end = EngineStreamMethod<StreamedRequest>(
+                 services, Method::kModelInfer, catalogue_)](IncomingCall incoming) -> Reactor* {
+              const auto& metadata = incoming.context->client_metadata();
               const auto asked = metadata.find("triton_grpc_error");
               if (asked != metadata.end() && asked->second == "true") {
-                return ended(std::move(arrival));
+                return as_end(std::move(incoming));
               }
-              return told(std::move(arrival));
+              return in_answers(std::move(incoming));
             });
 }
 

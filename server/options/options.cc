@@ -90,7 +90,7 @@ void DeclareAccess(Declarer& declare, ServerOptions& options) {
   declare.Text("--auth-tokens", "FILE", &access.callers,
                "Accept only the callers in this file, by token or by certificate name; "
                "'castor-server token NAME' makes an entry");
-  declare.Flag("--insecure-tokens", &access.callers_in_the_clear,
+  declare.Flag("--insecure-tokens", &access.insecure_tokens,
                "Accept tokens over plaintext from other machines. Anyone on the network path can "
                "read them: use it only behind a proxy or mesh that encrypts");
   declare.Flag("--metrics-tls", &access.metrics_tls,
@@ -232,7 +232,7 @@ void CheckAccess(const ServerOptions& options) {
     Fail("--tenant-weight",
          "cannot be combined with --auth-tokens: set weights in its sections [tenant.NAME]");
   }
-  if (access.callers.empty() || access.callers_in_the_clear) return;
+  if (access.callers.empty() || access.insecure_tokens) return;
   const auto fail_plaintext = [&](const char* flag, const std::string& listen, const char* remedy) {
     Fail(flag, listen + " is plaintext, so anyone on the network path can read tokens: set " +
                    remedy + ", or accept that with --insecure-tokens");

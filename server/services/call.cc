@@ -77,7 +77,7 @@ CallRecord::CallRecord(const ServiceContext& services, Method method, std::strin
 
 CallRecord::~CallRecord() {
   if (answered_ && lost_.load(std::memory_order_relaxed)) services_.metrics.AnswerLost(method_);
-  services_.metrics.LeavingBytes(-answer_bytes_);
+  services_.metrics.OutgoingBytes(-answer_bytes_);
   services_.metrics.Ended(method_);
   services_.lifecycle.LeaveCall();
 }
@@ -106,7 +106,7 @@ void CallRecord::Answered(const grpc::ByteBuffer& message, const Subject& subjec
   services_.metrics.SentBytes(method_, message.Length());
   answered_ = true;
   answer_bytes_ = static_cast<int64_t>(message.Length());
-  services_.metrics.LeavingBytes(answer_bytes_);
+  services_.metrics.OutgoingBytes(answer_bytes_);
   Finished(grpc::StatusCode::OK, subject, request_id, absl::OkStatus());
 }
 

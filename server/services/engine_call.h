@@ -23,8 +23,9 @@ template <typename Request>
 class EngineCall final : public MessageCall, private RequestShell {
  public:
   template <typename... Args>
-  EngineCall(const ServiceContext& services, Method method, Arrival arrival, const Args&... args)
-      : MessageCall(services.calls, CallTable::Kind::kWork, std::move(arrival)),
+  EngineCall(const ServiceContext& services, Method method, IncomingCall incoming,
+             const Args&... args)
+      : MessageCall(services.calls, CallTable::Kind::kWork, std::move(incoming)),
         record_(services, method, name(), TraceOf(services)),
         request_({services.engine, services.shared_memory, services.metrics, services.decoding},
                  *this, args...),
@@ -105,8 +106,8 @@ class EngineCall final : public MessageCall, private RequestShell {
 // The factory of such calls, for MessageService::AddMethod. `args` outlive them.
 template <typename Request, typename... Args>
 auto EngineMethod(const ServiceContext& services, Method method, const Args&... args) {
-  return [&services, method, &args...](Arrival arrival) {
-    auto* call = new EngineCall<Request>(services, method, std::move(arrival), args...);
+  return [&services, method, &args...](IncomingCall incoming) {
+    auto* call = new EngineCall<Request>(services, method, std::move(incoming), args...);
     call->Begin();
     return call;
   };

@@ -48,7 +48,7 @@ struct RequestOrigin {
   TimePoint deadline;
   std::string tenant;             // Caller::tenant
   RequestTrace* trace = nullptr;  // none: it is not sampled; lives until the shell is told
-  std::string queued_as = {};     // in the engine's fair queue; empty: as the tenant
+  std::string queue_tenant = {};  // in the engine's fair queue; empty: as the tenant
 };
 
 // The owner of a request. Exactly one of the two is called, exactly once: by Start on its own
@@ -166,7 +166,7 @@ class EngineRequest {
     call.deadline = decoded.timeout.has_value()
                         ? std::min(origin.deadline, origin.received + *decoded.timeout)
                         : origin.deadline;
-    call.tenant = std::move(origin.queued_as.empty() ? origin.tenant : origin.queued_as);
+    call.tenant = std::move(origin.queue_tenant.empty() ? origin.tenant : origin.queue_tenant);
     traced_ = origin.trace;
     if (traced_ != nullptr) {
       traced_->stage = Stage::kEngine;  // of its answer, which may come before Submit returns
@@ -179,7 +179,7 @@ class EngineRequest {
         [this](absl::StatusOr<Result> result) { Complete(std::move(result)); });
     if (!ticket.ok()) {
       if (traced_ != nullptr) traced_->stage = Stage::kAdmission;
-      return InOwnTerms(ticket.status(), false);
+      return RenameFields(ticket.status(), false);
     }
     if (!cancellation_.SetTicket(*ticket)) parts_.engine.Cancel(*ticket);
     return absl::OkStatus();
@@ -193,7 +193,7 @@ class EngineRequest {
   // Tells the shell of an answer, or returns what it is to be refused with.
   absl::Status Tell(absl::StatusOr<Result> result) {
     if (shared_bytes_ > 0) parts_.metrics.SharedMemoryRead(shared_bytes_);
-    if (!result.ok()) return InOwnTerms(result.status(), true);
+    if (!result.ok()) return RenameFields(result.status(), true);
     if (Runs(*result)) subject_.kernel = castor::NameOf(result->report.kernel.kernel);
     if (traced_ != nullptr) {
       traced_->stage = Stage::kAnswer;
@@ -225,7 +225,7 @@ class EngineRequest {
   static bool Runs(const AttentionResult&) { return true; }
   static bool Runs(const EncodeResult& result) { return !result.tokenized.has_value(); }
 
-  absl::Status InOwnTerms(const absl::Status& error, bool submitted) const {
+  absl::Status RenameFields(const absl::Status& error, bool submitted) const {
     if constexpr (requires { protocol_.Refusal(error, submitted); }) {
       return protocol_.Refusal(error, submitted);
     }

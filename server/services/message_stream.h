@@ -71,7 +71,7 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
 
   // `ordered`: answers come in the order of their messages, and not as they are ready.
   // `max_messages`: that are in flight; one at least.
-  MessageStream(const ServiceContext& services, Arrival arrival, bool ordered,
+  MessageStream(const ServiceContext& services, IncomingCall incoming, bool ordered,
                 int64_t max_messages);
   ~MessageStream() override = default;
 
@@ -136,16 +136,16 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
     std::list<Outgoing> dropped;
     std::vector<std::shared_ptr<Message>> cancelled;
   };
-  std::shared_ptr<Message> Expect() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::shared_ptr<Message> AddMessage() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Answer(const Message& message, Outgoing answer) noexcept ABSL_LOCKS_EXCLUDED(mu_);
   Step NextStep() noexcept ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // None without the memory for them: they are computed for nothing.
   std::vector<std::shared_ptr<Message>> Computing() const noexcept
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Take(Step step) ABSL_LOCKS_EXCLUDED(mu_);
+  void Perform(Step step) ABSL_LOCKS_EXCLUDED(mu_);
   bool EndIdle(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
   bool HasRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void ReadOn() ABSL_LOCKS_EXCLUDED(mu_);
+  void ReadNext() ABSL_LOCKS_EXCLUDED(mu_);
 
   const ServiceContext& services_;
   const std::string_view name_;

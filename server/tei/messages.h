@@ -18,14 +18,14 @@ namespace castor::server::tei {
 namespace proto = ::tei::v1;
 
 // What the answer needs of its request.
-struct Asked {
+struct AnswerContext {
   int64_t characters = 0;
   bool raw_scores = false;
 };
 
 struct Converted {
   EncodeRequest request;
-  Asked asked;
+  AnswerContext answer_context;
 };
 
 // `out` points into what `from` points into.
@@ -38,19 +38,19 @@ absl::Status Convert(wire::tei::RerankRequest from, const ModelInfo& model, Conv
 absl::Status Convert(wire::tei::EncodeRequest from, const ModelInfo& model, Converted* out);
 absl::Status Convert(wire::tei::DecodeRequest from, const ModelInfo& model, Converted* out);
 
-void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo& model,
+void Fill(const EncodeResult& result, const AnswerContext& context, const ModelInfo& model,
           proto::EmbedResponse* out);
-void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo& model,
+void Fill(const EncodeResult& result, const AnswerContext& context, const ModelInfo& model,
           proto::EmbedSparseResponse* out);
-void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo& model,
+void Fill(const EncodeResult& result, const AnswerContext& context, const ModelInfo& model,
           proto::EmbedAllResponse* out);
-void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo& model,
+void Fill(const EncodeResult& result, const AnswerContext& context, const ModelInfo& model,
           proto::PredictResponse* out);
-void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo& model,
+void Fill(const EncodeResult& result, const AnswerContext& context, const ModelInfo& model,
           proto::RerankResponse* out);
-void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo& model,
+void Fill(const EncodeResult& result, const AnswerContext& context, const ModelInfo& model,
           proto::EncodeResponse* out);
-void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo& model,
+void Fill(const EncodeResult& result, const AnswerContext& context, const ModelInfo& model,
           proto::DecodeResponse* out);
 
 void Fill(const EncodeResult& result, int64_t characters, double total_us, proto::Metadata* out);
@@ -61,6 +61,6 @@ Headers HeadersOf(const proto::Metadata& metadata);
 
 // The engine's error in the protocol's words and with its names of fields. `submitted`: it came
 // after Submit. `reranks`: the request has `query` and `texts`.
-absl::Status InOwnTerms(const absl::Status& error, bool submitted, bool reranks);
+absl::Status RenameFields(const absl::Status& error, bool submitted, bool reranks);
 
 }  // namespace castor::server::tei

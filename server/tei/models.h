@@ -22,12 +22,12 @@ struct Choice {
 // Constant; any thread.
 class Models {
  public:
-  // `usual`: --tei-model; may be empty.
-  Models(const std::vector<ModelInfo>& loaded, const std::string& usual);
+  // `default_model`: --tei-model; may be empty.
+  Models(const std::vector<ModelInfo>& loaded, const std::string& default_model);
   Models(const Models&) = delete;
   Models& operator=(const Models&) = delete;
 
-  // By the call's metadata `castor-model`, else the usual one, else the only one.
+  // By the call's metadata `castor-model`, else the default one, else the only one.
   const Choice& Choose(const grpc::ServerContextBase& call) const;
 
   // The services that a call without metadata finds a model for.
@@ -37,7 +37,7 @@ class Models {
   std::map<std::string, Choice, std::less<>> choices_;
   const Choice unknown_;
   Choice none_;
-  const Choice* usual_ = &none_;
+  const Choice* default_ = &none_;
 };
 
 bool Has(const ModelInfo& model, EncodeOutput output);

@@ -52,7 +52,7 @@ class Protocol {
   static std::optional<KernelName> RequestedKernel(const Decoded&) { return std::nullopt; }
 
   std::optional<OutputRange> TakeOutput(Decoded& decoded) {
-    asked_ = decoded.asked;
+    answer_context_ = decoded.answer_context;
     return std::nullopt;
   }
 
@@ -60,16 +60,16 @@ class Protocol {
                           double total_us) {
     google::protobuf::Arena arena;
     auto* const message = google::protobuf::Arena::CreateMessage<Response>(&arena);
-    Fill(result, asked_, model(), message);
+    Fill(result, answer_context_, model(), message);
     if constexpr (requires { message->mutable_metadata(); }) {
-      Fill(result, asked_.characters, total_us, message->mutable_metadata());
+      Fill(result, answer_context_.characters, total_us, message->mutable_metadata());
       headers_ = HeadersOf(message->metadata());
     }
     return WithTensors(*message, {});
   }
 
   static absl::Status Refusal(const absl::Status& error, bool submitted) {
-    return InOwnTerms(error, submitted, std::same_as<Request, wire::tei::RerankRequest>);
+    return RenameFields(error, submitted, std::same_as<Request, wire::tei::RerankRequest>);
   }
 
   // The initial metadata of the answer.
@@ -97,7 +97,7 @@ class Protocol {
   const ServiceContext& services_;
 
  private:
-  Asked asked_;
+  AnswerContext answer_context_;
   Headers headers_;
 };
 

@@ -86,25 +86,26 @@ absl::Status RerankStreamProtocol::Decode(const grpc::ByteBuffer&, TenantRegions
 template <typename Request, typename Response>
 void TeiService::Add(const char* path, const char* stream_path) {
   using Engine = EngineRequest<Protocol<Request, Response>>;
-  AddMethod(path, [this](Arrival call) {
-    const Choice& choice = models_.Choose(*call.context);
-    return EngineMethod<Engine>(services_, Method::kTei, choice, services_)(std::move(call));
+  AddMethod(path, [this](IncomingCall incoming) {
+    const Choice& choice = models_.Choose(*incoming.context);
+    return EngineMethod<Engine>(services_, Method::kTei, choice, services_)(std::move(incoming));
   });
   if (stream_path == nullptr) return;
-  AddMethod(stream_path, [this](Arrival call) {
-    const Choice& choice = models_.Choose(*call.context);
-    return EngineStreamMethod<Engine>(services_, Method::kTei, choice, services_)(std::move(call));
+  AddMethod(stream_path, [this](IncomingCall incoming) {
+    const Choice& choice = models_.Choose(*incoming.context);
+    return EngineStreamMethod<Engine>(services_, Method::kTei, choice,
+                                      services_)(std::move(incoming));
   });
 }
 
 void TeiService::AddInfo() {
-  AddMethod("/tei.v1.Info/Info", [this](Arrival call) {
-    const Choice& choice = models_.Choose(*call.context);
+  AddMethod("/tei.v1.Info/Info", [this](IncomingCall incoming) {
+    const Choice& choice = models_.Choose(*incoming.context);
     return TypedMethod<proto::InfoRequest, proto::InfoResponse>(
         services_, [this, &choice](const Caller&, const auto&, proto::InfoResponse* out) {
           if (choice.error.ok()) Fill(services_.engine.options(), choice.model, out);
           return choice.error;
-        })(std::move(call));
+        })(std::move(incoming));
   });
 }
 
@@ -122,10 +123,10 @@ TeiService::TeiService(const ServiceContext& services, const Models& models)
   Add<wire::tei::PredictPairRequest, proto::PredictResponse>("/tei.v1.Predict/PredictPair",
                                                              "/tei.v1.Predict/PredictPairStream");
   Add<wire::tei::RerankRequest, proto::RerankResponse>("/tei.v1.Rerank/Rerank", nullptr);
-  AddMethod("/tei.v1.Rerank/RerankStream", [this](Arrival call) {
-    const Choice& choice = models_.Choose(*call.context);
+  AddMethod("/tei.v1.Rerank/RerankStream", [this](IncomingCall incoming) {
+    const Choice& choice = models_.Choose(*incoming.context);
     return EngineMethod<EngineRequest<RerankStreamProtocol>>(services_, Method::kTei, choice,
-                                                             services_)(std::move(call));
+                                                             services_)(std::move(incoming));
   });
   Add<wire::tei::EncodeRequest, proto::EncodeResponse>("/tei.v1.Tokenize/Tokenize",
                                                        "/tei.v1.Tokenize/TokenizeStream");

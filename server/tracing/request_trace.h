@@ -77,7 +77,7 @@ struct TraceOptions {
   std::string ca;  // OTEL_EXPORTER_OTLP_CERTIFICATE, authorities in PEM; empty: the system's
   size_t max_queued_requests = 8192;                // of at most 8 spans and 4 KiB each
   size_t max_batch_requests = 256;                  // in one export
-  std::chrono::milliseconds gather{1000};           // between exports, unless one is full
+  std::chrono::milliseconds export_interval{1000};  // between exports, unless one is full
   std::chrono::milliseconds export_timeout{10000};  // of one call
   std::chrono::milliseconds first_backoff{1000};    // after a call that may be tried again
   std::chrono::milliseconds max_backoff{5000};

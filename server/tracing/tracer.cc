@@ -85,9 +85,9 @@ void Tracer::End(std::unique_ptr<RequestTrace> trace) {
   metrics_.Dropped(DroppedSpans::kQueueFull, SpanCount(*trace));
 }
 
-bool Tracer::Take(Requests* taken) {
+bool Tracer::TakeRequests(Requests* taken) {
   taken->clear();
-  const TimePoint until = steady_clock::now() + options_.gather;
+  const TimePoint until = steady_clock::now() + options_.export_interval;
   MutexLock lock(mu_);
   while (waiting_.size() < options_.max_batch_requests && end_ == TimePoint::max() &&
          changed_.WaitUntil(mu_, until)) {
@@ -112,7 +112,7 @@ void Tracer::Run(const Attributes& about) {
   spans.mutable_scope()->set_version(std::string(Version()));
   Requests requests;
   for (bool open = true; open;) {
-    open = Take(&requests);
+    open = TakeRequests(&requests);
     const WallClock clock = WallClock::Now();
     for (const auto& request : requests) AddRequest(*request, clock, &spans);
     if (spans.spans_size() > 0) Export(message, spans.spans_size());

@@ -100,7 +100,7 @@ class Tracer {
   void Run(const Attributes& about);
   // Waits until a batch is full, or for `gather`, and takes what there is. After Stop it does not
   // wait; false then, once nothing is left.
-  bool Take(Requests* taken);
+  bool TakeRequests(Requests* taken);
   // Returns when the collector has taken or refused `spans` spans, or there is no more time.
   void Export(const otlp::ExportTraceServiceRequest& request, int64_t spans);
   // One attempt, ended by `until`, or at the end of all.

@@ -21,7 +21,7 @@ constexpr double kTooMuchMetadataPoints = 50;
 constexpr milliseconds kRetryAfter{100};
 
 // For calls whose time is up: to wake the thread for each would cost more.
-constexpr milliseconds kLookEvery{50};
+constexpr milliseconds kCheckInterval{50};
 
 // HTTP/2's measure of a list of headers (RFC 9113, 6.5.2).
 int64_t MetadataBytes(const grpc::CallbackServerContext& context) {
@@ -189,7 +189,7 @@ void CallTable::EndOverdue() {
     const bool overdue = !limited_.empty() && limited_.begin()->first <= steady_clock::now();
     Row* const row = overdue ? limited_.begin()->second : Unreceived();
     if (row == nullptr) {
-      changed_.WaitUntil(mu_, steady_clock::now() + kLookEvery);
+      changed_.WaitUntil(mu_, steady_clock::now() + kCheckInterval);
       continue;
     }
     if (overdue) SetLimit(*row, TimePoint::max());

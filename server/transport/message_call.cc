@@ -7,11 +7,11 @@
 
 namespace castor::server {
 
-MessageCall::MessageCall(CallTable& table, CallTable::Kind kind, Arrival arrival)
+MessageCall::MessageCall(CallTable& table, CallTable::Kind kind, IncomingCall incoming)
     : table_(table),
-      context_(arrival.context),
-      name_(arrival.name),
-      caller_(std::move(arrival.caller)),
+      context_(incoming.context),
+      name_(incoming.name),
+      caller_(std::move(incoming.caller)),
       entered_(table.Enter(row_, kind, context_,
                            kind == CallTable::Kind::kWork
                                ? [this](const auto& why) { return End(why); }
@@ -94,7 +94,7 @@ void MessageCall::OnDone() {
 }
 
 // What throws before there is a reactor is answered by one in gRPC's own memory, as gRPC would.
-MessageService::Reactor* MessageService::Make(const std::function<Reactor*(Arrival)>& make,
+MessageService::Reactor* MessageService::Make(const std::function<Reactor*(IncomingCall)>& make,
                                               const char* path,
                                               grpc::CallbackServerContext* call) noexcept {
   Reactor* reactor = nullptr;

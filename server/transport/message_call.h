@@ -53,7 +53,7 @@ class Handoff {
 };
 
 // A call whose headers are there.
-struct Arrival {
+struct IncomingCall {
   grpc::CallbackServerContext* context;  // gRPC's; lives as long as the call
   absl::StatusOr<Caller> caller;         // or why it is to be refused
   std::string_view name;                 // "package.Service/Method", a literal
@@ -61,7 +61,7 @@ struct Arrival {
 
 class MessageCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  MessageCall(CallTable& table, CallTable::Kind kind, Arrival arrival);
+  MessageCall(CallTable& table, CallTable::Kind kind, IncomingCall incoming);
 
   // Reads the message, or refuses the call. The last line of a handler.
   void Begin() noexcept;
@@ -150,7 +150,7 @@ class MessageService : public grpc::Service {
   // `path` is "/package.Service/Method", a literal. `make` makes the call's reactor, on one of
   // gRPC's threads; it must read nothing of a call whose caller is an error, and refuse it with
   // that.
-  void AddMethod(const char* path, std::function<Reactor*(Arrival)> make) {
+  void AddMethod(const char* path, std::function<Reactor*(IncomingCall)> make) {
     const std::string_view name(path + 1);
     names_.emplace(name.substr(0, name.find('/')));
     // What generated code does for a streaming method with raw bytes.
@@ -164,7 +164,7 @@ class MessageService : public grpc::Service {
   }
 
  private:
-  Reactor* Make(const std::function<Reactor*(Arrival)>& make, const char* path,
+  Reactor* Make(const std::function<Reactor*(IncomingCall)>& make, const char* path,
                 grpc::CallbackServerContext* call) noexcept;
 
   const Authorizer& authorizer_;

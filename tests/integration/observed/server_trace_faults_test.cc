@@ -23,7 +23,7 @@ class ServerTraceFaultsTest : public ServerTest {
     server::ServerOptions options = TestOptionsWithMetrics();
     options.trace.endpoint = collector_.endpoint();
     options.trace.sample = 1;
-    options.trace.gather = milliseconds(1);
+    options.trace.export_interval = milliseconds(1);
     options.trace.first_backoff = milliseconds(2);
     options.trace.max_backoff = milliseconds(10);
     return options;
@@ -125,7 +125,7 @@ TEST_F(ServerTraceFaultsTest, ACallThatHangsIsGivenUpAndMadeAnew) {
 
 TEST_F(ServerTraceFaultsTest, TheLastSpansLeaveWithTheServer) {
   server::ServerOptions options = Traced();
-  options.trace.gather = milliseconds(60'000);
+  options.trace.export_interval = milliseconds(60'000);
   StartServer(options);
   for (int i = 0; i < 5; ++i) Attend();
   EXPECT_EQ(collector_.exports(), 0);

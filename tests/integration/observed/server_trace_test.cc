@@ -41,7 +41,7 @@ class ServerTraceTest : public ServerTest {
     server::ServerOptions options = TestOptionsWithMetrics();
     options.trace.endpoint = collector_.endpoint();
     options.trace.sample = sample;
-    options.trace.gather = milliseconds(5);
+    options.trace.export_interval = milliseconds(5);
     return options;
   }
 
