@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// What a caller should do about an error, by reason.
+// The caller's best reaction to an error, by reason.
 enum class Retry {
   kNoHint,  // nothing beyond the code
   kNever,   // the same request will always be refused

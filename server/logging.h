@@ -1,4 +1,4 @@
-// The server's log: one line an event, a fixed message and fields beside it, to standard error.
+// The server's log: one line for each event, a fixed message and fields, to standard error.
 //
 //   LogInfo("listening", {{"grpc", address}, {"metrics", port}});
 //

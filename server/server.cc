@@ -29,14 +29,14 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// New calls are refused until none has come for this long. A caller whose call was just answered
-// sends its next one a moment later, and should learn that the server stops.
+// New calls are refused until none has come for this long. A caller that has just been answered
+// sends its next call a moment later, and should learn that the server stops.
 constexpr milliseconds kQuiet{250};
 
 // For a new connection to make its first call.
 constexpr milliseconds kFirstCall{60'000};
 
-// For callers who never stop calling.
+// The longest wait for that, for callers that never stop calling.
 constexpr milliseconds kMaxUnrest{2000};
 
 // For callers to take the last bytes of their answers, whatever the deadline.
@@ -85,7 +85,7 @@ void LogCostModel(const CostModelInfo& model) {
                          {"us_at_4096_tokens", examples}});
 }
 
-// What the model is for where a request says nothing. Requires an output.
+// The model's default use, in words. It must have an output.
 const char* HeadOf(const ModelInfo& info) {
   const EncodeOutput own = info.outputs.front();
   if (own == EncodeOutput::kPooled) return "embeddings";
@@ -95,7 +95,7 @@ const char* HeadOf(const ModelInfo& info) {
   return info.labels.size() == 1 ? "reranker" : "classifier";
 }
 
-// What was loaded, from where, and what it does where a request says nothing.
+// Logs a loaded model: its path, sizes and defaults.
 void LogModel(const ModelInfo& info) {
   const LogValue none = LogValue::IfAny("");
   const bool encodes = !info.outputs.empty();  // a file of CAST layers does not
@@ -312,7 +312,7 @@ absl::Status Server::Listen() {
   if (!access.tls.on() && access.callers.empty() && !IsLocal(options_.listen)) {
     LogWarning(
         "everyone who can reach this address may call every method and read what others send: "
-        "encrypt with --tls-certificate and --tls-key, ask who calls with --auth-tokens or "
+        "encrypt with --tls-certificate and --tls-key, identify callers with --auth-tokens or "
         "--tls-client-ca, or let only a trusted network or proxy reach it",
         {{"grpc", WithPort(options_.listen, port())}});
   }
@@ -365,8 +365,8 @@ bool Server::RunDrain(DrainTimes times) {
   metrics_.SetReady(false);
   metrics_.SetDraining(true);
   std::this_thread::sleep_for(times.delay);
-  // Who balances over several servers has been told where else to go. Refusing calls instead would
-  // lose those of callers who do not retry.
+  // During the delay load balancers learned to use other servers. Refusing calls now would lose
+  // those of callers that do not retry, so ask connected callers to leave first.
   if (times.delay.count() > 0) LetCallersLeave();
 
   lifecycle_.BeginRefusing();
@@ -393,8 +393,8 @@ bool Server::RunDrain(DrainTimes times) {
   return all_answered;
 }
 
-// Nothing here can end the kernel that hangs. Whoever runs the process sees that it should be
-// restarted. Waiting requests are answered when their deadlines pass.
+// Nothing here can end the kernel that hangs. Health and the log tell the operator to restart the
+// process. Waiting requests are answered when their deadlines pass.
 void Server::OnStall(bool stalled) {
   health_.SetAlive(!stalled);
   metrics_.SetStalled(stalled);

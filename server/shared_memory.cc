@@ -97,8 +97,8 @@ absl::StatusOr<FileRange> SharedRegion::Range(int64_t offset, int64_t size,
 
 absl::Status WriteRange(const FileRange& range, std::span<const std::byte> bytes,
                         std::string_view field) {
-  // A write beyond the end would lengthen the object again, with memory that nobody asked for. If
-  // the owner cuts it between this check and the write, it gets its old length back.
+  // A write beyond the end would lengthen the object again. If the owner truncates it between this
+  // check and the write, it gets its old length back.
   if (SizeOf(range.descriptor).value_or(0) < range.offset + range.size) {
     return InvalidField(field, "the shared-memory object was truncated after it was registered");
   }

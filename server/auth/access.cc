@@ -62,7 +62,7 @@ bool AccessWatch::Refresh(Live& live, Standing& standing) {
 }
 
 void AccessWatch::Check() {
-  // Counted last: who sees the count sees what came with it.
+  // Counted last: whatever reads the count must find the new files in use.
   if (access_.certificates != nullptr && Refresh(*access_.certificates, certificates_)) {
     ShowExpiry();
     metrics_.Taken(Reloaded::kCertificates);

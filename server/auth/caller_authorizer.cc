@@ -135,7 +135,7 @@ using std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kLogInterval{10};  // for each reason
 
-// What the caller is told.
+// The error text for the caller.
 std::string_view TextOf(RefusedCaller reason) {
   switch (reason) {
     case RefusedCaller::kNoCredential:

@@ -37,8 +37,7 @@ bool IsCallable(const std::string& name) {
   return service->FindMethodByName(name.substr(slash + 1)) != nullptr;
 }
 
-// One table of the file, whose keys are taken one by one; what is left over is unknown. Remembers
-// the first error.
+// One table of the file. Keys that were never asked for are unknown. Keeps the first error.
 class Section {
  public:
   Section(const toml::table& table, std::string title) : table_(table), title_(std::move(title)) {}
@@ -71,7 +70,7 @@ class Section {
     error_.Update(Bad(node.source(), what));
   }
 
-  // The first error, or that of a key which nobody has taken.
+  // The first error, or that of a key which was never asked for.
   absl::Status Finish() {
     for (const auto& [key, node] : table_) {
       if (!taken_.contains(std::string(key.str()))) {
@@ -255,7 +254,7 @@ absl::StatusOr<CallerTable> ReadFile(const toml::table& file) {
       if (absl::Status read = ReadCaller(*table, callers); !read.ok()) return read;
     }
   }
-  // Also what is left of a file on a full disk.
+  // An empty file is also what a full disk leaves.
   if (callers.empty()) return absl::InvalidArgumentError("has no [[caller]]");
   if (const toml::node* node = file.get(kTenantSection)) {
     if (absl::Status read = ReadTenants(*node, callers); !read.ok()) return read;
@@ -274,8 +273,8 @@ std::string_view WithoutSpaceAtEnd(std::string_view text) {
   return text.substr(0, text.find_last_not_of(" \t\r\n") + 1);  // npos + 1 is 0
 }
 
-// What is before the line that ends the file, if there is one. As TOML has a section only once, no
-// part of a file that ends so ends so.
+// The text before the line [end], if the file ends with it. TOML allows a section only once, so no
+// proper prefix of such a file ends with that line as well.
 std::optional<std::string_view> BeforeEnd(std::string_view text) {
   text = WithoutSpaceAtEnd(text);
   if (!text.ends_with(kEndOfCallers)) return std::nullopt;
@@ -284,8 +283,8 @@ std::optional<std::string_view> BeforeEnd(std::string_view text) {
   return text;
 }
 
-// The text with '?' for whatever is not ASCII in comments; elsewhere that is an error. Nothing in
-// this file needs it, and the library has code paths for it that must not be reached.
+// The text with '?' for characters beyond ASCII in comments; elsewhere they are an error. No value
+// needs them, and the TOML library's code for them must not be reached.
 absl::StatusOr<std::string> InAscii(std::string_view text) {
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());

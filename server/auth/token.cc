@@ -28,7 +28,7 @@ Digest DigestOf(std::string_view token) {
   if (context == nullptr || EVP_DigestInit_ex2(context.get(), Sha256(), nullptr) != 1 ||
       EVP_DigestUpdate(context.get(), token.data(), token.size()) != 1 ||
       EVP_DigestFinal_ex(context.get(), digest.data(), nullptr) != 1) {
-    // Without SHA-256 nobody can be told from anybody; all-zero bytes would be everybody.
+    // Do not return a digest that is the same for every token.
     throw std::runtime_error("OpenSSL does not provide SHA-256");
   }
   return digest;
@@ -70,7 +70,7 @@ bool IsTokenCharacter(char c) {
          std::string_view("-._~+/=").find(c) != std::string_view::npos;
 }
 
-// What follows "SCHEME " in the header.
+// The credential after "SCHEME " in the header.
 std::optional<std::string_view> After(std::string_view scheme, std::string_view value) {
   if (value.size() <= scheme.size() || value[scheme.size()] != ' ') return std::nullopt;
   for (size_t i = 0; i < scheme.size(); ++i) {

@@ -19,7 +19,7 @@ void Replace(int32_t value, int32_t* out) {
   if (value != 0) *out = value;
 }
 
-// Of `kernel`, which is clustered or improved_clustered.
+// `kernel`: the field's name, clustered or improved_clustered.
 absl::Status ConvertClustering(const wire::Clustered& from, std::string_view kernel,
                                Clustered* out) {
   Replace(from.clusters, &out->clusters);
@@ -27,7 +27,7 @@ absl::Status ConvertClustering(const wire::Clustered& from, std::string_view ker
       ConvertEnum(kQueryClusterings, from.clustering, Join(kernel, "clustering"), &out->clustering);
   if (!status.ok()) return status;
   if (out->clustering != Clustered::Clustering::kHash) {
-    // Of the engine's parameters, which hold a default in any case, nobody can tell what was given.
+    // Checked here: the engine's parameters hold defaults and do not show what was given.
     if (from.bits != 0) return InvalidField(Join(kernel, "bits"), kOnlyHash);
     if (from.hash_bias.has_value()) return InvalidField(Join(kernel, "hash_bias"), kOnlyHash);
   }

@@ -1,7 +1,6 @@
 // Converts messages as read to the engine's types. Refuses what only the wire can express (absent
-// fields, unknown enumeration values, features that are not served) with the path of the field, and
-// fills in the defaults that zero stands for. The engine checks ranges and shapes. Functions change
-// only their arguments.
+// fields, unknown enumeration values, features that are not served) and names the field; fills in
+// the defaults that zero stands for. The engine checks ranges and shapes.
 #pragma once
 
 #include <chrono>

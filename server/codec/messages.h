@@ -220,7 +220,7 @@ struct Spans {
       FieldList<Field<"unit", 1, &Spans::unit>, Field<"ranges", 2, &Spans::ranges, kSpans>>;
 };
 
-// What requests for texts have in common, under the same numbers.
+// The fields that requests for texts have in common, under the same numbers.
 struct TextOptions {
   Text request_id;
   Text model;

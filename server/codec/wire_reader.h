@@ -67,7 +67,7 @@ class WireReader {
   bool Descend();
   void Ascend() { ++depth_left_; }
 
-  // What bounds repeated fields, and counts their memory: Hold and Release are SliceView's.
+  // Bounds and memory of repeated fields. Hold and Release are SliceView's.
   const DecodeBudget& budget() const { return slices_->budget(); }
   bool Hold(int64_t bytes) { return slices_->Hold(bytes) || Fail("no room", Reason::kQueueFull); }
   void Release(int64_t bytes) { slices_->Release(bytes); }

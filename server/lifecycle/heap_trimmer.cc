@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::chrono::seconds kCheckInterval{2};
 
-// What the process has resident, in bytes; 0 if /proc cannot be read. Takes some microseconds.
+// Resident bytes of the process; 0 if /proc cannot be read. Takes some microseconds.
 int64_t ResidentBytes() {
   const int statm = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
   if (statm < 0) return 0;

@@ -1,5 +1,5 @@
-// Watches the engine's progress. An engine that has work at hand and makes no progress for too long
-// hangs, and the process should be restarted.
+// Watches the engine's progress. An engine that has work and makes no progress for too long hangs,
+// and the process should be restarted.
 #pragma once
 
 #include <chrono>

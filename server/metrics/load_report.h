@@ -1,5 +1,5 @@
-// What callers are told about this server's load: an ORCA report in each answer's trailers, by
-// which weighted balancers (gRPC's weighted_round_robin, Envoy's) choose replicas.
+// The server's load, as callers see it: an ORCA report in each answer's trailers. Weighted
+// balancers (gRPC's weighted_round_robin, Envoy's) choose replicas by it.
 //
 // Such a balancer's weight is requests per second by utilization, an estimate of what the replica
 // can take; the share of failed ones is added to utilization. So utilization must rise in

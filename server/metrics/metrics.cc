@@ -122,7 +122,7 @@ std::string WithFloatBounds(std::string_view page) {
 
 // Every series of the registry, resolved once: looking one up by its labels locks and hashes.
 struct Metrics::Children {
-  // Of a method, and one kernel or model.
+  // The series of a method and one kernel or model.
   struct Row {
     std::array<Counter*, kCodes.size()> requests{};  // null: counted in the method's first row
     Histogram* duration = nullptr;
@@ -297,7 +297,7 @@ void Metrics::Finished(Method method, const Subject& subject, grpc::StatusCode c
   const size_t column = CodeIndex(code);
   if (row->requests[column] == nullptr) row = &children.unknown;
   row->requests[column]->Increment();
-  // NaN would poison the histogram's sum for ever.
+  // NaN would stay in the histogram's sum.
   if (row->duration == nullptr) row = &children.unknown;
   if (code == grpc::StatusCode::OK && row->duration != nullptr && seconds >= 0) {
     row->duration->Observe(seconds);

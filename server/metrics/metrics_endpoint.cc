@@ -37,10 +37,10 @@ constexpr unsigned int kIdleSeconds = 5;
 // descriptors.
 constexpr int kMaxConnections = 64;
 
-// Accepted in one go, before the open ones get their turn.
+// Connections accepted at once, before the open ones are served.
 constexpr int kAcceptsInARow = 16;
 
-// Of a request's header.
+// The memory for a request's header.
 constexpr size_t kConnectionMemory = 16 << 10;
 
 // How long to leave new connections waiting when there is no descriptor for them.
@@ -59,8 +59,8 @@ std::string PeerOf(MHD_Connection* connection) {
   return named ? host : "unknown";
 }
 
-// A header. Several are joined as HTTP joins them; of Authorization that matches no credential, for
-// a proxy in front may have checked either one.
+// A header. Several of the same name are joined as HTTP joins them. Two Authorization headers then
+// match no credential, as they should: a proxy in front may have checked either one.
 struct Header {
   const char* const name;
   int count = 0;
@@ -82,8 +82,8 @@ Header HeaderOf(MHD_Connection* connection, const char* name) {
   return found;
 }
 
-// Whether a proxy in front may see another end of the request's body, and so another next request:
-// several headers say how long it is, or one does in a way that not everybody reads alike.
+// Whether a proxy in front may disagree on where the request's body ends, and so on the next
+// request: several headers give the body's length, or one gives it in an unusual form.
 bool IsAmbiguous(MHD_Connection* connection) {
   int lengths = 0;
   MHD_get_connection_values(

@@ -65,8 +65,6 @@ class Samples {
   std::vector<prometheus::MetricFamily> families_;
 };
 
-// What is sampled when someone scrapes, as Prometheus families. All thread-safe.
-
 // The engine's own counters and histograms; and which memory is whose: models' weights, what
 // running batches hold, what the allocators keep, and the bound on it all. `engine` must outlive
 // the collector.

@@ -39,12 +39,12 @@ std::string_view DatatypeOf(DType dtype) {
   return "";
 }
 
-// No answer has a second part.
+// Each request has exactly one answer.
 void SetFinal(inference::ModelInferResponse* message) {
   (*message->mutable_parameters())["triton_final_response"].set_bool_param(true);
 }
 
-// Collects the outputs that are wanted.
+// Collects the requested outputs.
 class Outputs {
  public:
   Outputs(const RequestedOutputs& requested, std::string_view id, const ExecutionReport& report)
@@ -132,7 +132,7 @@ class Outputs {
     return WriteRange(range, entry.elements(), output.name);
   }
 
-  // Null if it is not wanted. `name` is a literal.
+  // A new output; null if it was not requested. `name` is a literal.
   Entry* New(std::string_view name, std::string_view datatype, const std::vector<int64_t>& shape) {
     if (!requested_.outputs.empty() && !requested_.Includes(name)) return nullptr;
     Entry& entry = entries_.emplace_back();
@@ -162,7 +162,7 @@ std::string_view NameOf(EncodeOutput output) {
   }
 }
 
-// The documents' places and logits, best first.
+// The documents' indices and logits, best first.
 void AddRanking(const TensorResult& logits, int64_t documents, Outputs* outputs) {
   const std::span values(logits.data.as<float>(), static_cast<size_t>(documents));
   const std::vector<int32_t> order = RankByLogit(values);

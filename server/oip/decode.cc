@@ -42,7 +42,7 @@ absl::Status ReadOutputs(const wire::ModelInferRequest& message, const RequestRe
   return absl::OkStatus();
 }
 
-// Reads a castor.v1 message of scalar fields back as the codec's.
+// A castor.v1 message of scalar fields as the codec's type: serialised, and parsed again.
 template <typename Wire>
 absl::Status ParseAsWire(const google::protobuf::Message& fields, DecodeBudget& budget,
                          SliceView* slices, Wire* out) {
@@ -51,7 +51,7 @@ absl::Status ParseAsWire(const google::protobuf::Message& fields, DecodeBudget& 
   return server::wire::Parse(slices, out);
 }
 
-// NIM's parameters, as castor.v1 has them.
+// Sets castor.v1's fields from the parameters that NIM's clients send, and removes these.
 absl::Status SetNimFields(Parameters* parameters, const Model& model, v1::EncodeRequest* fields) {
   Parameters rest;
   for (const wire::ParameterEntry& parameter : *parameters) {
@@ -86,7 +86,7 @@ absl::Status SetNimFields(Parameters* parameters, const Model& model, v1::Encode
   return absl::OkStatus();
 }
 
-// Takes out the ids where the mask is 0, which it may be at the end of a row alone: ids after it
+// Removes the ids where the mask is 0. Padding is allowed only at the end of a row: ids after it
 // would get other positions than the model's own code gives them.
 absl::Status RemoveMasked(const std::vector<int64_t>& mask, server::wire::TokenBatch* tokens) {
   size_t kept = 0, row_end = 0;
@@ -107,7 +107,8 @@ absl::Status RemoveMasked(const std::vector<int64_t>& mask, server::wire::TokenB
   return absl::OkStatus();
 }
 
-// The ids of one sequence, of several one after another with `lengths`, or of one in each row.
+// Reads the ids of one sequence, of several packed sequences with `lengths`, or of one sequence in
+// each row.
 absl::Status ReadTokens(Inputs& inputs, const DecodeBudget& budget, RequestedOutputs* requested,
                         server::wire::TokenBatch* tokens) {
   const bool ragged = inputs.Has("lengths");
@@ -145,7 +146,7 @@ constexpr OutputRow kOutputs[] = {
     {"sparse_indices", v1::SPARSE}, {"sparse_values", v1::SPARSE},
     {"sparse_lengths", v1::SPARSE}};
 
-// What the engine must compute for the outputs.
+// The engine's outputs for the requested ones.
 absl::Status ChooseOutputs(const RequestedOutputs& requested,
                            server::wire::Repeated<int32_t>* out) {
   const auto add = [&](int32_t output) {

@@ -1,5 +1,12 @@
-// A ModelInfer request on its way through the engine: reads which model it is for, then is an
-// EngineRequest of attention or of an encoder. Counts what becomes of it.
+// A ModelInfer request on its way through the engine: finds its model, then becomes an
+// EngineRequest for attention or for an encoder. Counts its outcome in the model's statistics.
+//
+// Ownership: the call or stream owns the InferRequest, which owns both EngineRequests and the
+// RequestedOutputs that they refer to. The message's bytes are released when Start returns; until
+// then the engine has copied what it needs.
+//
+// Order: Start, on a gRPC thread; then exactly one of Deliver and Refuse, there or on a completion
+// thread. Answers of a stream come in the order of their requests.
 #pragma once
 
 #include <chrono>
@@ -14,8 +21,8 @@
 
 namespace castor::server::oip {
 
-// EngineRequest's protocols. Requests are decoded before, since the message says which it is.
-// Their answers are counted here, and one that cannot be given as a failure in Refuse.
+// EngineRequest's protocols. InferRequest decodes the message, since the message names the model.
+// Answers are counted here; failures are counted in InferRequest::Refuse.
 template <typename Base>
 struct Protocol : Base {
   const RequestedOutputs& requested;
@@ -91,7 +98,7 @@ class InferRequest : private RequestShell {
   TimePoint received_;
 };
 
-// The same on ModelStreamInfer. Its error ends the stream.
+// A message of ModelStreamInfer. An error ends the stream.
 class StreamedRequest : public InferRequest {
  public:
   using InferRequest::InferRequest;
@@ -100,7 +107,8 @@ class StreamedRequest : public InferRequest {
   grpc::ByteBuffer Wrap(grpc::ByteBuffer answer) const final { return StreamAnswer(answer); }
 };
 
-// The same with its error in its answer, which has its place, since not all clients give ids.
+// A message of ModelStreamInfer whose error is sent as its answer. Errors keep their place in the
+// order of answers, since not all clients set ids.
 class StreamedRequestWithErrors final : public StreamedRequest {
  public:
   using StreamedRequest::StreamedRequest;

@@ -1,4 +1,4 @@
-// What the options say about who gets in.
+// The options about access: certificates, callers and who may scrape.
 #pragma once
 
 #include <chrono>

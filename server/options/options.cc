@@ -44,7 +44,7 @@ void DeclareNetwork(Declarer& declare, ServerOptions& options) {
                address_or_off(&options.health_listen));
   declare.Text(
       "--protocols", "LIST", "oip,tei",
-      "Protocols served beside castor.v1: oip, the Open Inference Protocol; tei, tei.v1; "
+      "Protocols served besides castor.v1: oip, the Open Inference Protocol; tei, tei.v1; "
       "'none' for neither",
       [&options](const std::string& text) { return ReadProtocols(text, &options.protocols); });
   declare.Text("--tei-model", "NAME", &options.tei_model,

@@ -1,4 +1,4 @@
-// A unary call as the shell of an EngineRequest: Attend or Encode.
+// A unary call as the shell of an EngineRequest, for every method that computes.
 //
 //   gRPC thread          OnMessage: EngineRequest::Start
 //   completion thread    Deliver or Refuse: counted, then sent
@@ -55,7 +55,7 @@ class EngineCall final : public MessageCall, private RequestShell {
     return std::nullopt;
   }
 
-  // Where nobody is told from anybody else, a host counts as a tenant does.
+  // The tenant that held texts count for; a call without a tenant is counted by its host.
   std::string Holder() const {
     const std::string peer = context()->peer();
     return caller()->tenant.empty() ? peer.substr(0, peer.rfind(':')) : caller()->tenant;

@@ -56,7 +56,7 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
     virtual void Start(grpc::ByteBuffer* bytes) = 0;
     virtual void Refuse(const absl::Status& error) = 0;
 
-    // Nobody wants the answer any more. Any thread, at any time, also before Start.
+    // The answer is not needed any more. Any thread, at any time, also before Start.
     virtual void Cancel() = 0;
 
    private:
@@ -125,10 +125,10 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
     kOurs,     // a reaction's, which starts a message or a read
     kGrpcs,    // a read waits
     kNoRoom,   // until an answer has been written
-    kStopped,  // for good
+    kStopped,  // no more is read
   };
 
-  // What a thread has to do once it has released the lock.
+  // The work that is left for a thread once it has released the lock.
   struct Step {
     grpc::ByteBuffer* write = nullptr;
     bool finish = false;
@@ -139,7 +139,7 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   std::shared_ptr<Message> AddMessage() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Answer(const Message& message, Outgoing answer) noexcept ABSL_LOCKS_EXCLUDED(mu_);
   Step NextStep() noexcept ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // None without the memory for them: they are computed for nothing.
+  // Empty if there is no memory for the list; the messages are then computed in vain.
   std::vector<std::shared_ptr<Message>> Computing() const noexcept
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Perform(Step step) ABSL_LOCKS_EXCLUDED(mu_);

@@ -15,7 +15,7 @@
 namespace castor::server::tei {
 namespace {
 
-// Characters for each token that a text may have, where it is not cut.
+// The most characters of a text that is not truncated, for each token that the model takes.
 constexpr int64_t kMaxCharactersPerToken = 250;
 constexpr int64_t kAnyLength = std::numeric_limits<int64_t>::max();
 
@@ -52,7 +52,7 @@ absl::Status SetTexts(Texts texts, Texts pairs, int64_t max_characters, Converte
   return absl::OkStatus();
 }
 
-// What all but Tokenize's have.
+// Sets the fields that all requests but Tokenize's have.
 absl::Status Set(const wire::tei::Request& from, Texts texts, Texts pairs, const ModelInfo& model,
                  Converted* out) {
   if (!proto::TruncationDirection_IsValid(from.truncation_direction)) {
@@ -69,7 +69,7 @@ absl::Status Set(const wire::tei::Request& from, Texts texts, Texts pairs, const
 
 float Sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
 
-// One label's probability, or that of each of several.
+// Turns logits into probabilities: a sigmoid for one label, else a softmax.
 void ToProbabilities(std::vector<float>* logits) {
   if (logits->size() == 1) {
     logits->front() = Sigmoid(logits->front());
@@ -81,7 +81,8 @@ void ToProbabilities(std::vector<float>* logits) {
   for (float& x : *logits) x /= sum;
 }
 
-// Places in descending order of their scores; among equal ones the last comes first. NaN is last.
+// Indices by descending score. Of equal scores the last index comes first, as in the original; NaN
+// comes last.
 std::vector<int> OrderByScore(const std::vector<float>& scores) {
   std::vector<int> order(scores.size());
   std::iota(order.begin(), order.end(), 0);

@@ -58,7 +58,7 @@ absl::Status RerankStreamProtocol::Add(const grpc::ByteBuffer& bytes, const std:
     return MakeError(Reason::kTooLarge, "the texts are more than " +
                                             std::to_string(kMaxMessageBytes) + " bytes together");
   }
-  held_.reset();
+  held_.reset();  // before the larger share is reserved: both together could exceed the quota
   absl::StatusOr<std::shared_ptr<void>> held = services_.engine.Reserve(holder, bytes_);
   if (!held.ok()) return held.status();
   held_ = *std::move(held);
@@ -76,13 +76,13 @@ absl::Status RerankStreamProtocol::Add(const grpc::ByteBuffer& bytes, const std:
 
 absl::Status RerankStreamProtocol::Decode(const grpc::ByteBuffer&, TenantRegions,
                                           Decoded* decoded) {
-  held_.reset();  // from here on it is a request like others
+  held_.reset();  // from here on admission counts it like other requests
   if (!choice_.error.ok()) return choice_.error;
   *decoded = std::move(gathered_);
   return Ask(decoded);
 }
 
-// An RPC of one request, and its stream.
+// Adds the RPC for one request, and its stream.
 template <typename Request, typename Response>
 void TeiService::Add(const char* path, const char* stream_path) {
   using Engine = EngineRequest<Protocol<Request, Response>>;

@@ -1,7 +1,7 @@
-// What is kept of one sampled request until its spans are written: times, sizes and how it ended. A
-// request that is not sampled has none.
+// The record of one sampled request until its spans are written: times, sizes and how it ended.
+// Requests that are not sampled have none.
 //
-// For one thread at a time. Made when the call's headers are there, filled on the request's way
+// For one thread at a time. Made when the call's headers have arrived, filled on the request's way
 // through the server, handed to the Tracer when its answer is known.
 #pragma once
 
@@ -37,7 +37,7 @@ struct RequestTrace {
   TimePoint completed;  // the engine has answered
   TimePoint ended;      // the answer is encoded, or the refusal is
 
-  // Of the engine's report, if there was one.
+  // From the engine's report, if there was one.
   bool ran = false;
   Timing timing;
   BatchReport batch;
@@ -66,7 +66,7 @@ void NoteReport(const ExecutionReport& report, int64_t tokens, RequestTrace* tra
 // As many spans as it becomes.
 int SpanCount(const RequestTrace& trace);
 
-// How traces are taken and where they go.
+// Which traces are recorded, and where they go.
 struct TraceOptions {
   // ---- flags
   std::string endpoint;  // HOST:PORT of a collector that speaks OTLP over gRPC; empty: no traces

@@ -180,7 +180,7 @@ ExportResult Tracer::Call(const otlp::ExportTraceServiceRequest& request, TimePo
     if (!status.has_value()) context.TryCancel();  // at the end; gRPC itself heeds `until`
     while (!status.has_value()) changed_.Wait(mu_);
   }
-  // The connection may lead nowhere, which nobody would say.
+  // The connection may lead nowhere without an error.
   if (status->error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) collector_.reset();
   return ReadExportResult(*status, answer);
 }

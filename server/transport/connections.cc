@@ -24,7 +24,7 @@
 namespace castor::server {
 namespace {
 
-// More than what may be on its way of a message whose call was refused: the window of a stream.
+// More than the rest of a message whose call was refused: the window of a stream.
 constexpr int64_t kMostWithoutCall = 4 << 20;
 
 // Less between two looks is no flood.
@@ -41,7 +41,7 @@ void Disconnect(int socket) {
   if (connect(socket, &nowhere, sizeof(nowhere)) != 0) ShutDown(socket, SHUT_RDWR);
 }
 
-// More than what HTTP/2 sends on its own when a connection ends, which nobody misses.
+// More than the frames that HTTP/2 sends by itself at a connection's end, which no caller needs.
 constexpr int kControlFrames = 1 << 10;
 
 // How often CloseAll looks whether peers are gone.
@@ -152,8 +152,8 @@ bool Connection::SeemsRead() {
          window_ >= most_window_ - most_window_ / kPart;
 }
 
-// Of which call a byte is part, gRPC alone knows, and a call that is cancelled leaves bytes on
-// their way. So any call starts afresh.
+// Only gRPC knows which call a byte belongs to, and a cancelled call leaves bytes on their way. So
+// every call resets the count.
 bool Connection::SendsWithoutCalls() {
   MutexLock lock(mu_);
   const std::optional<int64_t> received = Received();
@@ -213,7 +213,7 @@ bool Connection::Lingered(TimePoint now) {
   if (half_closed_ == TimePoint::max() || descriptor_ < 0) return false;
   const int64_t bytes = Unacknowledged();
   const bool takes = bytes != std::exchange(unacknowledged_, bytes) && bytes > 0;
-  // Who still sends may be reading what its system has, and says that it may be sent more.
+  // A peer that still sends may be reading: its WINDOW_UPDATE frames ask for more.
   if (DropUnread() || takes) busy_ = now;
   if (bytes > 0) return now >= busy_ + kMaxLinger;
   return now >= busy_ + kLinger || (now >= busy_ + kIdle && SeemsRead());
@@ -294,7 +294,7 @@ std::optional<RefusedConnection> Connections::Add(int socket, const sockaddr_sto
   return std::nullopt;
 }
 
-// Who opens many connections and asks nothing displaces its own, not other hosts'.
+// A host that opens many connections without a call displaces its own, not those of other hosts.
 std::shared_ptr<Connection> Connections::TakeOldestNew() {
   const auto most =
       std::max_element(hosts_.begin(), hosts_.end(), [](const auto& a, const auto& b) {
@@ -370,7 +370,7 @@ void Connections::Watch(TimePoint now) {
     if (connection->SendsWithoutCalls()) {
       metrics_.ConnectionExpelled();
       LogWarning("connection closed",
-                 {{"peer", connection->peer().name}, {"why", "it sends without end, and no call"}});
+                 {{"peer", connection->peer().name}, {"why", "sends data but starts no call"}});
       connection->Reset();
     }
     if (connection->Lingered(now) && connection->CutOff()) ++undelivered_;

@@ -1,10 +1,10 @@
-// Who is connected: every socket that the acceptor took and handed to gRPC, until it is closed.
+// The connections: every socket that the acceptor took and handed to gRPC, until it is closed.
 //
 // gRPC 1.51 has no bound on connections, and enforces its bounds on streams and headers only for
 // peers that have acknowledged them. So the server keeps its own counts: how many connections there
 // are, in all and per host, how many calls each has, and how it behaves. A connection that has used
-// up its credit is closed. One that has made no call yet is new: it may be in a handshake that
-// never ends, or not know what to ask. Of new ones there may be so many, for so long.
+// up its credit is closed. A connection without a call yet is new: its handshake may never end. The
+// number of new connections and their age are bounded.
 //
 // Any thread may call anything. Connections' lock comes first, then that of the sockets that gRPC's
 // shutdown looks up, then a connection's. Under them only the kernel is called.
@@ -90,7 +90,7 @@ class Connection {
   // Ends our side only: the peer reads what was sent before, then the end of the stream, and should
   // close. Any thread, also in gRPC, whose own shutdown of the connection comes here.
   void HalfClose();
-  // Of a half-closed connection: drops what the peer still sends, and returns whether there is no
+  // For a half-closed connection: drops what the peer still sends, and returns whether there is no
   // more reason to wait: it has had everything and sent nothing for kLinger, or, if it seems to
   // have read everything, for kIdle; or taken nothing for kMaxLinger. A client without a call may
   // not look at its connections for seconds.

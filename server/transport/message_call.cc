@@ -93,7 +93,8 @@ void MessageCall::OnDone() {
   delete this;
 }
 
-// What throws before there is a reactor is answered by one in gRPC's own memory, as gRPC would.
+// An exception before there is a reactor is answered by a reactor in gRPC's own memory, as gRPC
+// itself would do.
 MessageService::Reactor* MessageService::Make(const std::function<Reactor*(IncomingCall)>& make,
                                               const char* path,
                                               grpc::CallbackServerContext* call) noexcept {

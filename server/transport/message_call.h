@@ -1,8 +1,8 @@
 // A call as gRPC runs it, from its headers on: the base of all calls of our services.
 //
-// gRPC would collect the message of a unary call by itself and show us the call only when that is
-// complete; until then nobody else knows of it. So our methods are streams to gRPC, with one
-// message each. On the wire that is a unary call like any other.
+// gRPC would collect the message of a unary call by itself and show us the call only when it is
+// complete; until then we could not bound it. So our methods are streams to gRPC, with one message
+// each. On the wire that is a unary call like any other.
 //
 //   gRPC threads   Begin: the table's bounds, then whether the caller may -> StartRead
 //                  OnReadDone -> OnMessage
@@ -87,7 +87,7 @@ class MessageCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   // message. Must call SendError.
   virtual void OnRefusal(const absl::Status& error) = 0;
 
-  // The caller went away without a message. Must call SendError, though nobody reads it.
+  // The caller went away without a message. Must call SendError, though no one reads it.
   virtual void OnLost() = 0;
 
   // The caller went away. May come at any time from Begin on, also after Send.
@@ -103,11 +103,11 @@ class MessageCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
 
   grpc::CallbackServerContext* context() const { return context_; }
   std::string_view name() const { return name_; }
-  // Who calls. In OnMessage never an error.
+  // The caller. In OnMessage never an error.
   const absl::StatusOr<Caller>& caller() const { return caller_; }
 
  private:
-  // Whose turn it is.
+  // Who may use the call next.
   enum class Turn {
     kOurs,   // a reaction's, or it is answered
     kRead,   // a read is under way
@@ -153,7 +153,7 @@ class MessageService : public grpc::Service {
   void AddMethod(const char* path, std::function<Reactor*(IncomingCall)> make) {
     const std::string_view name(path + 1);
     names_.emplace(name.substr(0, name.find('/')));
-    // What generated code does for a streaming method with raw bytes.
+    // Generated code does the same for a streaming method with raw bytes.
     grpc::Service::AddMethod(new grpc::internal::RpcServiceMethod(
         path, grpc::internal::RpcMethod::BIDI_STREAMING, nullptr));
     MarkMethodRawCallback(

@@ -1,5 +1,5 @@
-// What tests of tei.v1 over a socket share: a server with models of the golden folder, stubs, and the
-// metadata that choose a model and a tenant.
+// What tests of tei.v1 over a socket share: a server with models of the golden folder, stubs, and
+// the metadata that choose a model and a tenant.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -104,7 +104,8 @@ inline tei::EmbedRequest EmbedOf(const std::string& text) {
   return request;
 }
 
-inline tei::RerankRequest RerankOf(const std::string& query, const std::vector<std::string>& texts) {
+inline tei::RerankRequest RerankOf(const std::string& query,
+                                   const std::vector<std::string>& texts) {
   tei::RerankRequest request;
   request.set_query(query);
   request.mutable_texts()->Add(texts.begin(), texts.end());

@@ -1,4 +1,5 @@
-// Streams of tei.v1: the order of answers, how they end, and what RerankStream makes the server hold.
+// Streams of tei.v1: the order of answers, how they end, and what RerankStream makes the server
+// hold.
 
 #include "engine/base/error.h"
 #include "engine/engine.h"
