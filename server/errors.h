@@ -30,7 +30,7 @@ inline constexpr size_t kMaxMessageBytes = 768;
 inline constexpr size_t kMaxFieldBytes = 256;
 inline constexpr size_t kMaxRequestIdBytes = 256;
 
-// What log lines say of the request that they are about; empty: it is not known.
+// The ids of a request for its log lines; empty: unknown.
 struct RequestIds {
   std::string_view request_id;
   std::string trace_id{};  // in hexadecimal
@@ -41,8 +41,8 @@ struct RequestIds {
 // the load.
 bool IsServerError(grpc::StatusCode code);
 
-// What callers are told of an error. A server fault (INTERNAL, and any code outside the contract)
-// is logged in full under a random id, and the caller gets only that id.
+// An error as its caller sees it. A server fault (INTERNAL, and any code outside the contract) is
+// logged in full under a random id, and the caller gets only that id.
 google::rpc::Status ToDetails(const absl::Status& status, const RequestIds& ids);
 
 // The same as the end of a call. OK becomes OK.
@@ -62,7 +62,7 @@ inline grpc::Status OutOfMemory() {
   return {grpc::StatusCode::RESOURCE_EXHAUSTED, "out of memory"};
 }
 
-// What `tell`, which throws nothing else, makes of an error; or OUT_OF_MEMORY if it has none.
+// The result of `tell`, or OUT_OF_MEMORY if it has no memory. `tell` must throw nothing else.
 template <typename Tell>
 auto OrOutOfMemory(Tell&& tell) noexcept -> decltype(tell()) {
   try {
@@ -79,7 +79,7 @@ auto OrOutOfMemory(Tell&& tell) noexcept -> decltype(tell()) {
 }
 
 // "INVALID_ARGUMENT" and so on: the metric label and log field of a status code.
-std::string_view NameOf(grpc::StatusCode code);
+std::string NameOf(grpc::StatusCode code);
 
 // `text` in a form for log lines and HTTP/2 headers: printable ASCII, other bytes as '?', at most
 // `max_bytes` long, with an ellipsis if something was cut.

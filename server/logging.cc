@@ -1,5 +1,7 @@
 #include "server/logging.h"
 
+#include <google/protobuf/stubs/logging.h>
+#include <grpc/support/log.h>
 #include <spdlog/async.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
@@ -157,6 +159,19 @@ void FlushLogging() {
     if (pool != nullptr) TheWriter().dropped += pool->overrun_counter();
   }
   // Its destructor writes what is queued and joins the thread.
+}
+
+void SendLibraryLogs() {
+  gpr_set_log_function([](gpr_log_func_args* line) {
+    LogDebug("grpc", {{"severity", gpr_log_severity_string(line->severity)},
+                      {"file", line->file},
+                      {"line", line->line},
+                      {"text", line->message}});
+  });
+  google::protobuf::SetLogHandler(
+      [](google::protobuf::LogLevel, const char* file, int line, const std::string& text) {
+        LogDebug("protobuf", {{"file", file}, {"line", line}, {"text", text}});
+      });
 }
 
 bool Logs(LogLevel level) { return level >= Current().load(std::memory_order_acquire)->level; }

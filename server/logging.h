@@ -1,4 +1,4 @@
-// The server's log: one line an event, a fixed message and fields beside it, to standard error.
+// The server's log: one line for each event, a fixed message and fields, to standard error.
 //
 //   LogInfo("listening", {{"grpc", address}, {"metrics", port}});
 //
@@ -28,16 +28,18 @@ class LogValue {
   LogValue(std::string text) : value_(std::move(text)) {}         // NOLINT
   LogValue(bool value) : value_(value) {}                         // NOLINT
   template <typename T, std::enable_if_t<std::is_arithmetic_v<T>, int> = 0>
-  LogValue(T value) : value_(Convert(value)) {}  // NOLINT
+  LogValue(T value) {  // NOLINT
+    if constexpr (std::is_floating_point_v<T>) {
+      value_ = static_cast<double>(value);
+    } else {
+      value_ = static_cast<int64_t>(value);
+    }
+  }
 
   // None if the text is empty.
   static LogValue IfAny(std::string text) {
-    LogValue value(false);
-    if (text.empty()) {
-      value.value_ = std::monostate();
-    } else {
-      value.value_ = std::move(text);
-    }
+    LogValue value(std::move(text));
+    if (std::get<std::string>(value.value_).empty()) value.value_ = std::monostate();
     return value;
   }
 
@@ -46,15 +48,6 @@ class LogValue {
   const Value& value() const { return value_; }
 
  private:
-  template <typename T>
-  static std::variant<std::monostate, std::string, bool, int64_t, double> Convert(T value) {
-    if constexpr (std::is_floating_point_v<T>) {
-      return static_cast<double>(value);
-    } else {
-      return static_cast<int64_t>(value);
-    }
-  }
-
   Value value_;
 };
 
@@ -67,6 +60,11 @@ void InitLogging(LogFormat format, LogLevel level);
 // Writes what is queued and stops the writer; call last in main. Later lines are written
 // synchronously.
 void FlushLogging();
+
+// Sends the log lines of gRPC and protobuf to this log, as debug lines, instead of to standard
+// error in formats of their own: most of what they call an error is caused by a client, or reported
+// here with more context. Call once, before they are used.
+void SendLibraryLogs();
 
 // Whether lines of this level are written: to spare a hot path the fields of those that are not.
 bool Logs(LogLevel level);

@@ -1,4 +1,4 @@
-// castor-server: parts -> run -> drain. castor-server token: auth/token_command.h.
+// castor-server: parts -> run -> drain. castor-server token: auth/token.h.
 //
 // Exit codes: 0 drained cleanly; 1 could not start; 2 bad options; 3 the device failed; 4 the
 // drain's deadline passed with calls unanswered or answers not taken; 128 + n ended at once by
@@ -17,9 +17,8 @@
 #include <utility>
 #include <variant>
 
-#include "server/auth/token_command.h"
+#include "server/auth/token.h"
 #include "server/errors.h"
-#include "server/grpc_log.h"
 #include "server/lifecycle/environment.h"
 #include "server/lifecycle/heap_trimmer.h"
 #include "server/lifecycle/signals.h"
@@ -67,7 +66,7 @@ int Run(ServerOptions options, StartGuard& starting) {
   KeepFreedMemory(kept_bytes);
   SignalWatcher signals;  // before any thread: those started later inherit the blocked signals
   InitLogging(options.log_format, options.log_level);
-  SendGrpcLogToOurs();
+  SendLibraryLogs();
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Create(std::move(options));
   if (!server.ok()) return CannotStart(server.status());
   // Do this before the first caller can see that the server serves.

@@ -18,7 +18,7 @@
 #include "inference/grpc_service.grpc.pb.h"
 #include "server/auth/caller_authorizer.h"
 #include "server/logging.h"
-#include "server/options/options_access.h"
+#include "server/options/flag_values.h"
 #include "server/services/services.h"
 #include "server/tls/certificates.h"
 #include "server/transport/listener.h"
@@ -29,14 +29,14 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// New calls are refused until none has come for this long. A caller whose call was just answered
-// sends its next one a moment later, and should learn that the server stops.
+// New calls are refused until none has come for this long. A caller that has just been answered
+// sends its next call a moment later, and should learn that the server stops.
 constexpr milliseconds kQuiet{250};
 
 // For a new connection to make its first call.
 constexpr milliseconds kFirstCall{60'000};
 
-// For callers who never stop calling.
+// The longest wait for that, for callers that never stop calling.
 constexpr milliseconds kMaxUnrest{2000};
 
 // For callers to take the last bytes of their answers, whatever the deadline.
@@ -85,7 +85,7 @@ void LogCostModel(const CostModelInfo& model) {
                          {"us_at_4096_tokens", examples}});
 }
 
-// What the model is for where a request says nothing. Requires an output.
+// The model's default use, in words. It must have an output.
 const char* HeadOf(const ModelInfo& info) {
   const EncodeOutput own = info.outputs.front();
   if (own == EncodeOutput::kPooled) return "embeddings";
@@ -95,7 +95,7 @@ const char* HeadOf(const ModelInfo& info) {
   return info.labels.size() == 1 ? "reranker" : "classifier";
 }
 
-// What was loaded, from where, and what it does where a request says nothing.
+// Logs a loaded model: its path, sizes and defaults.
 void LogModel(const ModelInfo& info) {
   const LogValue none = LogValue::IfAny("");
   const bool encodes = !info.outputs.empty();  // a file of CAST layers does not
@@ -185,15 +185,15 @@ Server::Server(ServerOptions options, Access access, std::unique_ptr<Engine> eng
       access_(std::move(access)),
       engine_(std::move(engine)),
       metrics_(*engine_),
-      refusals_(metrics_.access()),
+      rejections_(metrics_.access()),
       authorizer_(authorizer != nullptr ? std::move(authorizer) : MakeAuthorizer()),
       tracer_(metrics_.traces()),
       shared_memory_(options_.shared_memory ? options_.max_shared_memory_regions : 0,
-                     options_.access.asks()),
+                     options_.access.identifies_callers()),
       decoding_(engine_->options(), DecodingBytes(options_)),
       connections_({.total = options_.max_connections,
                     .per_host = options_.max_connections_per_host,
-                    .new_ones = options_.max_new_connections,
+                    .new_connections = options_.max_new_connections,
                     .first_call = kFirstCall},
                    metrics_),
       calls_({options_.max_calls, options_.max_concurrent_streams, kMaxMetadataBytes,
@@ -237,8 +237,8 @@ std::vector<grpc::Service*> Server::MakeServices() {
 }
 
 std::unique_ptr<Authorizer> Server::MakeAuthorizer() {
-  if (!options_.access.asks()) return std::make_unique<OpenToAll>();
-  return std::make_unique<CallerAuthorizer>(access_.callers.get(), refusals_);
+  if (!options_.access.identifies_callers()) return std::make_unique<OpenToAll>();
+  return std::make_unique<CallerAuthorizer>(access_.callers.get(), rejections_);
 }
 
 LoadReports* Server::MakeLoadReports() {
@@ -252,7 +252,7 @@ absl::Status Server::StartMetrics() {
   if (options_.access.metrics_tls) access.certificates = access_.certificates.get();
   if (options_.access.metrics_callers) {
     const auto scrapers =
-        std::make_shared<const CallerAuthorizer>(access_.callers.get(), refusals_);
+        std::make_shared<const CallerAuthorizer>(access_.callers.get(), rejections_);
     access.authorize = [scrapers](std::string_view authorization, std::string_view peer) {
       return scrapers->AuthorizeScrape(authorization, peer);
     };
@@ -270,7 +270,7 @@ absl::Status Server::Listen() {
   if (absl::Status started = StartMetrics(); !started.ok()) return started;
   if (access_.certificates != nullptr || access_.callers != nullptr) {
     access_watch_.emplace(
-        periodic_, access_, options_.access.look_every, metrics_.access(),
+        periodic_, access_, options_.access.check_interval, metrics_.access(),
         [this](const CallerTable& callers) { engine_->SetTenants(callers.tenants()); });
   }
   if (!options_.trace.endpoint.empty()) {
@@ -312,7 +312,7 @@ absl::Status Server::Listen() {
   if (!access.tls.on() && access.callers.empty() && !IsLocal(options_.listen)) {
     LogWarning(
         "everyone who can reach this address may call every method and read what others send: "
-        "encrypt with --tls-certificate and --tls-key, ask who calls with --auth-tokens or "
+        "encrypt with --tls-certificate and --tls-key, identify callers with --auth-tokens or "
         "--tls-client-ca, or let only a trusted network or proxy reach it",
         {{"grpc", WithPort(options_.listen, port())}});
   }
@@ -357,7 +357,7 @@ void Server::LetCallersLeave() {
 bool Server::RunDrain(DrainTimes times) {
   MutexLock lock(drain_mu_);
   if (drained_.has_value()) return *drained_;
-  const int64_t untaken_before = connections_.untaken();
+  const int64_t undelivered_before = connections_.undelivered();
   LogInfo("draining", {{"delay_ms", times.delay.count()},
                        {"deadline_ms", times.deadline.count()},
                        {"calls", lifecycle_.calls_in_flight()}});
@@ -365,8 +365,8 @@ bool Server::RunDrain(DrainTimes times) {
   metrics_.SetReady(false);
   metrics_.SetDraining(true);
   std::this_thread::sleep_for(times.delay);
-  // Who balances over several servers has been told where else to go. Refusing calls instead would
-  // lose those of callers who do not retry.
+  // During the delay load balancers learned to use other servers. Refusing calls now would lose
+  // those of callers that do not retry, so ask connected callers to leave first.
   if (times.delay.count() > 0) LetCallersLeave();
 
   lifecycle_.BeginRefusing();
@@ -381,19 +381,20 @@ bool Server::RunDrain(DrainTimes times) {
       lifecycle_.WaitUntilQuiet(times.quiet, std::max(end, steady_clock::now() + kMaxUnrest));
   if (!quiet) all_answered &= lifecycle_.calls_in_flight() == 0;
   listener_->Disconnect(std::max(end, steady_clock::now() + times.take));
-  const int64_t untaken = connections_.untaken() - untaken_before;
-  all_answered &= untaken == 0;
+  const int64_t undelivered = connections_.undelivered() - undelivered_before;
+  all_answered &= undelivered == 0;
   tracer_.Stop(steady_clock::now() + kTraceFlush);
   // Last, so that probes see NOT_SERVING for as long as they can.
   if (health_endpoint_ != nullptr) health_endpoint_->Close();
   lifecycle_.RequestStop(StopCause::kRequested);
-  LogInfo("drained", {{"all_answered", all_answered}, {"peers_without_their_answers", untaken}});
+  LogInfo("drained",
+          {{"all_answered", all_answered}, {"peers_without_their_answers", undelivered}});
   drained_ = all_answered;
   return all_answered;
 }
 
-// Nothing here can end the kernel that hangs. Whoever runs the process sees that it should be
-// restarted. Waiting requests are answered when their deadlines pass.
+// Nothing here can end the kernel that hangs. Health and the log tell the operator to restart the
+// process. Waiting requests are answered when their deadlines pass.
 void Server::OnStall(bool stalled) {
   health_.SetAlive(!stalled);
   metrics_.SetStalled(stalled);

@@ -5,8 +5,8 @@
 //   ...                                            // (*server)->RequestStop() from any thread
 //   const Outcome outcome = (*server)->Wait();     // drains before it returns
 //
-// Any thread may call any method; the destructor belongs to the owner and drains without delay if
-// nobody did. server/DESIGN.md describes the order of events.
+// Any thread may call any method. The owner calls the destructor, which drains without delay if no
+// drain has happened. server/DESIGN.md describes the order of events.
 #pragma once
 
 #include <atomic>
@@ -51,9 +51,9 @@ enum class Outcome {
 
 class Server {
  public:
-  // Reads who gets in, opens the device and loads the models, which can take long; does not listen
-  // yet. An error names what is wrong in one line. An engine or an authorizer that is given takes
-  // the place of what the options say.
+  // Reads the files of access, opens the device and loads the models, which can take long; does not
+  // listen yet. An error says in one line what is wrong. An `engine` or `authorizer` that is given
+  // replaces the one that the options describe.
   static absl::StatusOr<std::unique_ptr<Server>> Create(
       ServerOptions options, std::unique_ptr<Engine> engine = nullptr,
       std::unique_ptr<Authorizer> authorizer = nullptr);
@@ -103,10 +103,10 @@ class Server {
   std::unique_ptr<Authorizer> MakeAuthorizer();
   LoadReports* MakeLoadReports();  // null: the options ask for none
   absl::Status StartMetrics();
-  // Those that the options ask for.
+  // The services that the options ask for.
   std::vector<grpc::Service*> MakeServices();
 
-  // Asks callers to go elsewhere, and serves them until they have heard of it.
+  // Asks connected callers to go elsewhere, and serves them until the request has reached them.
   void LetCallersLeave();
   bool RunDrain(DrainTimes times);
   void OnEngineFault();
@@ -119,7 +119,7 @@ class Server {
   std::unique_ptr<Engine> engine_;
   Lifecycle lifecycle_;
   Metrics metrics_;
-  Refusals refusals_;
+  RejectionLog rejections_;
   const std::unique_ptr<Authorizer> authorizer_;
   Tracer tracer_;
   SharedMemory shared_memory_;

@@ -97,8 +97,8 @@ absl::StatusOr<FileRange> SharedRegion::Range(int64_t offset, int64_t size,
 
 absl::Status WriteRange(const FileRange& range, std::span<const std::byte> bytes,
                         std::string_view field) {
-  // A write beyond the end would lengthen the object again, with memory that nobody asked for. If
-  // the owner cuts it between this check and the write, it gets its old length back.
+  // A write beyond the end would lengthen the object again. If the owner truncates it between this
+  // check and the write, it gets its old length back.
   if (SizeOf(range.descriptor).value_or(0) < range.offset + range.size) {
     return InvalidField(field, "the shared-memory object was truncated after it was registered");
   }
@@ -122,12 +122,12 @@ absl::Status SharedMemory::CheckOn() const {
 
 std::string SharedMemory::KeyPrefix(std::string_view tenant) const {
   std::string prefix = "/";
-  if (apart_) prefix.append(tenant).append(":");
+  if (isolated_) prefix.append(tenant).append(":");
   return prefix;
 }
 
 absl::Status SharedMemory::CheckKey(std::string_view tenant, std::string_view key) const {
-  if (!apart_ || key.starts_with(KeyPrefix(tenant))) return absl::OkStatus();
+  if (!isolated_ || key.starts_with(KeyPrefix(tenant))) return absl::OkStatus();
   return InvalidField("key", "must begin with \"" + KeyPrefix(tenant) +
                                  "\": callers can use only objects under their own name");
 }
@@ -145,7 +145,7 @@ absl::Status SharedMemory::Add(std::string_view tenant,
     return MakeError(Reason::kTooManyRegions, "too many regions: this server registers at most " +
                                                   std::to_string(max_regions_));
   }
-  const int64_t share = apart_ ? std::max<int64_t>(max_regions_ * 3 / 4, 1) : max_regions_;
+  const int64_t share = isolated_ ? std::max<int64_t>(max_regions_ * 3 / 4, 1) : max_regions_;
   if (found != tenants_.end() && static_cast<int64_t>(found->second.size()) >= share) {
     return MakeError(Reason::kTooManyRegions, "the caller has " + std::to_string(share) +
                                                   " regions, the most that one caller may have");

@@ -1,13 +1,12 @@
 // Shared-memory objects of the machine that requests may refer to, by the names under which callers
 // registered them. Independent of the protocol: each has its own service on top.
 //
-// A region belongs to the tenant that registered it: names are a tenant's own, and nobody else
-// finds it. Where callers have to say who they are, a tenant can also open no other's objects:
-// their keys begin with its name.
+// A region belongs to the tenant that registered it: no other tenant finds it. With authenticated
+// callers a tenant also cannot open another's objects: keys begin with the tenant's name.
 //
-// A region is a file descriptor and a range, never a mapping. Its owner may cut the object at any
-// time. In a mapping, every access beyond the new end would be SIGBUS; pread and pwrite return a
-// short count.
+// A region is a file descriptor and a range, never a mapping. Its owner may truncate the object at
+// any time. In a mapping, every access beyond the new end would be SIGBUS; pread and pwrite return
+// a short count.
 #pragma once
 
 #include <cstddef>
@@ -70,10 +69,10 @@ absl::Status WriteRange(const FileRange& range, std::span<const std::byte> bytes
 // call is made under it.
 class SharedMemory {
  public:
-  // `apart`: tenants are known by more than what they say, and are kept apart: by the keys of their
-  // objects, and no tenant may take more than three quarters of the regions.
-  explicit SharedMemory(int64_t max_regions, bool apart = false)
-      : max_regions_(max_regions), apart_(apart) {}
+  // `isolated`: tenants are known by more than what they say, and are kept apart: by the keys of
+  // their objects, and no tenant may take more than three quarters of the regions.
+  explicit SharedMemory(int64_t max_regions, bool isolated = false)
+      : max_regions_(max_regions), isolated_(isolated) {}
 
   // 0: shared memory is off.
   int64_t max_regions() const { return max_regions_; }
@@ -81,7 +80,7 @@ class SharedMemory {
   // OK, or SHARED_MEMORY_OFF naming the flag that turns it on.
   absl::Status CheckOn() const;
 
-  // What the keys of a tenant's objects begin with: "/", or "/TENANT:".
+  // The prefix of the keys of a tenant's objects: "/", or "/TENANT:".
   std::string KeyPrefix(std::string_view tenant) const;
   // INVALID_FIELD at "key" when that is not so. A tenant whose name has a slash can have none.
   absl::Status CheckKey(std::string_view tenant, std::string_view key) const;
@@ -107,11 +106,11 @@ class SharedMemory {
   using Regions = std::map<std::string, std::shared_ptr<const SharedRegion>, std::less<>>;
 
   const int64_t max_regions_;
-  const bool apart_;
+  const bool isolated_;
 
   mutable Mutex mu_;
   int64_t count_ ABSL_GUARDED_BY(mu_) = 0;
-  // Of the tenants that have any.
+  // Only tenants that have regions.
   std::map<std::string, Regions, std::less<>> tenants_ ABSL_GUARDED_BY(mu_);
 };
 

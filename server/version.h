@@ -1,4 +1,4 @@
-// Which build this is.
+// The build's version and commit.
 #pragma once
 
 #include <string_view>

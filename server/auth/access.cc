@@ -21,8 +21,9 @@ absl::StatusOr<Access> Access::Open(const AccessOptions& options) {
   return access;
 }
 
-AccessWatch::AccessWatch(Periodic& periodic, Access& access, std::chrono::milliseconds look_every,
-                         AccessMetrics& metrics, std::function<void(const CallerTable&)> on_callers)
+AccessWatch::AccessWatch(Periodic& periodic, Access& access,
+                         std::chrono::milliseconds check_interval, AccessMetrics& metrics,
+                         std::function<void(const CallerTable&)> on_callers)
     : access_(access), metrics_(metrics), on_callers_(std::move(on_callers)) {
   if (access_.certificates != nullptr) {
     metrics_.Watched(Reloaded::kCertificates);
@@ -32,9 +33,9 @@ AccessWatch::AccessWatch(Periodic& periodic, Access& access, std::chrono::millis
     metrics_.Watched(Reloaded::kCallers);
     on_callers_(*access_.callers->current());
   }
-  task_.emplace(periodic, look_every, [this, look_every] {
-    Look();
-    return look_every;
+  task_.emplace(periodic, check_interval, [this, check_interval] {
+    Check();
+    return check_interval;
   });
 }
 
@@ -60,8 +61,8 @@ bool AccessWatch::Refresh(Live& live, Standing& standing) {
   return true;
 }
 
-void AccessWatch::Look() {
-  // Counted last: who sees the count sees what came with it.
+void AccessWatch::Check() {
+  // Counted last: whatever reads the count must find the new files in use.
   if (access_.certificates != nullptr && Refresh(*access_.certificates, certificates_)) {
     ShowExpiry();
     metrics_.Taken(Reloaded::kCertificates);

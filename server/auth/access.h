@@ -1,5 +1,5 @@
-// Who gets in, as files say: the listener's certificates and the callers. Each is what its files
-// said when they last made sense; AccessWatch keeps them up to date.
+// The listener's certificates and the file of callers, as last read without an error. AccessWatch
+// keeps them up to date.
 #pragma once
 
 #include <chrono>
@@ -21,30 +21,30 @@ struct Access {
   std::unique_ptr<LiveCertificates> certificates{};  // null: plaintext
   std::unique_ptr<LiveCallers> callers{};            // null: no such file
 
-  // Reads the files. INVALID_ARGUMENT says what is wrong with one: a server does not start so.
+  // Reads the files. INVALID_ARGUMENT says what is wrong with one; the server then does not start.
   static absl::StatusOr<Access> Open(const AccessOptions& options);
 };
 
-// Looks at the files of an Access, from construction to destruction, and says in metrics and log
-// what it found.
+// Reads the files of an Access again and again, from construction to destruction. Metrics and log
+// say what changed.
 class AccessWatch {
  public:
   // Calls `on_callers` with the table of callers, here once and then on the thread of `periodic`,
   // whenever it changes. `access`, `metrics` and what `on_callers` uses must outlive this object.
-  AccessWatch(Periodic& periodic, Access& access, std::chrono::milliseconds look_every,
+  AccessWatch(Periodic& periodic, Access& access, std::chrono::milliseconds check_interval,
               AccessMetrics& metrics, std::function<void(const CallerTable&)> on_callers);
 
  private:
-  // One of the two: what it was refused for, so that the log says it once.
+  // Why the files were refused at the last check, so that the log says it once.
   struct Standing {
     Reloaded what;
     std::string refused_for = {};
   };
-  // Whether there is something new.
+  // Whether the content has changed.
   template <typename Live>
   bool Refresh(Live& live, Standing& standing);
   void ShowExpiry();
-  void Look();
+  void Check();
 
   Access& access_;
   AccessMetrics& metrics_;

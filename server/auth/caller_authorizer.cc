@@ -35,15 +35,15 @@ bool IsPlain(std::string_view name) {
 
 }  // namespace
 
-CallerAuthorizer::CallerAuthorizer(const LiveCallers* callers, Refusals& refusals, Now now)
-    : callers_(callers), refusals_(refusals), now_(std::move(now)) {}
+CallerAuthorizer::CallerAuthorizer(const LiveCallers* callers, RejectionLog& rejections, Now now)
+    : callers_(callers), rejections_(rejections), now_(std::move(now)) {}
 
 absl::StatusOr<Caller> CallerAuthorizer::Authorize(const grpc::ServerContextBase& context,
                                                    std::string_view method) const {
   if (method.starts_with(kHealth) && method != kHealthList) return Caller{};
   if (callers_ == nullptr) return AnyCertificate(context, method);
   const auto refuse = [&](RefusedCaller reason, std::string_view who) {
-    return refusals_.Refuse(reason, who, method, context.peer());
+    return rejections_.Refuse(reason, who, method, context.peer());
   };
   const std::shared_ptr<const CallerTable> callers = callers_->current();
   Verdict verdict;
@@ -67,7 +67,7 @@ absl::StatusOr<Caller> CallerAuthorizer::Authorize(const grpc::ServerContextBase
 absl::Status CallerAuthorizer::AuthorizeScrape(std::string_view authorization,
                                                std::string_view peer) const {
   const auto refuse = [&](RefusedCaller reason, std::string_view who) {
-    return refusals_.Refuse(reason, who, kScrape, peer);
+    return rejections_.Refuse(reason, who, kScrape, peer);
   };
   if (authorization.empty() || callers_ == nullptr) {
     return refuse(RefusedCaller::kNoCredential, "");
@@ -109,7 +109,7 @@ CallerAuthorizer::Verdict CallerAuthorizer::ByCertificate(
 absl::StatusOr<Caller> CallerAuthorizer::AnyCertificate(const grpc::ServerContextBase& context,
                                                         std::string_view method) const {
   const auto refuse = [&](RefusedCaller reason) {
-    return refusals_.Refuse(reason, "", method, context.peer());
+    return rejections_.Refuse(reason, "", method, context.peer());
   };
   const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();
   if (peer == nullptr || !peer->IsPeerAuthenticated()) return refuse(RefusedCaller::kNoCredential);
@@ -133,9 +133,9 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kTellEvery{10};  // for each reason
+constexpr std::chrono::seconds kLogInterval{10};  // for each reason
 
-// What the caller is told.
+// The error text for the caller.
 std::string_view TextOf(RefusedCaller reason) {
   switch (reason) {
     case RefusedCaller::kNoCredential:
@@ -156,18 +156,18 @@ std::string_view TextOf(RefusedCaller reason) {
 
 }  // namespace
 
-absl::Status Refusals::Refuse(RefusedCaller reason, std::string_view who, std::string_view what,
-                              std::string_view peer) {
+absl::Status RejectionLog::Refuse(RefusedCaller reason, std::string_view who, std::string_view what,
+                                  std::string_view peer) {
   metrics_.CallerRefused(reason);
   int64_t refused = 0;
   {
     const steady_clock::time_point now = steady_clock::now();
     MutexLock lock(mu_);
-    Told& told = told_[static_cast<size_t>(reason)];
-    ++told.since;
-    if (told.last == steady_clock::time_point() || now - told.last >= kTellEvery) {
-      refused = std::exchange(told.since, 0);
-      told.last = now;
+    LastLogged& logged = last_logged_[static_cast<size_t>(reason)];
+    ++logged.since;
+    if (logged.last == steady_clock::time_point() || now - logged.last >= kLogInterval) {
+      refused = std::exchange(logged.since, 0);
+      logged.last = now;
     }
   }
   if (refused > 0) {

@@ -1,6 +1,6 @@
-// Lets in whom the file of callers names, or, without a file, whoever has a certificate of the
-// listener's authorities. Health is open to all: probes have no credentials, and learn nothing;
-// but its List names the models.
+// Decides which calls are let in: those of callers in the file of callers or, without a file, of
+// clients with a certificate of the listener's authorities. Health checks need no credentials,
+// since probes have none; Health.List does, because it names the models.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -20,42 +20,38 @@
 
 namespace castor::server {
 
-// Calls and scrapes that were not let in: counted by reason, and told in the log, though not one by
-// one: whoever can be refused can be refused a million times. Never with what was presented.
-
-// Any thread may call anything.
-class Refusals {
+// Calls and scrapes that were refused: counted by reason, and logged with a rate limit. The log
+// never shows the credential. Any thread may call anything.
+class RejectionLog {
  public:
-  explicit Refusals(AccessMetrics& metrics) : metrics_(metrics) {}
+  explicit RejectionLog(AccessMetrics& metrics) : metrics_(metrics) {}
 
-  // Counts one, and returns the error for the caller. `who` is the caller's name where it is known,
-  // `what` the method.
+  // Counts a refusal and returns the error for the caller. `who` is the caller's name if it is
+  // known, `what` the method.
   absl::Status Refuse(RefusedCaller reason, std::string_view who, std::string_view what,
                       std::string_view peer);
 
  private:
-  struct Told {
+  struct LastLogged {
     std::chrono::steady_clock::time_point last{};
-    int64_t since = 0;  // refusals since the last line
+    int64_t since = 0;  // rejections since the last line
   };
 
   AccessMetrics& metrics_;
 
   Mutex mu_;
-  std::array<Told, kRefusedCallers> told_ ABSL_GUARDED_BY(mu_);
+  std::array<LastLogged, kRefusedCallers> last_logged_ ABSL_GUARDED_BY(mu_);
 };
 
-// Who calls, and whether they may.
-//
-// MessageService asks this for every call of every method of ours, when the call's headers are
-// there and before its message is read. A method cannot be added without it.
-
-// Who makes a call. Both are empty where nobody is told from anybody else.
+// The maker of a call. Both names are empty where callers do not identify themselves.
 struct Caller {
   std::string name;    // for logs
-  std::string tenant;  // who shares its budgets and owns what it leaves on the server
+  std::string tenant;  // shares the engine's budgets; owns the regions it registers
 };
 
+// Names the caller of a call, or refuses it. MessageService asks for every call of every method
+// when the call's headers have arrived, before its message is read. No method can be added without
+// it.
 class Authorizer {
  public:
   virtual ~Authorizer() = default;
@@ -67,8 +63,8 @@ class Authorizer {
                                            std::string_view method) const = 0;
 };
 
-// Everybody may do everything, as the tenant that their metadata names. INVALID_ARGUMENT for what
-// is no tenant's name.
+// Lets every call in, as the tenant that its metadata names. INVALID_ARGUMENT if that is not a
+// valid tenant's name.
 class OpenToAll final : public Authorizer {
  public:
   absl::StatusOr<Caller> Authorize(const grpc::ServerContextBase& context,
@@ -81,10 +77,10 @@ class CallerAuthorizer final : public Authorizer {
 
   // `callers`: null where only certificates count. All must outlive this object. `now` is the clock
   // that credentials expire by.
-  CallerAuthorizer(const LiveCallers* callers, Refusals& refusals,
+  CallerAuthorizer(const LiveCallers* callers, RejectionLog& rejections,
                    Now now = &std::chrono::system_clock::now);
 
-  // A bearer token wins over a certificate: whoever sends one says who they are.
+  // A bearer token takes precedence over a certificate.
   absl::StatusOr<Caller> Authorize(const grpc::ServerContextBase& context,
                                    std::string_view method) const override;
 
@@ -93,7 +89,7 @@ class CallerAuthorizer final : public Authorizer {
   absl::Status AuthorizeScrape(std::string_view authorization, std::string_view peer) const;
 
  private:
-  // Who calls, or why they are refused.
+  // The caller's credential, or why the call is refused.
   struct Verdict {
     const Credential* credential = nullptr;
     RefusedCaller reason = RefusedCaller::kNoCredential;
@@ -104,7 +100,7 @@ class CallerAuthorizer final : public Authorizer {
                                         std::string_view method) const;
 
   const LiveCallers* const callers_;
-  Refusals& refusals_;
+  RejectionLog& rejections_;
   const Now now_;
 };
 

@@ -37,15 +37,14 @@ bool IsCallable(const std::string& name) {
   return service->FindMethodByName(name.substr(slash + 1)) != nullptr;
 }
 
-// One table of the file, whose keys are taken one by one; what is left over is unknown. Remembers
-// the first error.
+// One table of the file. Keys that were never asked for are unknown. Keeps the first error.
 class Section {
  public:
   Section(const toml::table& table, std::string title) : table_(table), title_(std::move(title)) {}
 
   // The value under `key`, if it is there and a T; another type is an error.
   template <typename T>
-  std::optional<T> Take(const char* key, const char* type) {
+  std::optional<T> Value(const char* key, const char* type) {
     taken_.insert(key);
     const toml::node* const node = table_.get(key);
     if (node == nullptr) return std::nullopt;
@@ -71,7 +70,7 @@ class Section {
     error_.Update(Bad(node.source(), what));
   }
 
-  // The first error, or that of a key which nobody has taken.
+  // The first error, or that of a key which was never asked for.
   absl::Status Finish() {
     for (const auto& [key, node] : table_) {
       if (!taken_.contains(std::string(key.str()))) {
@@ -152,14 +151,14 @@ void ReadExpires(Section& section, Credential& credential) {
 absl::Status ReadCaller(const toml::table& table, CallerTable& callers) {
   Section section(table, "[[caller]]");
   Credential credential;
-  credential.name = section.Take<std::string>("name", "a string").value_or("");
+  credential.name = section.Value<std::string>("name", "a string").value_or("");
   if (!IsTenant(credential.name)) {
     section.FailAt("name", "a caller needs a 'name' of 1 to 64 letters, digits, '.', '_', '-'");
   }
   ReadAllow(section, credential);
   ReadExpires(section, credential);
-  const auto sha256 = section.Take<std::string>("sha256", "a string");
-  const auto san = section.Take<std::string>("san", "a string");
+  const auto sha256 = section.Value<std::string>("sha256", "a string");
+  const auto san = section.Value<std::string>("san", "a string");
   if (absl::Status read = section.Finish(); !read.ok()) return read;
   if (sha256.has_value() == san.has_value()) {
     return Bad(table.source(), "caller '" + credential.name + "' needs either 'sha256' or 'san'");
@@ -183,7 +182,7 @@ absl::Status ReadCaller(const toml::table& table, CallerTable& callers) {
 }
 
 void ReadQuota(Section& section, const char* key, OptionBounds bounds, int64_t* quota) {
-  const auto value = section.Take<int64_t>(key, "an integer");
+  const auto value = section.Value<int64_t>(key, "an integer");
   if (!value) return;
   if (*value < bounds.low || *value > bounds.high) {
     return section.FailAt(key, std::string("'") + key + "' is out of range (" +
@@ -255,7 +254,7 @@ absl::StatusOr<CallerTable> ReadFile(const toml::table& file) {
       if (absl::Status read = ReadCaller(*table, callers); !read.ok()) return read;
     }
   }
-  // Also what is left of a file on a full disk.
+  // An empty file is also what a full disk leaves.
   if (callers.empty()) return absl::InvalidArgumentError("has no [[caller]]");
   if (const toml::node* node = file.get(kTenantSection)) {
     if (absl::Status read = ReadTenants(*node, callers); !read.ok()) return read;
@@ -274,8 +273,8 @@ std::string_view WithoutSpaceAtEnd(std::string_view text) {
   return text.substr(0, text.find_last_not_of(" \t\r\n") + 1);  // npos + 1 is 0
 }
 
-// What is before the line that ends the file, if there is one. As TOML has a section only once, no
-// part of a file that ends so ends so.
+// The text before the line [end], if the file ends with it. TOML allows a section only once, so no
+// proper prefix of such a file ends with that line as well.
 std::optional<std::string_view> BeforeEnd(std::string_view text) {
   text = WithoutSpaceAtEnd(text);
   if (!text.ends_with(kEndOfCallers)) return std::nullopt;
@@ -284,8 +283,8 @@ std::optional<std::string_view> BeforeEnd(std::string_view text) {
   return text;
 }
 
-// The text with '?' for whatever is not ASCII in comments; elsewhere that is an error. Nothing in
-// this file needs it, and the library has code paths for it that must not be reached.
+// The text with '?' for characters beyond ASCII in comments; elsewhere they are an error. No value
+// needs them, and the TOML library's code for them must not be reached.
 absl::StatusOr<std::string> InAscii(std::string_view text) {
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());

@@ -15,9 +15,9 @@
 //
 //   [end]                            # the last line
 //
-// A name may have several callers: a new token beside the old one, until nobody uses that. Nobody
-// gets more from a file of which a part is missing: one that is cut short has no last line, and an
-// entry that has lost its `allow` or `expires` is refused.
+// A name may have several entries: an old token and the new one that replaces it. A file with a
+// part missing never grants more: a file that was cut short has no last line, and an entry without
+// `allow` or `expires` is refused.
 #pragma once
 
 #include <memory>
@@ -32,7 +32,7 @@ namespace castor::server {
 
 inline constexpr std::string_view kEndOfCallers = "[end]";
 inline constexpr std::string_view kNever = "never";  // `expires`
-// What `allow` may say beside services and methods: all of them; reading /metrics, which the first
+// Values of `allow` that are not services or methods: every method; reading /metrics, which "*"
 // does not include.
 inline constexpr std::string_view kEveryMethod = "*";
 inline constexpr std::string_view kMetricsPermission = "metrics";

@@ -1,4 +1,4 @@
-// Who may call, and what: the file of callers, read. Immutable; any thread may use it.
+// The file of callers, read: who may call what. Immutable; any thread may use it.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -18,7 +18,7 @@
 
 namespace castor::server {
 
-// One way in: a token or a name in a certificate, and whose it is.
+// A token or a name in a certificate: whose it is and what it allows.
 struct Credential {
   std::string name{};                // the caller's, and its tenant's
   bool every_method = false;         // or only those in
@@ -49,12 +49,12 @@ class CallerTable {
   size_t size() const { return tokens_.size() + names_.size(); }
   bool HasCaller(std::string_view name) const;
 
-  // Of the tenants that have terms of their own.
+  // Terms of the tenants that have their own.
   const std::map<std::string, TenantTerms>& tenants() const { return tenants_; }
 
  private:
-  // A caller cannot choose the digest of what it sends, so where it falls in the table tells
-  // nothing; digests themselves are compared in constant time.
+  // A caller cannot choose the digest of what it sends, so a bucket reveals nothing. Digests are
+  // compared in constant time.
   struct Bucket {
     size_t operator()(const Digest& digest) const {
       size_t first = 0;
@@ -71,7 +71,7 @@ class CallerTable {
   std::map<std::string, TenantTerms> tenants_;
 };
 
-// The tenant that a call's metadata names, where nobody proves who they are.
+// The metadata in which a call names its tenant, on a server without authentication.
 inline constexpr char kTenantKey[] = "castor-tenant";
 
 // 1 to 64 letters, digits, '.', '_', '-'.

@@ -1,8 +1,8 @@
-// What some files say, kept up to date while they change on disk.
+// The content of some files, kept up to date while they change on disk.
 //
-// Files are read each time that somebody looks, and compared by their bytes: that sees what any
-// tool does, also Kubernetes, which swaps a link to a folder. What is half written, unreadable or
-// wrong is refused as a whole, and what was read before stays.
+// Each check reads the files and compares their bytes. That detects every kind of change, also
+// Kubernetes's, which swaps a link to a folder. Files that are half written, unreadable or wrong
+// are refused as a whole, and the previous content stays.
 #pragma once
 
 #include <functional>
@@ -43,8 +43,8 @@ class LiveFiles {
     return current_;
   }
 
-  // Looks at the files. True: they have changed, and current() is what they say now. An error says
-  // why they were refused. One thread at a time.
+  // Reads the files again. True: they have changed, and current() has the new content. An error
+  // says why they were refused. One thread at a time.
   absl::StatusOr<bool> Refresh() ABSL_LOCKS_EXCLUDED(mu_) {
     auto texts = ReadTogether(paths_);
     if (absl::IsAborted(texts.status())) return false;  // next time

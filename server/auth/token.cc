@@ -28,7 +28,7 @@ Digest DigestOf(std::string_view token) {
   if (context == nullptr || EVP_DigestInit_ex2(context.get(), Sha256(), nullptr) != 1 ||
       EVP_DigestUpdate(context.get(), token.data(), token.size()) != 1 ||
       EVP_DigestFinal_ex(context.get(), digest.data(), nullptr) != 1) {
-    // Without SHA-256 nobody can be told from anybody; all-zero bytes would be everybody.
+    // Do not return a digest that is the same for every token.
     throw std::runtime_error("OpenSSL does not provide SHA-256");
   }
   return digest;
@@ -40,21 +40,12 @@ std::string ToHex(const Digest& digest) {
 
 std::optional<Digest> FromHex(std::string_view text) {
   Digest digest{};
-  if (text.size() != 2 * digest.size()) return std::nullopt;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    int value = 0;
-    if (c >= '0' && c <= '9') {
-      value = c - '0';
-    } else if (c >= 'a' && c <= 'f') {
-      value = c - 'a' + 10;
-    } else if (c >= 'A' && c <= 'F') {
-      value = c - 'A' + 10;
-    } else {
-      return std::nullopt;
-    }
-    digest[i / 2] = static_cast<uint8_t>(digest[i / 2] << 4 | value);
+  if (text.size() != 2 * digest.size() ||
+      text.find_first_not_of("0123456789abcdefABCDEF") != text.npos) {
+    return std::nullopt;
   }
+  const std::string bytes = absl::HexStringToBytes({text.data(), text.size()});
+  std::copy(bytes.begin(), bytes.end(), digest.begin());
   return digest;
 }
 
@@ -79,7 +70,7 @@ bool IsTokenCharacter(char c) {
          std::string_view("-._~+/=").find(c) != std::string_view::npos;
 }
 
-// What follows "SCHEME " in the header.
+// The credential after "SCHEME " in the header.
 std::optional<std::string_view> After(std::string_view scheme, std::string_view value) {
   if (value.size() <= scheme.size() || value[scheme.size()] != ' ') return std::nullopt;
   for (size_t i = 0; i < scheme.size(); ++i) {

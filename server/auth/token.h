@@ -1,5 +1,5 @@
-// Tokens: 32 random bytes in text. The server keeps only their SHA-256, so a file of callers that
-// is read by somebody else lets nobody in.
+// Tokens: 32 random bytes as text. The server keeps only their SHA-256, so a stolen file of callers
+// is useless.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ bool Equal(const Digest& a, const Digest& b);
 // scanners of repositories and logs find tokens.
 std::string DrawToken();
 
-// What the HTTP header `authorization` says.
+// The HTTP header `authorization`.
 inline constexpr char kAuthorizationKey[] = "authorization";
 inline constexpr size_t kMaxTokenBytes = 1024;
 
@@ -40,5 +40,9 @@ struct NameAndPassword {
   std::string password;
 };
 std::optional<NameAndPassword> BasicCredentials(std::string_view value);
+
+// `castor-server token ...`: draws a token and writes its entry for --auth-tokens. `argv[0]` is
+// "token". Returns the exit code: 0, 1 (it cannot be written) or 2 (bad arguments).
+int RunTokenCommand(int argc, const char* const* argv);
 
 }  // namespace castor::server

@@ -1,5 +1,3 @@
-#include "server/auth/token_command.h"
-
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -90,10 +88,10 @@ absl::Status Replace(const std::string& path, int file, const std::string& fresh
 // Adds the entry to the file of callers.
 absl::Status AddTo(const std::string& path, const std::string& entry) {
   std::error_code error;
-  // Of a link, what it leads to.
+  // Follow a link: the file that it leads to is replaced.
   const std::filesystem::path target = std::filesystem::weakly_canonical(path, error);
   const std::string place = error ? path : target.string();
-  // Made before the file is read: of two who add at the same time, one is told.
+  // Made before the file is read: of two commands at the same time, the second fails here.
   const std::string fresh = place + ".new";
   const int file = MakeNew(fresh, 0644);
   if (file < 0) return Failed("cannot create " + fresh);
@@ -122,7 +120,7 @@ int Draw(const TokenFlags& flags) {
       return Complain("cannot write the entry: " + std::string(std::strerror(errno)), 1);
     }
   } else if (const absl::Status added = AddTo(flags.callers, entry); !added.ok()) {
-    if (!flags.file.empty()) unlink(flags.file.c_str());  // nobody will know this token
+    if (!flags.file.empty()) unlink(flags.file.c_str());  // a token that no file knows
     return Complain(flags.callers + ": " + std::string(added.message()), 1);
   }
   if (flags.file.empty()) {

@@ -37,7 +37,7 @@ absl::Status ConvertOutput(const wire::SharedMemoryRef& ref, DecodedAttend* out)
                                          std::to_string(*needed) + " bytes");
 }
 
-// The others' answers have no error to measure, or none that exact attention could tell.
+// Exact kernels have no error to measure, and CAST's cannot be measured against exact attention.
 bool MeasuresFidelity(const Kernel& kernel) {
   return !std::holds_alternative<Vanilla>(kernel) && !std::holds_alternative<Cast>(kernel);
 }
@@ -86,7 +86,7 @@ absl::Status ConvertAttendRequest(wire::AttendRequest from, DecodedAttend* decod
   RequestRegions& regions = decoded->regions;
   if (absl::Status s = ConvertTensor(from.query, "query", regions, &out->query); !s.ok()) return s;
   if (absl::Status s = ConvertTensor(from.key, "key", regions, &out->key); !s.ok()) return s;
-  // Which of the two a request must have, the engine says.
+  // The engine checks which of the two a request must have.
   if (from.value.has_value() || !from.value_is_key_prefix) {
     absl::Status s = ConvertTensor(from.value, "value", regions, &out->value);
     if (!s.ok()) return s;

@@ -19,15 +19,15 @@ void Replace(int32_t value, int32_t* out) {
   if (value != 0) *out = value;
 }
 
-// For wire::Clustered and wire::ImprovedClustered, `kernel`, which has the same fields and more.
-template <typename Parameters>
-absl::Status ConvertClustering(const Parameters& from, std::string_view kernel, Clustered* out) {
+// `kernel`: the field's name, clustered or improved_clustered.
+absl::Status ConvertClustering(const wire::Clustered& from, std::string_view kernel,
+                               Clustered* out) {
   Replace(from.clusters, &out->clusters);
   absl::Status status =
       ConvertEnum(kQueryClusterings, from.clustering, Join(kernel, "clustering"), &out->clustering);
   if (!status.ok()) return status;
   if (out->clustering != Clustered::Clustering::kHash) {
-    // Of the engine's parameters, which hold a default in any case, nobody can tell what was given.
+    // Checked here: the engine's parameters hold defaults and do not show what was given.
     if (from.bits != 0) return InvalidField(Join(kernel, "bits"), kOnlyHash);
     if (from.hash_bias.has_value()) return InvalidField(Join(kernel, "hash_bias"), kOnlyHash);
   }

@@ -1,7 +1,6 @@
 // Converts messages as read to the engine's types. Refuses what only the wire can express (absent
-// fields, unknown enumeration values, features that are not served) with the path of the field, and
-// fills in the defaults that zero stands for. The engine checks ranges and shapes. Functions change
-// only their arguments.
+// fields, unknown enumeration values, features that are not served) and names the field; fills in
+// the defaults that zero stands for. The engine checks ranges and shapes.
 #pragma once
 
 #include <chrono>
@@ -46,6 +45,13 @@ absl::Status ConvertEnum(const EnumRow<Wire, Ours> (&table)[kRows], int32_t valu
   if (!ours.has_value()) return UnknownValue(field, value);
   *out = *ours;
   return absl::OkStatus();
+}
+
+// The same; zero leaves *out unset.
+template <typename Wire, typename Ours, size_t kRows>
+absl::Status ConvertEnum(const EnumRow<Wire, Ours> (&table)[kRows], int32_t value,
+                         std::string_view field, std::optional<Ours>* out) {
+  return value == 0 ? absl::OkStatus() : ConvertEnum(table, value, field, &out->emplace());
 }
 
 }  // namespace castor::server

@@ -1,5 +1,5 @@
-// What messages may take in memory while they are decoded, which is before the engine's budgets and
-// quotas are asked: an empty element takes two bytes on the wire and a hundred here. Any thread.
+// Bounds the memory of messages while they are decoded, before the engine's budgets and quotas
+// apply: an empty element takes two bytes on the wire and a hundred here. Any thread.
 #pragma once
 
 #include <algorithm>
@@ -22,23 +22,23 @@ class DecodeBudget {
         max_text_bytes(engine.max_text_bytes),
         max_bytes_(max_bytes) {}
 
-  // The most elements that a field of the kind can have for the engine to admit it.
+  // The most elements of each kind that the engine could admit.
   const int64_t max_sequences;
-  const int64_t max_tokens;  // text that is made of ids has a byte for each
+  const int64_t max_tokens;  // also for Detokenize, whose text has at least a byte for each id
   const int64_t max_values;  // of a tensor
   const int64_t max_text_bytes;
 
-  // False where there is no room for them.
-  bool Take(int64_t bytes) {
+  // False, and nothing is taken, if there is no room.
+  bool TakeBytes(int64_t bytes) {
     if (bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes <= max_bytes_) return true;
     GiveBack(bytes);
     return false;
   }
   void GiveBack(int64_t bytes) { bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
 
-  // For what found no room. Decoding takes milliseconds.
+  // The error for a message without room. Decoding takes milliseconds.
   static absl::Status Full() {
-    return QueueFull("the messages that are being decoded take all the room that there is for them",
+    return QueueFull("the memory for messages being decoded is exhausted",
                      std::chrono::milliseconds(100));
   }
 

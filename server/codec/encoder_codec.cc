@@ -34,11 +34,6 @@ absl::Status ConvertInput(wire::EncodeRequest& from, RequestRegions& regions, En
   return InvalidField("input", "missing: give texts, tokens or embeddings");
 }
 
-absl::Status ConvertOutput(int32_t output, std::optional<EncodeOutput>* out) {
-  if (output == v1::ENCODE_OUTPUT_DEFAULT) return absl::OkStatus();
-  return ConvertEnum(kEncodeOutputs, output, "output", &out->emplace());
-}
-
 absl::Status ConvertOutputs(const std::vector<int32_t>& outputs, std::vector<EncodeOutput>* out) {
   for (size_t i = 0; i < outputs.size(); ++i) {
     const std::string field = FieldAt("outputs", i);
@@ -49,11 +44,6 @@ absl::Status ConvertOutputs(const std::vector<int32_t>& outputs, std::vector<Enc
   return absl::OkStatus();
 }
 
-absl::Status ConvertPooling(int32_t pooling, std::optional<Pooling>* out) {
-  if (pooling == v1::POOLING_DEFAULT) return absl::OkStatus();
-  return ConvertEnum(kPoolings, pooling, "pooling", &out->emplace());
-}
-
 absl::Status ConvertSpans(const std::optional<wire::Spans>& spans, Spans* out) {
   if (!spans.has_value()) return absl::OkStatus();
   if (spans->ranges.empty()) return InvalidField("spans.ranges", "needs at least one entry");
@@ -61,8 +51,7 @@ absl::Status ConvertSpans(const std::optional<wire::Spans>& spans, Spans* out) {
   for (const wire::SpanRange& range : spans->ranges) {
     out->ranges.push_back({range.sequence, range.begin, range.end, range.pair});
   }
-  if (spans->unit == v1::Spans::UNIT_DEFAULT) return absl::OkStatus();
-  return ConvertEnum(kSpanUnits, spans->unit, "spans.unit", &out->unit.emplace());
+  return ConvertEnum(kSpanUnits, spans->unit, "spans.unit", &out->unit);
 }
 
 }  // namespace
@@ -79,26 +68,20 @@ absl::Status ConvertEncodeRequest(wire::EncodeRequest from, DecodedEncode* decod
       std::get<Automatic>(*out->kernel).max_relative_error != 0) {
     return InvalidField("automatic.max_relative_error", "is for attention, not for encoders");
   }
-  if (absl::Status s = ConvertOutput(from.output, &out->output); !s.ok()) return s;
-  if (absl::Status s = ConvertOutputs(from.outputs, &out->outputs); !s.ok()) return s;
-  if (absl::Status s =
-          ConvertEnum(kOutputTypes, from.output_type, "output_type", &out->output_type);
-      !s.ok()) {
-    return s;
-  }
+  absl::Status enums = ConvertEnum(kEncodeOutputs, from.output, "output", &out->output);
+  enums.Update(ConvertOutputs(from.outputs, &out->outputs));
+  enums.Update(ConvertEnum(kOutputTypes, from.output_type, "output_type", &out->output_type));
+  enums.Update(ConvertEnum(kPoolings, from.pooling, "pooling", &out->pooling));
+  enums.Update(ConvertEnum(kTruncationSides, from.truncation_side, "truncation_side",
+                           &out->truncation_side));
+  enums.Update(ConvertPriority(from.priority, &out->call));
+  enums.Update(ConvertTimeout(from.timeout_ms, &decoded->timeout));
+  enums.Update(ConvertSpans(from.spans, &out->spans));
+  if (!enums.ok()) return enums;
   if (from.ranges.has_value()) {
     absl::Status s = ConvertTensor(from.ranges, "ranges", regions, &out->ranges.emplace());
     if (!s.ok()) return s;
   }
-  if (absl::Status s = ConvertPooling(from.pooling, &out->pooling); !s.ok()) return s;
-  if (from.truncation_side != v1::TRUNCATION_SIDE_DEFAULT) {
-    absl::Status s = ConvertEnum(kTruncationSides, from.truncation_side, "truncation_side",
-                                 &out->truncation_side.emplace());
-    if (!s.ok()) return s;
-  }
-  if (absl::Status s = ConvertPriority(from.priority, &out->call); !s.ok()) return s;
-  if (absl::Status s = ConvertTimeout(from.timeout_ms, &decoded->timeout); !s.ok()) return s;
-  if (absl::Status s = ConvertSpans(from.spans, &out->spans); !s.ok()) return s;
   if (from.prompt_name.has_value()) out->prompt_name.emplace(*from.prompt_name);
   if (from.prompt.has_value()) out->prompt.emplace(*from.prompt);
   out->model = from.model;
@@ -171,6 +154,86 @@ grpc::ByteBuffer EncodeEncodeResponse(std::string_view request_id, EncodeResult 
     fields.push_back({v1::EncodeResponse::kOutputFieldNumber, std::move(result.output)});
   }
   return WithTensors(message, fields);
+}
+
+// ---- Tokenize and Detokenize
+
+namespace {
+
+template <typename Message>
+absl::Status Read(const grpc::ByteBuffer& bytes, const DecodeScope& scope, Message* message,
+                  DecodedEncode* out) {
+  out->slices = SliceView(bytes, scope.budget);
+  absl::Status status = wire::Parse(&out->slices, message);
+  status.Update(ConvertRequestId(message->request_id, &out->request.call));
+  return status;
+}
+
+template <typename Response>
+Response Begin(std::string_view request_id, const EncodeResult& result) {
+  Response message;
+  message.set_request_id(request_id.data(), request_id.size());
+  message.set_model(result.model);
+  return message;
+}
+
+}  // namespace
+
+absl::Status DecodeTokenizeRequest(const grpc::ByteBuffer& bytes, const DecodeScope& scope,
+                                   DecodedEncode* out) {
+  wire::TokenizeRequest from;
+  if (absl::Status s = Read(bytes, scope, &from, out); !s.ok()) return s;
+  if (from.max_tokens != 0 && !from.truncate.value_or(false)) {
+    return InvalidField("max_tokens", "has no meaning without truncate");
+  }
+  wire::EncodeRequest request;
+  static_cast<wire::TextOptions&>(request) = from;
+  request.input = from.texts.value_or(wire::TextBatch());
+  request.truncate = from.truncate.value_or(false);
+  out->request.instead = TokenizeOnly{.add_special_tokens = from.add_special_tokens.value_or(true),
+                                      .return_tokens = from.return_tokens};
+  return ConvertEncodeRequest(std::move(request), out);
+}
+
+absl::Status DecodeDetokenizeRequest(const grpc::ByteBuffer& bytes, const DecodeScope& scope,
+                                     DecodedEncode* out) {
+  wire::DetokenizeRequest from;
+  if (absl::Status s = Read(bytes, scope, &from, out); !s.ok()) return s;
+  wire::EncodeRequest request;
+  request.model = from.model;
+  request.input = from.tokens.value_or(wire::TokenBatch());
+  request.priority = from.priority;
+  request.timeout_ms = from.timeout_ms;
+  out->request.instead = DetokenizeOnly{.skip_special_tokens = from.skip_special_tokens};
+  return ConvertEncodeRequest(std::move(request), out);
+}
+
+grpc::ByteBuffer EncodeTokenizeResponse(std::string_view request_id, EncodeResult result) {
+  auto message = Begin<v1::TokenizeResponse>(request_id, result);
+  Tokenized& from = *result.tokenized;
+  message.mutable_ids()->Assign(from.ids.begin(), from.ids.end());
+  message.mutable_type_ids()->Assign(from.type_ids.begin(), from.type_ids.end());
+  message.mutable_lengths()->Assign(from.lengths.begin(), from.lengths.end());
+  message.mutable_special()->Assign(from.special.begin(), from.special.end());
+  message.mutable_pair()->Assign(from.pair.begin(), from.pair.end());
+  for (const Tokenized::Range& range : from.bytes) {
+    message.add_byte_begins(range.begin);
+    message.add_byte_ends(range.end);
+  }
+  for (const Tokenized::Range& range : from.characters) {
+    message.add_character_begins(range.begin);
+    message.add_character_ends(range.end);
+  }
+  for (std::string& token : from.tokens) message.add_tokens(std::move(token));
+  message.mutable_truncated()->Assign(from.truncated.begin(), from.truncated.end());
+  message.set_prompt_name(std::move(result.prompt_name));
+  return WithTensors(message, {});
+}
+
+grpc::ByteBuffer EncodeDetokenizeResponse(std::string_view request_id, EncodeResult result) {
+  auto message = Begin<v1::DetokenizeResponse>(request_id, result);
+  for (std::string& text : result.tokenized->texts) message.add_texts(std::move(text));
+  return WithTensors(message, {});
 }
 
 }  // namespace castor::server

@@ -1,5 +1,6 @@
-// Converts EncodeRequest and EncodeResponse between bytes and the engine's types. On the wire they
-// are ordinary protobuf. Texts and tensors are neither copied nor interpreted on the way in or out.
+// Converts the messages of Encode, Tokenize and Detokenize between bytes and the engine's types. On
+// the wire they are ordinary protobuf. Texts and tensors are neither copied nor interpreted on the
+// way in or out.
 //
 // Any thread may call the functions; the only argument that they modify is `out`.
 #pragma once
@@ -36,5 +37,18 @@ absl::Status ConvertEncodeRequest(wire::EncodeRequest from, DecodedEncode* out);
 // As EncodeAttendResponse.
 grpc::ByteBuffer EncodeEncodeResponse(std::string_view request_id, EncodeResult result,
                                       double total_us);
+
+// Tokenize and Detokenize: to the engine they are requests whose texts or ids go through the
+// model's tokenizer alone.
+
+// Errors are those of DecodeEncodeRequest.
+absl::Status DecodeTokenizeRequest(const grpc::ByteBuffer& bytes, const DecodeScope& scope,
+                                   DecodedEncode* out);
+absl::Status DecodeDetokenizeRequest(const grpc::ByteBuffer& bytes, const DecodeScope& scope,
+                                     DecodedEncode* out);
+
+// The results must have `tokenized`.
+grpc::ByteBuffer EncodeTokenizeResponse(std::string_view request_id, EncodeResult result);
+grpc::ByteBuffer EncodeDetokenizeResponse(std::string_view request_id, EncodeResult result);
 
 }  // namespace castor::server

@@ -61,14 +61,8 @@ struct Clustered {
                 Field<"clustering", 6, &Clustered::clustering>>;
 };
 
-struct ImprovedClustered {
-  int32_t clusters = 0;
-  int32_t iterations = 0;
-  int32_t bits = 0;
-  std::optional<bool> hash_bias;
-  uint64_t seed = 0;
+struct ImprovedClustered : Clustered {
   int32_t topk = 0;
-  int32_t clustering = 0;
   int32_t rest_mass = 0;
 
   using Fields = FieldList<Field<"clusters", 1, &ImprovedClustered::clusters>,
@@ -226,7 +220,7 @@ struct Spans {
       FieldList<Field<"unit", 1, &Spans::unit>, Field<"ranges", 2, &Spans::ranges, kSpans>>;
 };
 
-// What requests for texts have in common, under the same numbers.
+// The fields that requests for texts have in common, under the same numbers.
 struct TextOptions {
   Text request_id;
   Text model;

@@ -21,7 +21,7 @@ struct OutputRange {
   FileRange file;      // open as long as `region` is held
 };
 
-// What a request is decoded with. Both must outlive its decoding.
+// The regions and the budget for decoding one request. Both must outlive its decoding.
 struct DecodeScope : TenantRegions {
   DecodeBudget& budget;
 };
@@ -30,7 +30,7 @@ struct DecodeScope : TenantRegions {
 class RequestRegions {
  public:
   RequestRegions() = default;
-  // What `regions` refers to must be there while references are resolved.
+  // The registry and the tenant's name must outlive this object.
   explicit RequestRegions(TenantRegions regions)
       : registry_(&regions.registry), tenant_(regions.tenant) {}
 

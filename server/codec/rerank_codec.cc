@@ -16,14 +16,14 @@
 namespace castor::server {
 namespace {
 
-// Null: the engine says what is wrong with the name.
+// Null if no model has the name; the engine then refuses it.
 const ModelInfo* Find(std::span<const ModelInfo> models, std::string_view name) {
   if (name.empty() && models.size() == 1) return &models.front();
   const auto found = std::ranges::find(models, name, &ModelInfo::name);
   return found == models.end() ? nullptr : &*found;
 }
 
-// Its own output is a row for each token.
+// Its default output is a row for each token.
 bool HasLateInteraction(const ModelInfo& model) {
   return !model.outputs.empty() && model.outputs.front() == EncodeOutput::kTokenEmbeddings;
 }
@@ -41,14 +41,14 @@ absl::Status ConvertRerankRequest(wire::RerankRequest from, std::span<const Mode
   const bool late = model != nullptr && HasLateInteraction(*model);
   if (model != nullptr && !late && !ScoresPairs(*model)) {
     return InvalidField("model", "\"" + model->name +
-                                     "\" does not rerank: it neither is a classifier of texts with "
-                                     "one label nor has late interaction");
+                                     "\" cannot rerank: not a one-label text classifier and not a "
+                                     "late-interaction model");
   }
   if (from.top_n < 0) return InvalidField("top_n", "must be at least 0");
   if (from.documents.empty()) return InvalidField("documents", "needs at least one entry");
   if (late && (from.prompt.has_value() || from.prompt_name.has_value())) {
     return InvalidField(from.prompt.has_value() ? "prompt" : "prompt_name",
-                        "must be left out: this model has its own for queries and documents");
+                        "not allowed: this model has its own prompts for queries and documents");
   }
   out->ranking.late_interaction = late;
   out->ranking.top_n = from.top_n;
@@ -82,7 +82,7 @@ absl::Status DecodeRerankRequest(const grpc::ByteBuffer& bytes, const DecodeScop
   return ConvertRerankRequest(std::move(message), models, out);
 }
 
-absl::Status RerankError(const absl::Status& error, bool late_interaction, bool submitted) {
+absl::Status RenameRerankFields(const absl::Status& error, bool late_interaction, bool submitted) {
   constexpr std::string_view kTexts = "texts.texts", kPairs = "texts.pairs";
   const std::optional<std::string> field = castor::FieldOf(error);
   if (!field.has_value()) return error;
@@ -136,7 +136,7 @@ grpc::ByteBuffer EncodeRerankResponse(std::string_view request_id, EncodeResult 
   if (ranking.top_n > 0 && static_cast<size_t>(ranking.top_n) < order.size()) {
     order.resize(ranking.top_n);
   }
-  const int first = ranking.late_interaction ? 1 : 0;  // before it is the query
+  const int first = ranking.late_interaction ? 1 : 0;  // row 0 is the query
   message.mutable_results()->Reserve(static_cast<int>(order.size()));
   for (const int32_t i : order) {
     v1::RankedDocument* const row = message.add_results();

@@ -17,7 +17,7 @@
 
 namespace castor::server {
 
-// What the answer needs of the request.
+// The part of the request that its answer needs.
 struct Ranking {
   bool late_interaction = false;
   int32_t top_n = 0;  // 0: all
@@ -40,8 +40,8 @@ absl::Status DecodeRerankRequest(const grpc::ByteBuffer& bytes, const DecodeScop
 absl::Status ConvertRerankRequest(wire::RerankRequest from, std::span<const ModelInfo> models,
                                   DecodedRerank* out);
 
-// The engine's error with the request's own names of fields. `submitted`: it came after Submit.
-absl::Status RerankError(const absl::Status& error, bool late_interaction, bool submitted);
+// The engine's error with the Rerank request's field names. `submitted`: it came after Submit.
+absl::Status RenameRerankFields(const absl::Status& error, bool late_interaction, bool submitted);
 
 // Places in descending order of their logits, ties by place; NaN last.
 std::vector<int32_t> RankByLogit(std::span<const float> logits);

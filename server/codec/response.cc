@@ -61,7 +61,7 @@ void WriteTagAndLength(uint32_t field_number, size_t length, CodedOutputStream* 
   out->WriteVarint64(length);
 }
 
-// A slice of what `owner` has at `data`. It owns that, too.
+// A slice of the bytes that `data` returns for `owner`; it owns `owner`.
 template <typename Owner, typename Data>
 grpc::Slice SliceOwning(Owner owner, Data data) {
   auto* const kept = new Owner(std::move(owner));
@@ -71,7 +71,7 @@ grpc::Slice SliceOwning(Owner owner, Data data) {
       [](void* it) { delete static_cast<Owner*>(it); }, kept);
 }
 
-// Of a field with a tag of one byte.
+// The size of a field with a tag of one byte.
 size_t SizeWithTag(size_t length) { return 1 + CodedOutputStream::VarintSize64(length) + length; }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What the answers with tensors share: their reports, and the tensor that follows the small fields.
+// Shared by all answers with tensors: the reports, and the tensors that follow the small fields.
 #pragma once
 
 #include <memory>
@@ -38,11 +38,12 @@ void FillTensor(const TensorResult& tensor, v1::Tensor* out);
 grpc::Slice SliceOf(TensorResult tensor);
 grpc::Slice SliceOf(std::string bytes);
 
-// The same answer, which has its share of the engine's budgets, null if none, until gRPC has sent
-// or dropped the last of it. The share becomes that of the answer's bytes.
+// The same answer, which owns `share` until gRPC has sent or dropped the last of its bytes: until
+// then they count in the tenant's part of the engine's budget. The share shrinks to the answer's
+// bytes here. A null share: nothing is counted.
 grpc::ByteBuffer Charged(const grpc::ByteBuffer& answer, std::shared_ptr<AnswerShare> share);
 
-// What precedes a field of bytes or of a message.
+// Appends the tag and length that precede a field of bytes or a message.
 void AppendTagAndLength(int number, size_t length, std::string* out);
 
 // A field of type Tensor; or of a message in which there are a tensor, if it has a shape, and

@@ -24,9 +24,9 @@ std::string_view SliceView::Join(std::span<const ByteSpan> pieces) {
   return {begin, size};
 }
 
-// Of blocks that double. The allocator writes behind each one, and holds its lock while the kernel
-// clears the page there: with a block for each text, that would be every page, and no other thread
-// could allocate meanwhile. The pages of a large block are first touched by the copy.
+// Blocks double in size. The allocator writes behind each block, and holds its lock while the
+// kernel clears that page. With a block for each text it would touch every page so, and stop all
+// other threads that allocate. The pages of a large block are first touched by the copy.
 char* SliceView::Allocate(size_t bytes) {
   if (blocks_.empty() || blocks_.back().size - blocks_.back().used < bytes) {
     const size_t twice = blocks_.empty() ? 0 : 2 * blocks_.back().size;
@@ -42,7 +42,7 @@ char* SliceView::Allocate(size_t bytes) {
 bool SliceView::Hold(int64_t bytes) {
   int64_t& taken = budget_.get_deleter().bytes;
   const int64_t more = std::max<int64_t>(held_ + bytes - kUncounted - taken, 0);
-  if (more > 0 && !budget_->Take(more)) return false;
+  if (more > 0 && !budget_->TakeBytes(more)) return false;
   taken += more;
   held_ += bytes;
   return true;

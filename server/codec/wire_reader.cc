@@ -57,7 +57,7 @@ bool WireReader::ReadFixed32(uint32_t* value) {
 bool WireReader::ReadFixed(int64_t bytes, uint8_t* to) {
   if (limit_ - offset() < bytes) return Fail("the message ends inside a field");
   for (int64_t missing = bytes; missing > 0;) {
-    const ByteSpan piece = Take(missing);
+    const ByteSpan piece = TakeSpan(missing);
     std::memcpy(to, piece.data(), piece.size());
     to += piece.size();
     missing -= static_cast<int64_t>(piece.size());
@@ -82,7 +82,7 @@ bool WireReader::ReadBytes(std::vector<ByteSpan>* pieces) {
   int64_t length;
   if (!ReadLength(&length)) return false;
   while (length > 0) {
-    pieces->push_back(Take(length));
+    pieces->push_back(TakeSpan(length));
     length -= static_cast<int64_t>(pieces->back().size());
   }
   return true;
@@ -159,7 +159,7 @@ bool WireReader::Skip(Tag tag) {
 
 bool WireReader::SkipBytes(int64_t count) {
   if (limit_ - offset() < count) return Fail("the message ends inside a field");
-  while (count > 0) count -= static_cast<int64_t>(Take(count).size());
+  while (count > 0) count -= static_cast<int64_t>(TakeSpan(count).size());
   return true;
 }
 
@@ -177,7 +177,7 @@ bool WireReader::SkipGroup(uint32_t number) {
   return true;
 }
 
-ByteSpan WireReader::Take(int64_t at_most) {
+ByteSpan WireReader::TakeSpan(int64_t at_most) {
   if (cursor_ == end_ && !NextChunk()) return {};
   const int64_t size = std::min<int64_t>(at_most, end_ - cursor_);
   const ByteSpan piece(reinterpret_cast<const std::byte*>(cursor_), static_cast<size_t>(size));

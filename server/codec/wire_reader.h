@@ -67,7 +67,7 @@ class WireReader {
   bool Descend();
   void Ascend() { ++depth_left_; }
 
-  // What bounds repeated fields, and counts their memory: Hold and Release are SliceView's.
+  // Bounds and memory of repeated fields. Hold and Release are SliceView's.
   const DecodeBudget& budget() const { return slices_->budget(); }
   bool Hold(int64_t bytes) { return slices_->Hold(bytes) || Fail("no room", Reason::kQueueFull); }
   void Release(int64_t bytes) { slices_->Release(bytes); }
@@ -94,7 +94,7 @@ class WireReader {
   bool ReadLength(int64_t* length);
   bool SkipBytes(int64_t count);
   bool SkipGroup(uint32_t number);
-  ByteSpan Take(int64_t at_most);  // non-empty unless at the limit
+  ByteSpan TakeSpan(int64_t at_most);  // non-empty unless at the limit
   bool NextChunk();
   void Clip();
 

@@ -50,7 +50,7 @@ void HealthState::Begin(Watch& watch, const std::string& name) {
     watch.begun_ = true;
     step = NextStep(watch);
   }
-  if (step.any()) watch.Take(std::move(step));
+  if (step.any()) watch.Perform(std::move(step));
 }
 
 void HealthState::Refuse(Watch& watch, grpc::Status error) {
@@ -61,7 +61,7 @@ void HealthState::Refuse(Watch& watch, grpc::Status error) {
     watch.begun_ = true;
     step = NextStep(watch);
   }
-  if (step.any()) watch.Take(std::move(step));
+  if (step.any()) watch.Perform(std::move(step));
 }
 
 void HealthState::Written(Watch& watch, bool ok) {
@@ -72,7 +72,7 @@ void HealthState::Written(Watch& watch, bool ok) {
     if (!ok) watch.gone_ = true;
     step = NextStep(watch);
   }
-  if (step.any()) watch.Take(std::move(step));
+  if (step.any()) watch.Perform(std::move(step));
 }
 
 void HealthState::Gone(Watch& watch) {
@@ -82,7 +82,7 @@ void HealthState::Gone(Watch& watch) {
     watch.gone_ = true;
     step = NextStep(watch);
   }
-  if (step.any()) watch.Take(std::move(step));
+  if (step.any()) watch.Perform(std::move(step));
 }
 
 HealthState::Watch::Step HealthState::NextStep(Watch& watch) {
@@ -125,7 +125,7 @@ void HealthState::NotifyWatches() {
       if (step.any()) steps.emplace_back(watch, step);
     }
   }
-  for (auto& [watch, step] : steps) watch->Take(std::move(step));
+  for (auto& [watch, step] : steps) watch->Perform(std::move(step));
 }
 
 }  // namespace castor::server

@@ -1,6 +1,6 @@
-// What grpc.health.v1.Health says: the names, their statuses and who watches them. Several services
-// may serve one state (services/health_service.h). gRPC's own health service would not do: it says
-// SERVING from its construction on, and its open Watch streams hold up the server's shutdown.
+// The state behind grpc.health.v1.Health: names, their statuses and the Watch streams. Several
+// services may serve one state (services/health_service.h). gRPC's own health service does not fit:
+// it says SERVING from its construction on, and open Watch streams block the server's shutdown.
 //
 // Names: "" and each service's full name say whether work is taken; "readiness" the same for
 // probes; "model/NAME" for each loaded model; "liveness" is SERVING as long as the process should
@@ -37,7 +37,7 @@ class HealthState {
   // one.
   class Watch {
    public:
-    // What the stream does next: writes, or ends, or nothing.
+    // The stream's next action: to write, to end, or nothing.
     struct Step {
       std::optional<Status> write;
       std::optional<grpc::Status> finish;
@@ -53,7 +53,7 @@ class HealthState {
     ~Watch() = default;
 
     // Any thread; the step is not empty. After a write, Written must be called.
-    virtual void Take(Step step) noexcept = 0;
+    virtual void Perform(Step step) noexcept = 0;
 
    private:
     friend class HealthState;
@@ -62,7 +62,7 @@ class HealthState {
     const Status* status_ = nullptr;       // of the name that is watched; null: there is none
     std::optional<grpc::Status> refusal_;  // of what was read
     bool begun_ = false;                   // no step is taken before
-    bool busy_ = false;                    // a step is pending; for ever once it is the last
+    bool busy_ = false;                    // a step is pending; stays true after the last one
     bool gone_ = false;
     std::optional<Status> last_written_;
   };
@@ -76,16 +76,16 @@ class HealthState {
   // "liveness", and with it the others. True at construction.
   void SetAlive(bool alive);
 
-  // NOT_SERVING for every name, for good; ends every Watch stream after it has been told.
+  // NOT_SERVING for every name from now on. Each Watch stream gets that status, then ends.
   void Shutdown();
 
   // Nothing for a name that does not exist.
   std::optional<Status> StatusOf(const std::string& name);
 
-  // Of every name.
+  // The status of every name.
   std::map<std::string, Status, std::less<>> Statuses();
 
-  // What happens to a Watch stream. First one of these two, once: it watches `name`, or ends with
+  // Events of a Watch stream. First one of these two, once: it watches `name`, or ends with
   // `error`.
   void Begin(Watch& watch, const std::string& name);
   void Refuse(Watch& watch, grpc::Status error);

@@ -21,7 +21,7 @@ constexpr int64_t kMessageBytes = 4 << 10;
 // Probes connect anew each time.
 constexpr std::chrono::seconds kIdle{30};
 
-// Of messages that are still arriving: some for each connection.
+// For messages that are still arriving, on all connections.
 constexpr int64_t kTransportBytes = 16 << 20;
 
 ListenerSettings SettingsOfHealth(const ServerOptions& options) {
@@ -45,7 +45,7 @@ HealthEndpoint::HealthEndpoint(const ServerOptions& options, HealthState& state,
               .metadata_bytes = kMaxMetadataBytes,
               .transfer = options.transfer_timeout},
              connections_, metrics),
-      // Here checks are the work, and watches, which nobody ends, take no room from them.
+      // Checks count as work here. Watches, which may last for days, take no room from them.
       service_(state, calls_, {CallTable::Kind::kWork, CallTable::Kind::kHealth}, authorizer_) {}
 
 absl::StatusOr<std::unique_ptr<HealthEndpoint>> HealthEndpoint::Open(const ServerOptions& options,

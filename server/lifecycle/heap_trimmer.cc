@@ -13,9 +13,9 @@
 namespace castor::server {
 namespace {
 
-constexpr std::chrono::seconds kLookEvery{2};
+constexpr std::chrono::seconds kCheckInterval{2};
 
-// What the process has resident, in bytes; 0 if /proc cannot be read. Takes some microseconds.
+// Resident bytes of the process; 0 if /proc cannot be read. Takes some microseconds.
 int64_t ResidentBytes() {
   const int statm = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
   if (statm < 0) return 0;
@@ -44,12 +44,12 @@ int64_t ResidentAfterStart() {
 }  // namespace
 
 HeapTrimmer::HeapTrimmer(Periodic& periodic, int64_t kept_bytes)
-    : kept_bytes_(kept_bytes), base_(ResidentAfterStart()), task_(periodic, kLookEvery, [this] {
+    : kept_bytes_(kept_bytes), base_(ResidentAfterStart()), task_(periodic, kCheckInterval, [this] {
         Trim();
-        return kLookEvery;
+        return kCheckInterval;
       }) {}
 
-bool Idleness::Look(double cpu_seconds) {
+bool Idleness::Update(double cpu_seconds) {
   constexpr double kLittle = 0.04;  // such as scrapes take
   idle_looks_ = cpu_seconds - last_ < kLittle ? idle_looks_ + 1 : 0;
   last_ = cpu_seconds;
@@ -58,7 +58,7 @@ bool Idleness::Look(double cpu_seconds) {
 
 void HeapTrimmer::Trim() {
   const int64_t free_bytes = ResidentBesideBlocks() - base_;
-  const bool idle = idleness_.Look(static_cast<double>(std::clock()) / CLOCKS_PER_SEC);
+  const bool idle = idleness_.Update(static_cast<double>(std::clock()) / CLOCKS_PER_SEC);
   const int64_t kept_bytes = idle ? 0 : kept_bytes_;
   if (free_bytes <= kept_bytes) return;
   // Returns the pages of free blocks wherever they lie. Allocations wait meanwhile: some 0.1 s a

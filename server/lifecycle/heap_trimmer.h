@@ -7,14 +7,14 @@
 
 namespace castor::server {
 
-// Whether the process does nothing, by its processor time at each look.
+// Whether the process is idle, by its processor time at each update.
 class Idleness {
  public:
-  // With 2 s between looks, 50 s: the engine has then given back its staging memory.
+  // With 2 s between updates, 50 s: the engine has then given back its staging memory.
   static constexpr int kLooks = 25;
 
-  // True at the look by which it has been idle since so many.
-  bool Look(double cpu_seconds);
+  // True once, when the process has been idle for kLooks updates.
+  bool Update(double cpu_seconds);
 
  private:
   double last_ = 0;

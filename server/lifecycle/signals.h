@@ -20,7 +20,7 @@
 
 namespace castor::server {
 
-// Those that the watcher takes, as a kernel's mask; all real-time signals are among them.
+// The signals that the watcher takes, all real-time signals included, as a kernel's mask.
 inline constexpr uint64_t kWatchedSignals = [] {
   uint64_t mask = ~uint64_t{0} << 33;  // from 34 on; the C library has 32 and 33
   for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF,
@@ -55,17 +55,14 @@ class SignalWatcher {
   std::thread thread_;
 };
 
-// The last line of a castor-server that cannot start, or cannot go on: after an exception that
-// nobody may catch, such as a lack of memory for the engine's bookkeeping (engine/DESIGN.md, "When
-// things fail"). Written without allocating: there may be no memory, or the heap's lock may be
-// held.
-
-// Makes std::terminate write one line to standard error and abort, so that whoever runs the process
-// sees the failure. Called first thing in main.
+// Makes std::terminate write one line to standard error and abort. Exceptions that must not be
+// caught end there, such as a lack of memory for the engine's bookkeeping (engine/DESIGN.md, "When
+// things fail"). The line is written without allocating: there may be no memory, or the heap's lock
+// may be held. Called first thing in main.
 void SayWhyOnTerminate();
 
 // Makes a failed start end with one line and exit code 1, however a library reacts to a lack of
-// memory, threads or descriptors: many throw where nobody catches, or call abort().
+// memory, threads or descriptors: many throw exceptions that no caller catches, or call abort().
 //
 // Affects the whole process while it lives: one at a time, constructed by main after
 // SayWhyOnTerminate and before other threads start. Nothing is unwound or destroyed on exit, since

@@ -7,7 +7,7 @@ namespace castor::server {
 
 using std::chrono::milliseconds;
 
-bool StallMeter::Look(const Progress& progress, TimePoint now) {
+bool StallMeter::Update(const Progress& progress, TimePoint now) {
   const bool first = last_look_ == TimePoint::min();
   const bool still = !first && progress.busy && progress.beats == last_.beats;
   without_progress_ =
@@ -24,12 +24,12 @@ Watchdog::Watchdog(Periodic& periodic, const Engine& engine, milliseconds limit,
       between_(std::clamp(limit / 8, milliseconds(5), milliseconds(5000))),
       meter_(limit, 2 * between_),
       task_(periodic, milliseconds(0), [this] {
-        Look();
+        Check();
         return between_;
       }) {}
 
-void Watchdog::Look() {
-  const bool stalled = meter_.Look(engine_.progress(), std::chrono::steady_clock::now());
+void Watchdog::Check() {
+  const bool stalled = meter_.Update(engine_.progress(), std::chrono::steady_clock::now());
   if (stalled != stalled_) changed_(stalled);
   stalled_ = stalled;
 }

@@ -1,5 +1,5 @@
-// Watches the engine's progress. An engine that has work at hand and makes no progress for too long
-// hangs, and the process should be restarted.
+// Watches the engine's progress. An engine that has work and makes no progress for too long hangs,
+// and the process should be restarted.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ class StallMeter {
       : limit_(limit), most_per_look_(most_per_look) {}
 
   // Whether the engine hangs, as of this sample.
-  bool Look(const Progress& progress, TimePoint now);
+  bool Update(const Progress& progress, TimePoint now);
 
  private:
   const Duration limit_;
@@ -41,7 +41,7 @@ class Watchdog {
            std::function<void(bool stalled)> changed);
 
  private:
-  void Look();
+  void Check();
 
   const Engine& engine_;
   const std::function<void(bool)> changed_;

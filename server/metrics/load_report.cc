@@ -43,7 +43,7 @@ LoadSample LoadOf(const EngineStats& stats) {
   return sample;
 }
 
-void LoadMeter::Look(const LoadSample& sample, TimePoint now) {
+void LoadMeter::Update(const LoadSample& sample, TimePoint now) {
   const double passed = Seconds(now - last_look_).count();
   if (passed <= 0) return;
   // A batch counts when it ends. What is more than this look's time belongs to the looks before,
@@ -81,7 +81,7 @@ std::string LoadReports::Trailer(TimePoint now) {
   const bool due = now.time_since_epoch().count() >= renew_at_.load(std::memory_order_relaxed);
   if (due && !renewing_.exchange(true)) {
     const absl::Cleanup done = [this] { renewing_.store(false); };
-    meter_.Look(sample_(), now);
+    meter_.Update(sample_(), now);
     std::string report = meter_.Report();
     {
       MutexLock lock(mu_);

@@ -1,5 +1,5 @@
-// What callers are told about this server's load: an ORCA report in each answer's trailers, by
-// which weighted balancers (gRPC's weighted_round_robin, Envoy's) choose replicas.
+// The server's load, as callers see it: an ORCA report in each answer's trailers. Weighted
+// balancers (gRPC's weighted_round_robin, Envoy's) choose replicas by it.
 //
 // Such a balancer's weight is requests per second by utilization, an estimate of what the replica
 // can take; the share of failed ones is added to utilization. So utilization must rise in
@@ -46,7 +46,7 @@ class LoadMeter {
 
   LoadMeter(const LoadSample& first, TimePoint now) : last_(first), last_look_(now) {}
 
-  void Look(const LoadSample& sample, TimePoint now);
+  void Update(const LoadSample& sample, TimePoint now);
   std::string Report() const;  // a serialized xds.data.orca.v3.OrcaLoadReport
 
  private:

@@ -4,13 +4,13 @@
 #include <prometheus/family.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
+#include <prometheus/text_serializer.h>
 
 #include <algorithm>
 #include <map>
 #include <utility>
 
 #include "engine/kernel_table.h"
-#include "server/metrics/families.h"
 #include "server/metrics/samples.h"
 #include "server/version.h"
 
@@ -74,8 +74,6 @@ size_t CodeIndex(grpc::StatusCode code) {
   return 0;
 }
 
-constexpr char kRequestDuration[] = "castor_request_duration_seconds";
-
 std::vector<std::string> EncodersOf(const EngineInfo& info) {
   std::vector<std::string> names;
   for (const ModelInfo& model : info.models) {
@@ -102,15 +100,32 @@ const Histogram::BucketBoundaries& LatencyBounds() {
   return bounds;
 }
 
+// The page with a point in every bucket's bound: le="1.0", not le="1". Prometheus 3 stores bounds
+// so, and rules and dashboards name them so; Prometheus 2 stores them as they are written. No other
+// label's name ends in "le".
+std::string WithFloatBounds(std::string_view page) {
+  constexpr std::string_view kBound = "le=\"";
+  std::string out;
+  out.reserve(page.size() + page.size() / 32);
+  for (size_t found = page.find(kBound); found != page.npos; found = page.find(kBound)) {
+    const size_t begin = found + kBound.size();
+    const size_t end = page.find('"', begin);
+    const std::string_view bound = page.substr(begin, end - begin);
+    out.append(page.substr(0, end));
+    if (bound.find_first_not_of("0123456789") == bound.npos) out.append(".0");
+    page.remove_prefix(end);
+  }
+  return out.append(page);
+}
+
 }  // namespace
 
 // Every series of the registry, resolved once: looking one up by its labels locks and hashes.
 struct Metrics::Children {
-  // Of a method, and one kernel or model.
+  // The series of a method and one kernel or model.
   struct Row {
     std::array<Counter*, kCodes.size()> requests{};  // null: counted in the method's first row
     Histogram* duration = nullptr;
-    std::unique_ptr<Exemplars> exemplars;  // of the duration
   };
   struct PerMethod {
     Row unknown;  // kernel "none", or of methods that encode, model "other"
@@ -125,17 +140,12 @@ struct Metrics::Children {
   Children(prometheus::Registry& registry, const Engine& engine,
            const std::vector<std::string>& models);
 
-  // Of a series on the page.
-  std::vector<std::optional<Exemplar>> ExemplarsOf(const prometheus::MetricFamily& family,
-                                                   const prometheus::ClientMetric& series) const;
-
   std::array<PerMethod, kMethods> methods;
-  std::map<prometheus::Labels, const Exemplars*> exemplars;  // of the latencies
   Counter* overdue = nullptr;
   Gauge* connections = nullptr;
   std::array<Counter*, kRefusedConnections> refused_connections{};
   Counter* expelled = nullptr;
-  Gauge* leaving_bytes = nullptr;
+  Gauge* outgoing_bytes = nullptr;
   Gauge* regions = nullptr;
   Counter* shared_memory_read = nullptr;
   Counter* shared_memory_written = nullptr;
@@ -156,7 +166,7 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
                             "Calls answered, by method, status code, and kernel or model.");
   auto& duration =
       prometheus::BuildHistogram()
-          .Name(kRequestDuration)
+          .Name("castor_request_duration_seconds")
           .Help("From the arrival to the end of calls that compute and are answered OK.")
           .Register(registry);
   auto& inflight = gauges("castor_inflight_calls", "Calls in progress.");
@@ -184,8 +194,6 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
     const auto observe = [&](prometheus::Labels labels, Row& row) {
       labels["method"] = name;
       row.duration = &duration.Add(labels, LatencyBounds());
-      row.exemplars = std::make_unique<Exemplars>(LatencyBounds());
-      exemplars[labels] = row.exemplars.get();
     };
     if (Tokenizes(method)) observe({}, children.unknown);  // too quick to tell models apart
     if (Encodes(method)) {
@@ -228,9 +236,9 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
                        "Connections closed for their peers' conduct: too many stream resets, "
                        "streams or headers beyond the limits.")
                   .Add({});
-  leaving_bytes = &gauges("castor_message_bytes",
-                          "Answers held by gRPC until they are sent; tensors are staging memory.")
-                       .Add({{"direction", "out"}});
+  outgoing_bytes = &gauges("castor_message_bytes",
+                           "Answers held by gRPC until they are sent; tensors are staging memory.")
+                        .Add({{"direction", "out"}});
   regions = &gauges("castor_shared_memory_regions", "Shared-memory regions registered.").Add({});
   shared_memory_read = &counters("castor_shared_memory_read_bytes_total",
                                  "Bytes of requests' tensors read from shared memory.")
@@ -251,16 +259,6 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
   gauges("castor_device_info", "1; the labels have the device, and why it is not a GPU.")
       .Add({{"device", engine.info().device.name}, {"backend", engine.info().device.backend}})
       .Set(1);
-}
-
-std::vector<std::optional<Exemplar>> Metrics::Children::ExemplarsOf(
-    const prometheus::MetricFamily& family, const prometheus::ClientMetric& series) const {
-  if (family.name != kRequestDuration) return {};
-  prometheus::Labels labels;
-  for (const auto& label : series.label) labels[label.name] = label.value;
-  const auto found = exemplars.find(labels);
-  if (found == exemplars.end()) return {};
-  return found->second->Read();
 }
 
 Metrics::Metrics(const Engine& engine)
@@ -287,8 +285,8 @@ std::optional<size_t> Metrics::ModelOf(std::string_view name) const {
   return static_cast<size_t>(found - models_.begin());
 }
 
-void Metrics::Finished(Method method, const Subject& subject, grpc::StatusCode code, double seconds,
-                       const TraceContext* sampled) {
+void Metrics::Finished(Method method, const Subject& subject, grpc::StatusCode code,
+                       double seconds) {
   Children::PerMethod& children = children_->methods[static_cast<size_t>(method)];
   const Children::Row* row = &children.unknown;
   if (subject.model.has_value() && !children.models.empty()) {
@@ -299,11 +297,10 @@ void Metrics::Finished(Method method, const Subject& subject, grpc::StatusCode c
   const size_t column = CodeIndex(code);
   if (row->requests[column] == nullptr) row = &children.unknown;
   row->requests[column]->Increment();
-  // NaN would poison the histogram's sum for ever.
+  // NaN would stay in the histogram's sum.
   if (row->duration == nullptr) row = &children.unknown;
   if (code == grpc::StatusCode::OK && row->duration != nullptr && seconds >= 0) {
     row->duration->Observe(seconds);
-    if (sampled != nullptr) row->exemplars->Add(seconds, *sampled);
   }
 }
 
@@ -338,8 +335,8 @@ void Metrics::SentBytes(Method method, size_t bytes) {
   if (counter != nullptr) counter->Increment(static_cast<double>(bytes));
 }
 
-void Metrics::LeavingBytes(int64_t change) {
-  children_->leaving_bytes->Increment(static_cast<double>(change));
+void Metrics::OutgoingBytes(int64_t change) {
+  children_->outgoing_bytes->Increment(static_cast<double>(change));
 }
 
 void Metrics::RegionAdded() { children_->regions->Increment(); }
@@ -371,23 +368,21 @@ void Metrics::SetDraining(bool draining) { children_->draining->Set(draining ? 1
 
 absl::StatusOr<int> Metrics::StartEndpoint(const std::string& listen, MetricsAccess access) {
   auto endpoint = MetricsEndpoint::Start(
-      listen, [this](PageFormat format) { return Page(format); }, std::move(access));
+      listen, [this] { return Page(); }, std::move(access));
   if (!endpoint.ok()) return endpoint.status();
   endpoint_ = *std::move(endpoint);
   return endpoint_->port();
 }
 
-std::string Metrics::Page(PageFormat format) const {
+std::string Metrics::Page() const {
   std::vector<prometheus::MetricFamily> families;
   for (const auto& source :
        {std::static_pointer_cast<prometheus::Collectable>(registry_), engine_, process_}) {
     for (prometheus::MetricFamily& family : source->Collect()) {
-      families.push_back(std::move(family));
+      if (!family.metric.empty()) families.push_back(std::move(family));
     }
   }
-  return WritePage(format, families, [this](const auto& family, const auto& series) {
-    return children_->ExemplarsOf(family, series);
-  });
+  return WithFloatBounds(prometheus::TextSerializer().Serialize(families));
 }
 
 }  // namespace castor::server

@@ -1,10 +1,10 @@
-// What Prometheus reads: the calls that the server counts here, and samples of the engine, the
-// process and the build that are taken when someone scrapes.
+// The server's metrics for Prometheus: calls, counted here, and samples of the engine, the process
+// and the build, taken at each scrape.
 //
 // All methods but the constructor, StartEndpoint and the destructor may be called from any thread.
-// Those that count allocate nothing and take no lock but, in Finished, that of one histogram. Every
-// series exists, at zero, from construction; label values come from closed sets. The series of a
-// call for attention have its kernel, those of a call for an encoder its model.
+// Counting allocates nothing and takes no lock, except one histogram's in Finished. Every series
+// exists, at zero, from construction; label values come from closed sets. Series of attention calls
+// are labelled by kernel, series of encoder calls by model.
 #pragma once
 
 #include <grpcpp/support/status_code_enum.h>
@@ -24,8 +24,6 @@
 #include "engine/engine.h"
 #include "server/metrics/metrics_access.h"
 #include "server/metrics/metrics_endpoint.h"
-#include "server/metrics/metrics_page.h"
-#include "server/tracing/trace_context.h"
 
 namespace castor::server {
 
@@ -45,7 +43,7 @@ enum class Method {
 };
 inline constexpr int kMethods = 10;
 
-// What a call was for, as far as that is known.
+// The kernel or model of a call, as far as it is known.
 struct Subject {
   std::optional<KernelName> kernel{};          // that ran, or that the request names
   std::optional<size_t> model = std::nullopt;  // of Metrics::ModelOf
@@ -73,15 +71,13 @@ class Metrics {
   std::optional<size_t> ModelOf(std::string_view name) const;
   std::string_view NameOf(size_t model) const { return models_[model]; }
 
-  // One of each for every call: it began, its answer is known, its last byte has left. `sampled`:
-  // the call's own span if it is traced, which becomes the exemplar of its latency.
+  // One of each for every call: it began, its answer is known, its last byte has left.
   void Started(Method method);
-  void Finished(Method method, const Subject& subject, grpc::StatusCode code, double seconds,
-                const TraceContext* sampled = nullptr);
+  void Finished(Method method, const Subject& subject, grpc::StatusCode code, double seconds);
   void Ended(Method method);
-  // Of a call that was Finished with OK: its answer did not leave, or not whole.
+  // A call was Finished with OK, but its answer was not delivered completely.
   void AnswerLost(Method method);
-  // The server ended a call whose message did not come, or whose answer was not taken, in time.
+  // The server ended a call whose message did not arrive, or whose answer was not taken, in time.
   void CallOverdue();
 
   // On all listeners together.
@@ -94,11 +90,10 @@ class Metrics {
   void ReceivedBytes(Method method, size_t bytes);
   void SentBytes(Method method, size_t bytes);
 
-  // What gRPC holds of answers that have not left, by how it has changed.
-  void LeavingBytes(int64_t change);
+  // Adds `change` to the bytes of answers that gRPC holds until they are sent.
+  void OutgoingBytes(int64_t change);
 
-  // What travels beside the messages, in shared-memory regions: how many there are, and bytes of
-  // tensors.
+  // Shared-memory regions that are registered, and bytes of tensors in them.
   void RegionAdded();
   void RegionRemoved();
   void SharedMemoryRead(uint64_t bytes);
@@ -107,7 +102,7 @@ class Metrics {
   AccessMetrics& access() { return access_; }
   TraceMetrics& traces() { return traces_; }
 
-  // What castor_ready says: both that the server takes requests, and that the engine does not hang.
+  // castor_ready is 1 while the server takes requests and the engine does not hang.
   void SetReady(bool ready);
   void SetStalled(bool stalled);
   void SetDraining(bool draining);
@@ -116,8 +111,8 @@ class Metrics {
   // that was 0. Call at most once.
   absl::StatusOr<int> StartEndpoint(const std::string& listen, MetricsAccess access = {});
 
-  // The page as a scrape reads it.
-  std::string Page(PageFormat format = PageFormat::kText) const;
+  // The page as a scrape reads it: Prometheus's text format 0.0.4.
+  std::string Page() const;
 
  private:
   struct Children;

@@ -2,8 +2,6 @@
 
 #include <string>
 
-#include "server/metrics/families.h"
-
 namespace castor::server {
 namespace {
 

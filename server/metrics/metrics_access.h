@@ -1,4 +1,4 @@
-// Metrics of who gets in: callers refused, files taken in or refused, certificates' ends.
+// Metrics of access: callers refused, files reloaded or refused, certificates' expiry.
 #pragma once
 
 #include <prometheus/counter.h>
@@ -8,15 +8,38 @@
 
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
 namespace castor::server {
 
-// Why a caller was not let in.
+// Families of the registry, which owns them and their series. Series are looked up once and kept:
+// to look one up by its labels locks and hashes.
+inline prometheus::Family<prometheus::Counter>& Counters(prometheus::Registry& registry,
+                                                         const char* name, const char* help) {
+  return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+}
+
+inline prometheus::Family<prometheus::Gauge>& Gauges(prometheus::Registry& registry,
+                                                     const char* name, const char* help) {
+  return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
+}
+
+// One for each value of the label.
+template <size_t kValues>
+std::array<prometheus::Counter*, kValues> CountersBy(const char* label,
+                                                     const std::array<const char*, kValues>& values,
+                                                     prometheus::Family<prometheus::Counter>& in) {
+  std::array<prometheus::Counter*, kValues> counters{};
+  for (size_t i = 0; i < kValues; ++i) counters[i] = &in.Add({{label, values[i]}});
+  return counters;
+}
+
+// Why a caller was refused.
 enum class RefusedCaller {
   kNoCredential,
-  kMalformed,  // metadata that is no bearer token, or several
+  kMalformed,  // not a bearer token, or several
   kUnknownToken,
   kUnknownCertificate,
   kExpired,
@@ -25,12 +48,12 @@ enum class RefusedCaller {
 inline constexpr int kRefusedCallers = 6;
 std::string_view NameOf(RefusedCaller reason);  // "no_credential"
 
-// What is read from files while the server runs.
+// Content of files that are reloaded while the server runs.
 enum class Reloaded { kCertificates, kCallers };
 inline constexpr int kReloaded = 2;
 std::string_view NameOf(Reloaded what);  // "certificates"
 
-// Any thread may call anything. Series of what is not in use do not exist.
+// Any thread may call anything. Series exist only for files that are in use.
 class AccessMetrics {
  public:
   explicit AccessMetrics(prometheus::Registry& registry);
@@ -40,7 +63,8 @@ class AccessMetrics {
   // From now on there are series about these files.
   void Watched(Reloaded what);
   void Taken(Reloaded what);
-  // Counted each time that the files are new and wrong. `Standing` says whether they are so now.
+  // Counts changed files that were refused. SetStanding says whether the files on disk are refused
+  // at present.
   void Refused(Reloaded what);
   void SetStanding(Reloaded what, bool refused);
 
@@ -56,14 +80,12 @@ class AccessMetrics {
   prometheus::Family<prometheus::Gauge>& expiry_;
 };
 
-// Metrics of what becomes of spans.
-
 // Why spans were lost.
 enum class DroppedSpans {
   kQueueFull,
   kFailed,    // the collector was away, or silent, for too long
-  kRefused,   // the collector refused an export for good
-  kRejected,  // it took the export, and not these
+  kRefused,   // the collector refused an export permanently
+  kRejected,  // it took the export but not these spans
   kShutdown,
 };
 inline constexpr int kDroppedSpans = 5;
@@ -72,7 +94,7 @@ inline constexpr int kDroppedSpans = 5;
 enum class TraceExport { kTaken, kPartlyTaken, kFailed, kRefused };
 inline constexpr int kTraceExports = 4;
 
-// Any thread.
+// Counts spans that were sent or lost. Any thread.
 class TraceMetrics {
  public:
   explicit TraceMetrics(prometheus::Registry& registry);

@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,10 +17,13 @@
 #include <exception>
 #include <initializer_list>
 #include <list>
+#include <new>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_split.h"
 #include "engine/base/error.h"
 #include "server/logging.h"
 
@@ -33,10 +37,10 @@ constexpr unsigned int kIdleSeconds = 5;
 // descriptors.
 constexpr int kMaxConnections = 64;
 
-// Accepted in one go, before the open ones get their turn.
+// Connections accepted at once, before the open ones are served.
 constexpr int kAcceptsInARow = 16;
 
-// Of a request's header.
+// The memory for a request's header.
 constexpr size_t kConnectionMemory = 16 << 10;
 
 // How long to leave new connections waiting when there is no descriptor for them.
@@ -55,8 +59,8 @@ std::string PeerOf(MHD_Connection* connection) {
   return named ? host : "unknown";
 }
 
-// A header. Several are joined as HTTP joins them; of Authorization that matches no credential, for
-// a proxy in front may have checked either one.
+// A header. Several of the same name are joined as HTTP joins them. Two Authorization headers then
+// match no credential, as they should: a proxy in front may have checked either one.
 struct Header {
   const char* const name;
   int count = 0;
@@ -78,8 +82,8 @@ Header HeaderOf(MHD_Connection* connection, const char* name) {
   return found;
 }
 
-// Whether a proxy in front may see another end of the request's body, and so another next request:
-// several headers say how long it is, or one does in a way that not everybody reads alike.
+// Whether a proxy in front may disagree on where the request's body ends, and so on the next
+// request: several headers give the body's length, or one gives it in an unusual form.
 bool IsAmbiguous(MHD_Connection* connection) {
   int lengths = 0;
   MHD_get_connection_values(
@@ -95,6 +99,37 @@ bool IsAmbiguous(MHD_Connection* connection) {
       },
       &lengths);
   return lengths > 1;
+}
+
+// Whether a scraper with this header Accept-Encoding takes gzip.
+bool TakesGzip(std::string_view accept_encoding) {
+  std::string plain;
+  for (const char c : accept_encoding) {
+    if (c != ' ' && c != '\t') plain.push_back(absl::ascii_tolower(static_cast<unsigned char>(c)));
+  }
+  for (const std::string& coding : std::vector<std::string>(absl::StrSplit(plain, ','))) {
+    if (coding == "gzip") return true;
+    // A weight of 0 to 1; 0 is a refusal.
+    if (coding.starts_with("gzip;q=")) return coding.find_first_not_of("0.", 7) != coding.npos;
+  }
+  return false;
+}
+
+std::string Gzip(std::string_view page) {
+  constexpr int kGzipWindow = 15 + 16, kMemory = 8;
+  z_stream stream{};
+  const int begun =
+      deflateInit2(&stream, Z_BEST_SPEED, Z_DEFLATED, kGzipWindow, kMemory, Z_DEFAULT_STRATEGY);
+  if (begun != Z_OK) throw std::bad_alloc();
+  std::string packed(deflateBound(&stream, page.size()), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(page.data()));
+  stream.avail_in = static_cast<uInt>(page.size());
+  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
+  stream.avail_out = static_cast<uInt>(packed.size());
+  deflate(&stream, Z_FINISH);  // it has room for all
+  packed.resize(stream.total_out);
+  deflateEnd(&stream);
+  return packed;
 }
 
 // The path of a request's target, which is a whole URL where a client means a proxy.
@@ -248,9 +283,8 @@ class MetricsEndpoint::Http {
       }
     }
     try {  // the library is C: no exception may pass through it
-      const PageFormat format = FormatFor(HeaderOf(connection, MHD_HTTP_HEADER_ACCEPT).joined);
-      const std::pair type("Content-Type", ContentTypeOf(format));
-      std::string page = page_(format);
+      const std::pair type("Content-Type", "text/plain; version=0.0.4; charset=utf-8");
+      const std::string page = page_();
       if (!TakesGzip(HeaderOf(connection, MHD_HTTP_HEADER_ACCEPT_ENCODING).joined)) {
         return Answer(connection, MHD_HTTP_OK, {type}, page);
       }

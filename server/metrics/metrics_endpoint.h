@@ -1,8 +1,8 @@
 // The HTTP endpoint that Prometheus scrapes, plain or over TLS.
 //
 // Serves from Start to destruction, on one thread of its own that waits for all connections at
-// once. So a socket that sends nothing, or half a request, holds nobody up. When there are too many
-// connections, the one that has been silent longest is closed: a scraper is always newer.
+// once. So a socket that sends nothing, or half a request, does not delay others. When there are
+// too many connections, the one that has been silent longest is closed.
 #pragma once
 
 #include <functional>
@@ -13,28 +13,26 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/metrics/metrics_page.h"
 #include "server/tls/certificates.h"
 #include "server/transport/bind.h"
 
 namespace castor::server {
 
-// Who may scrape.
+// The endpoint's certificates, and the check of those who scrape.
 struct MetricsAccess {
   const LiveCertificates* certificates = nullptr;  // null: plain HTTP; must outlive the endpoint
-  // OK for whoever may read the page, by the header `authorization` (empty: none) and the peer's
-  // address; UNAUTHENTICATED or PERMISSION_DENIED otherwise. Empty: everybody may. Runs on the
-  // endpoint's thread.
+  // Decides by the header `authorization` (empty: none) and the peer's address whether the page may
+  // be read: OK, UNAUTHENTICATED or PERMISSION_DENIED. No function: every scrape is allowed. Runs
+  // on the endpoint's thread.
   std::function<absl::Status(std::string_view authorization, std::string_view peer)> authorize{};
 };
 
 class MetricsEndpoint {
  public:
-  // The page in the format that a scraper prefers.
-  using Page = std::function<std::string(PageFormat)>;
+  using Page = std::function<std::string()>;
 
-  // Serves what `page` returns as /metrics at "HOST:PORT". `page` is called on the endpoint's
-  // thread at each scrape, until the destructor returns.
+  // Serves what `page` returns, text format 0.0.4, as /metrics at "HOST:PORT". `page` is called on
+  // the endpoint's thread at each scrape, until the destructor returns.
   static absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Start(const std::string& listen,
                                                                 Page page,
                                                                 MetricsAccess access = {});
@@ -53,8 +51,8 @@ class MetricsEndpoint {
   MetricsEndpoint(std::unique_ptr<ListeningSockets> sockets, Page page, MetricsAccess access,
                   int wake);
 
-  // Puts a new library in front when the certificates have changed. Connections that the old one
-  // has, it keeps.
+  // Starts another instance of the library when the certificates have changed. Open connections
+  // stay with the old one.
   void TakeCertificates();
   void Run();
 

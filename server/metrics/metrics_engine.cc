@@ -227,7 +227,7 @@ class EngineCollector : public prometheus::Collectable {
     out.Counter("castor_engine_faults_total", "Errors of the device.", stats.device_faults);
     out.Gauge("castor_device_healthy", "0 after a device fault that is not recoverable, else 1.",
               stats.device_healthy ? 1 : 0);
-    return out.Take();
+    return out.TakeFamilies();
   }
 
  private:
@@ -299,7 +299,7 @@ class ProcessCollector : public prometheus::Collectable {
     }
     out.Counter("castor_log_lines_dropped_total",
                 "Log lines lost because standard error was too slow.", DroppedLogLines());
-    return out.Take();
+    return out.TakeFamilies();
   }
 
  private:

@@ -49,7 +49,7 @@ class Samples {
     histogram.sample_sum = snapshot.sum;
   }
 
-  std::vector<prometheus::MetricFamily> Take() { return std::move(families_); }
+  std::vector<prometheus::MetricFamily> TakeFamilies() { return std::move(families_); }
 
  private:
   prometheus::ClientMetric& Add(const char* name, const char* help, prometheus::MetricType type,
@@ -64,8 +64,6 @@ class Samples {
 
   std::vector<prometheus::MetricFamily> families_;
 };
-
-// What is sampled when someone scrapes, as Prometheus families. All thread-safe.
 
 // The engine's own counters and histograms; and which memory is whose: models' weights, what
 // running batches hold, what the allocators keep, and the bound on it all. `engine` must outlive

@@ -39,17 +39,17 @@ std::string_view DatatypeOf(DType dtype) {
   return "";
 }
 
-// No answer has a second part.
+// Each request has exactly one answer.
 void SetFinal(inference::ModelInferResponse* message) {
   (*message->mutable_parameters())["triton_final_response"].set_bool_param(true);
 }
 
-// Collects the outputs that are wanted.
+// Collects the requested outputs.
 class Outputs {
  public:
-  Outputs(const Wanted& wanted, std::string_view id, const ExecutionReport& report)
-      : wanted_(wanted) {
-    message_.set_model_name(wanted.model->name);
+  Outputs(const RequestedOutputs& requested, std::string_view id, const ExecutionReport& report)
+      : requested_(requested) {
+    message_.set_model_name(requested.model->name);
     message_.set_model_version(std::string(kVersion));
     message_.set_id(std::string(id));
     SetFinal(&message_);
@@ -78,7 +78,7 @@ class Outputs {
 
   absl::StatusOr<grpc::ByteBuffer> Finish(Metrics& metrics) {
     auto next = entries_.begin();
-    for (const Wanted::Output& output : wanted_.outputs) {
+    for (const RequestedOutputs::Output& output : requested_.outputs) {
       const auto found = std::ranges::find(entries_, output.name, &Entry::name);
       if (found == entries_.end()) continue;
       if (output.range.has_value()) {
@@ -120,7 +120,7 @@ class Outputs {
     }
   };
 
-  static absl::Status Write(const Wanted::Output& output, const Entry& entry) {
+  static absl::Status Write(const RequestedOutputs::Output& output, const Entry& entry) {
     FileRange range = output.range->file;
     const auto size = std::ssize(entry.elements());
     if (size > range.size) {
@@ -132,9 +132,9 @@ class Outputs {
     return WriteRange(range, entry.elements(), output.name);
   }
 
-  // Null if it is not wanted. `name` is a literal.
+  // A new output; null if it was not requested. `name` is a literal.
   Entry* New(std::string_view name, std::string_view datatype, const std::vector<int64_t>& shape) {
-    if (!wanted_.outputs.empty() && !wanted_.Asks(name)) return nullptr;
+    if (!requested_.outputs.empty() && !requested_.Includes(name)) return nullptr;
     Entry& entry = entries_.emplace_back();
     entry.name = name;
     entry.header.set_name(std::string(name));
@@ -143,7 +143,7 @@ class Outputs {
     return &entry;
   }
 
-  const Wanted& wanted_;
+  const RequestedOutputs& requested_;
   InArena<inference::ModelInferResponse> arena_;
   inference::ModelInferResponse& message_ = *arena_;
   std::vector<Entry> entries_;
@@ -162,7 +162,7 @@ std::string_view NameOf(EncodeOutput output) {
   }
 }
 
-// The documents' places and logits, best first.
+// The documents' indices and logits, best first.
 void AddRanking(const TensorResult& logits, int64_t documents, Outputs* outputs) {
   const std::span values(logits.data.as<float>(), static_cast<size_t>(documents));
   const std::vector<int32_t> order = RankByLogit(values);
@@ -181,27 +181,27 @@ void AddSparse(const SparseRows& rows, Outputs* outputs) {
 
 }  // namespace
 
-absl::StatusOr<grpc::ByteBuffer> Answer(const Wanted& wanted, std::string_view id,
+absl::StatusOr<grpc::ByteBuffer> Answer(const RequestedOutputs& requested, std::string_view id,
                                         AttentionResult result, Metrics& metrics) {
-  Outputs outputs(wanted, id, result.report);
+  Outputs outputs(requested, id, result.report);
   outputs.Add("output", std::move(result.output));
   if (result.log_sum_exp.has_value()) outputs.Add("log_sum_exp", *std::move(result.log_sum_exp));
   return outputs.Finish(metrics);
 }
 
-absl::StatusOr<grpc::ByteBuffer> Answer(const Wanted& wanted, std::string_view id,
+absl::StatusOr<grpc::ByteBuffer> Answer(const RequestedOutputs& requested, std::string_view id,
                                         EncodeResult result, Metrics& metrics) {
-  Outputs outputs(wanted, id, result.report);
+  Outputs outputs(requested, id, result.report);
   const std::vector<int32_t> counts(result.token_counts.begin(), result.token_counts.end());
   const std::vector<int64_t>* lengths = &result.outputs.front().lengths;
-  if (wanted.rerank) {
+  if (requested.rerank) {
     AddRanking(result.outputs.front().values, std::ssize(counts), &outputs);
   }
   for (OutputRows& rows : result.outputs) {
     if (rows.output == EncodeOutput::kTokenEmbeddings) lengths = &rows.lengths;
     if (rows.sparse.has_value()) {
       AddSparse(*rows.sparse, &outputs);
-    } else if (!wanted.rerank || wanted.Asks(NameOf(rows.output))) {
+    } else if (!requested.rerank || requested.Includes(NameOf(rows.output))) {
       outputs.Add(NameOf(rows.output), std::move(rows.values));
     }
   }
@@ -220,7 +220,7 @@ grpc::ByteBuffer StreamAnswer(const grpc::ByteBuffer& answer) {
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
-grpc::ByteBuffer StreamError(const Wanted& wanted, std::string_view id,
+grpc::ByteBuffer StreamError(const RequestedOutputs& requested, std::string_view id,
                              const google::rpc::Status& error) {
   google::rpc::ErrorInfo info;
   if (error.details_size() > 0) error.details(0).UnpackTo(&info);
@@ -228,7 +228,7 @@ grpc::ByteBuffer StreamError(const Wanted& wanted, std::string_view id,
   message->set_error_message("[" + info.reason() + "] " + error.message());
   inference::ModelInferResponse* const answer = message->mutable_infer_response();
   answer->set_id(std::string(id));
-  if (wanted.model != nullptr) answer->set_model_name(wanted.model->name);
+  if (requested.model != nullptr) answer->set_model_name(requested.model->name);
   SetFinal(answer);
   return SerializeMessage(*message);
 }

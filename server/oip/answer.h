@@ -1,5 +1,9 @@
-// ModelInferResponse from the engine's results: always raw, one entry for each output, empty where
-// the elements are in shared memory, to which they are written here.
+// Builds ModelInferResponse from the engine's results. Elements are always raw: one entry for each
+// output, empty if the elements were written to shared memory.
+//
+// Tensors of the result become slices of the answer without a copy, and their memory is freed when
+// gRPC has sent it. Other elements (counts, rankings, sparse rows) are copied. EngineRequest
+// charges the answer's bytes to the tenant until gRPC has sent them.
 #pragma once
 
 #include <string_view>
@@ -12,17 +16,18 @@
 
 namespace castor::server::oip {
 
-// Errors are those of WriteRange at the output's name, and INVALID_FIELD there if its range is too
-// small.
-absl::StatusOr<grpc::ByteBuffer> Answer(const Wanted& wanted, std::string_view id,
+// Outputs come in the order of the request, or, if it names none, in a fixed order. Errors are
+// those of WriteRange, and INVALID_FIELD if the range in shared memory is too small; both name the
+// output.
+absl::StatusOr<grpc::ByteBuffer> Answer(const RequestedOutputs& requested, std::string_view id,
                                         AttentionResult result, Metrics& metrics);
-absl::StatusOr<grpc::ByteBuffer> Answer(const Wanted& wanted, std::string_view id,
+absl::StatusOr<grpc::ByteBuffer> Answer(const RequestedOutputs& requested, std::string_view id,
                                         EncodeResult result, Metrics& metrics);
 
-// ModelStreamInferResponse with an answer, and one with an error, whose text begins with the reason
-// in brackets, since it is all that clients are shown.
+// ModelStreamInferResponse with an answer, or with an error. The error's text begins with the
+// reason in brackets, since clients see only the text.
 grpc::ByteBuffer StreamAnswer(const grpc::ByteBuffer& answer);
-grpc::ByteBuffer StreamError(const Wanted& wanted, std::string_view id,
+grpc::ByteBuffer StreamError(const RequestedOutputs& requested, std::string_view id,
                              const google::rpc::Status& error);
 
 }  // namespace castor::server::oip

@@ -1,5 +1,6 @@
-// The models that the Open Inference Protocol shows: every encoder, and `castor_attention`, which
-// is attention itself. Their tensors and their statistics.
+// The models of the Open Inference Protocol: every encoder, and `castor_attention` for attention
+// itself; with their tensors and statistics. The OipService owns the catalogue, and requests point
+// to its models.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,7 @@ struct TensorRow {
   bool optional = false;
 };
 
-// What was counted of one model since the start. Any thread.
+// Statistics of one model since the start. Any thread.
 class ModelCounters {
  public:
   // `inferences`: sequences. `total_us`: from the request's bytes to its answer.
@@ -42,7 +43,7 @@ class ModelCounters {
     double infer = 0;
     double output = 0;
   };
-  // The executions of batches of one size, counted in parts: one for each request of a batch.
+  // Executions of batches of one size. Each request adds its part of an execution, 1/size.
   struct Batches {
     double executions = 0;
     Times times;
@@ -75,7 +76,7 @@ struct Model {
   void Fill(inference::ModelConfig* out) const;
 };
 
-// Constant but for the counters.
+// Constant except for the counters, which have their own lock.
 class Catalogue {
  public:
   explicit Catalogue(const EngineInfo& info);

@@ -20,18 +20,18 @@ namespace {
 constexpr std::string_view kIds = "input_ids", kMask = "attention_mask";
 
 absl::Status ReadOutputs(const wire::ModelInferRequest& message, const RequestRegions& regions,
-                         Wanted* wanted) {
+                         RequestedOutputs* requested) {
   for (const wire::InferRequestedOutputTensor& output : message.outputs) {
-    const auto& rows = wanted->model->outputs;
+    const auto& rows = requested->model->outputs;
     if (std::none_of(rows.begin(), rows.end(),
                      [&](const TensorRow& row) { return row.name == output.name; })) {
-      return InvalidField(output.name, "is not an output of \"" + wanted->model->name + "\"");
+      return InvalidField(output.name, "is not an output of \"" + requested->model->name + "\"");
     }
     if (FindParameter(output.parameters, "classification") != nullptr) {
       return InvalidField(output.name, "classification is not served");
     }
-    if (wanted->Asks(output.name)) return InvalidField(output.name, "is asked for twice");
-    Wanted::Output& added = wanted->outputs.emplace_back();
+    if (requested->Includes(output.name)) return InvalidField(output.name, "is asked for twice");
+    RequestedOutputs::Output& added = requested->outputs.emplace_back();
     added.name = output.name;
     std::optional<server::wire::SharedMemoryRef> region;
     if (absl::Status s = ReadRegion(output.parameters, output.name, &region); !s.ok()) return s;
@@ -42,16 +42,16 @@ absl::Status ReadOutputs(const wire::ModelInferRequest& message, const RequestRe
   return absl::OkStatus();
 }
 
-// Reads a castor.v1 message of scalar fields back as the codec's.
+// A castor.v1 message of scalar fields as the codec's type: serialised, and parsed again.
 template <typename Wire>
-absl::Status Reread(const google::protobuf::Message& fields, DecodeBudget& budget,
-                    SliceView* slices, Wire* out) {
+absl::Status ParseAsWire(const google::protobuf::Message& fields, DecodeBudget& budget,
+                         SliceView* slices, Wire* out) {
   const grpc::Slice bytes(fields.SerializeAsString());
   *slices = SliceView(grpc::ByteBuffer(&bytes, 1), budget);
   return server::wire::Parse(slices, out);
 }
 
-// NIM's parameters, as castor.v1 has them.
+// Sets castor.v1's fields from the parameters that NIM's clients send, and removes these.
 absl::Status SetNimFields(Parameters* parameters, const Model& model, v1::EncodeRequest* fields) {
   Parameters rest;
   for (const wire::ParameterEntry& parameter : *parameters) {
@@ -86,9 +86,9 @@ absl::Status SetNimFields(Parameters* parameters, const Model& model, v1::Encode
   return absl::OkStatus();
 }
 
-// Takes out the ids where the mask is 0, which it may be at the end of a row alone: ids after it
+// Removes the ids where the mask is 0. Padding is allowed only at the end of a row: ids after it
 // would get other positions than the model's own code gives them.
-absl::Status TakeOut(const std::vector<int64_t>& mask, server::wire::TokenBatch* tokens) {
+absl::Status RemoveMasked(const std::vector<int64_t>& mask, server::wire::TokenBatch* tokens) {
   size_t kept = 0, row_end = 0;
   for (int64_t& length : tokens->lengths) {
     const size_t begin = row_end, kept_before = kept;
@@ -107,17 +107,18 @@ absl::Status TakeOut(const std::vector<int64_t>& mask, server::wire::TokenBatch*
   return absl::OkStatus();
 }
 
-// The ids of one sequence, of several one after another with `lengths`, or of one in each row.
-absl::Status ReadTokens(Inputs& inputs, const DecodeBudget& budget, Wanted* wanted,
+// Reads the ids of one sequence, of several packed sequences with `lengths`, or of one sequence in
+// each row.
+absl::Status ReadTokens(Inputs& inputs, const DecodeBudget& budget, RequestedOutputs* requested,
                         server::wire::TokenBatch* tokens) {
   const bool ragged = inputs.Has("lengths");
-  wanted->inputs = {{"tokens.ids", kIds}, {"tokens.lengths", ragged ? "lengths" : kIds}};
-  wanted->masked = inputs.Has(kMask);
+  requested->inputs = {{"tokens.ids", kIds}, {"tokens.lengths", ragged ? "lengths" : kIds}};
+  requested->masked = inputs.Has(kMask);
   const std::vector<int64_t> shape = inputs.ShapeOf(kIds);
   if (shape.size() != 1 && (ragged || shape.size() != 2)) {
     return InvalidField(kIds, "must have the shape [tokens], or, without lengths, [rows, tokens]");
   }
-  if (wanted->masked && (ragged || inputs.ShapeOf(kMask) != shape)) {
+  if (requested->masked && (ragged || inputs.ShapeOf(kMask) != shape)) {
     return InvalidField(kMask,
                         ragged ? "cannot be given with lengths" : "is not shaped as input_ids");
   }
@@ -131,7 +132,7 @@ absl::Status ReadTokens(Inputs& inputs, const DecodeBudget& budget, Wanted* want
   if (status.ok()) status = inputs.Integers(kMask, budget.max_tokens, &mask);
   if (!status.ok() || ragged) return status;
   tokens->lengths.assign(static_cast<size_t>(rows), shape.back());
-  return wanted->masked ? TakeOut(mask, tokens) : absl::OkStatus();
+  return requested->masked ? RemoveMasked(mask, tokens) : absl::OkStatus();
 }
 
 struct OutputRow {
@@ -145,38 +146,41 @@ constexpr OutputRow kOutputs[] = {
     {"sparse_indices", v1::SPARSE}, {"sparse_values", v1::SPARSE},
     {"sparse_lengths", v1::SPARSE}};
 
-// What the engine must compute for the outputs.
-absl::Status ChooseOutputs(const Wanted& wanted, server::wire::Repeated<int32_t>* out) {
+// The engine's outputs for the requested ones.
+absl::Status ChooseOutputs(const RequestedOutputs& requested,
+                           server::wire::Repeated<int32_t>* out) {
   const auto add = [&](int32_t output) {
     if (std::ranges::find(*out, output) == out->end()) out->push_back(output);
   };
-  if (wanted.rerank) add(v1::LOGITS);
+  if (requested.rerank) add(v1::LOGITS);
   for (const OutputRow& row : kOutputs) {
-    if (!wanted.Asks(row.name)) continue;
-    if ((row.name == "index" || row.name == "logit") && !wanted.rerank) {
+    if (!requested.Includes(row.name)) continue;
+    if ((row.name == "index" || row.name == "logit") && !requested.rerank) {
       return InvalidField(row.name, "needs the inputs query and passage");
     }
     add(row.output);
   }
-  if (out->empty()) add(ToWire(kEncodeOutputs, wanted.model->info.outputs.front()));
+  if (out->empty()) add(ToWire(kEncodeOutputs, requested.model->info.outputs.front()));
   return absl::OkStatus();
 }
 
 }  // namespace
 
-bool Wanted::Asks(std::string_view output) const {
+bool RequestedOutputs::Includes(std::string_view output) const {
   return std::ranges::find(outputs, output, &Output::name) != outputs.end();
 }
 
-absl::Status DecodeAttend(wire::ModelInferRequest& message, DecodedAttend* out, Wanted* wanted) {
+absl::Status DecodeAttend(wire::ModelInferRequest& message, DecodedAttend* out,
+                          RequestedOutputs* requested) {
   Inputs inputs(message, out->slices, out->regions);
-  if (absl::Status s = inputs.Read(*wanted->model); !s.ok()) return s;
-  if (absl::Status s = ReadOutputs(message, out->regions, wanted); !s.ok()) return s;
+  if (absl::Status s = inputs.Read(*requested->model); !s.ok()) return s;
+  if (absl::Status s = ReadOutputs(message, out->regions, requested); !s.ok()) return s;
   v1::AttendRequest fields;
   if (absl::Status s = SetFields(message.parameters, &fields); !s.ok()) return s;
   SliceView slices;
   server::wire::AttendRequest request;
-  if (absl::Status s = Reread(fields, out->slices.budget(), &slices, &request); !s.ok()) return s;
+  if (absl::Status s = ParseAsWire(fields, out->slices.budget(), &slices, &request); !s.ok())
+    return s;
   for (const auto& [name, tensor] : {std::pair{"query", &request.query},
                                      {"key", &request.key},
                                      {"value", &request.value},
@@ -188,14 +192,15 @@ absl::Status DecodeAttend(wire::ModelInferRequest& message, DecodedAttend* out, 
                                       {"key_lengths", &request.key_lengths}}) {
     if (absl::Status s = inputs.Integers(name, most, lengths); !s.ok()) return s;
   }
-  request.return_log_sum_exp = request.return_log_sum_exp || wanted->Asks("log_sum_exp");
+  request.return_log_sum_exp = request.return_log_sum_exp || requested->Includes("log_sum_exp");
   return ConvertAttendRequest(std::move(request), out);
 }
 
-absl::Status DecodeEncode(wire::ModelInferRequest& message, DecodedEncode* out, Wanted* wanted) {
+absl::Status DecodeEncode(wire::ModelInferRequest& message, DecodedEncode* out,
+                          RequestedOutputs* requested) {
   Inputs inputs(message, out->slices, out->regions);
-  if (absl::Status s = inputs.Read(*wanted->model); !s.ok()) return s;
-  if (absl::Status s = ReadOutputs(message, out->regions, wanted); !s.ok()) return s;
+  if (absl::Status s = inputs.Read(*requested->model); !s.ok()) return s;
+  if (absl::Status s = ReadOutputs(message, out->regions, requested); !s.ok()) return s;
   v1::EncodeRequest fields;
   if (inputs.Has("truncate")) {
     std::vector<std::string_view> values;
@@ -205,23 +210,24 @@ absl::Status DecodeEncode(wire::ModelInferRequest& message, DecodedEncode* out, 
     entry.value.choice = values.front();
     message.parameters.push_back(entry);
   }
-  absl::Status set = SetNimFields(&message.parameters, *wanted->model, &fields);
+  absl::Status set = SetNimFields(&message.parameters, *requested->model, &fields);
   set.Update(SetFields(message.parameters, &fields));
   if (!set.ok()) return set;
   SliceView slices;
   server::wire::EncodeRequest request;
-  if (absl::Status s = Reread(fields, out->slices.budget(), &slices, &request); !s.ok()) return s;
-  request.model = wanted->model->name;
+  if (absl::Status s = ParseAsWire(fields, out->slices.budget(), &slices, &request); !s.ok())
+    return s;
+  request.model = requested->model->name;
   const std::string_view passages = inputs.Has("passages") ? "passages" : "passage";
-  wanted->rerank = inputs.Has("query") || inputs.Has(passages);
-  if (absl::Status s = ChooseOutputs(*wanted, &request.outputs); !s.ok()) return s;
+  requested->rerank = inputs.Has("query") || inputs.Has(passages);
+  if (absl::Status s = ChooseOutputs(*requested, &request.outputs); !s.ok()) return s;
   if (absl::Status s = inputs.Tensor("ranges", &request.ranges); !s.ok()) return s;
   if (inputs.Has(kIds)) {
     for (const std::string_view other : {"text", "query", "passage", "passages"}) {
       if (inputs.Has(other)) return InvalidField(other, "cannot be given with input_ids");
     }
     auto& tokens = request.input.emplace<server::wire::TokenBatch>();
-    if (absl::Status s = ReadTokens(inputs, out->slices.budget(), wanted, &tokens); !s.ok()) {
+    if (absl::Status s = ReadTokens(inputs, out->slices.budget(), requested, &tokens); !s.ok()) {
       return s;
     }
     return ConvertEncodeRequest(std::move(request), out);
@@ -230,8 +236,8 @@ absl::Status DecodeEncode(wire::ModelInferRequest& message, DecodedEncode* out, 
     if (inputs.Has(other)) return InvalidField(other, "goes with input_ids, which is missing");
   }
   auto& batch = request.input.emplace<server::wire::TextBatch>();
-  wanted->inputs = {{"documents", passages}, {"texts.texts", "text"}};
-  if (!wanted->rerank && !wanted->model->reranker) {
+  requested->inputs = {{"documents", passages}, {"texts.texts", "text"}};
+  if (!requested->rerank && !requested->model->reranker) {
     if (absl::Status s = inputs.Texts("text", &batch.texts); !s.ok()) return s;
     return ConvertEncodeRequest(std::move(request), out);
   }
@@ -241,12 +247,13 @@ absl::Status DecodeEncode(wire::ModelInferRequest& message, DecodedEncode* out, 
   return ConvertEncodeRequest(std::move(request), out);
 }
 
-absl::Status NameInputs(const absl::Status& error, bool submitted, const Wanted& wanted) {
-  const absl::Status named = wanted.rerank ? RerankError(error, false, submitted) : error;
+absl::Status RenameFields(const absl::Status& error, bool submitted,
+                          const RequestedOutputs& requested) {
+  const absl::Status named = requested.rerank ? RenameRerankFields(error, false, submitted) : error;
   const std::optional<std::string> field = castor::FieldOf(named);
-  for (const auto& [theirs, ours] : wanted.inputs) {
+  for (const auto& [theirs, ours] : requested.inputs) {
     if (!field.has_value() || !field->starts_with(theirs)) continue;
-    const std::string place = wanted.masked ? "" : field->substr(theirs.size());
+    const std::string place = requested.masked ? "" : field->substr(theirs.size());
     return RenameField(named, std::string(ours) + place);
   }
   return named;

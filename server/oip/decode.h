@@ -1,5 +1,8 @@
 // Converts ModelInferRequest to the engine's requests, through castor.v1's own messages and checks.
-// Tensors stay views into the slices that gRPC received.
+//
+// Order: inputs by name, requested outputs, parameters, then the checks of castor.v1. Counts of
+// elements are checked before the elements are read. Tensors stay views into the slices that gRPC
+// received; texts and integers that must be copied count against the slices' DecodeBudget.
 #pragma once
 
 #include <optional>
@@ -16,30 +19,33 @@
 
 namespace castor::server::oip {
 
-// How a request wants its answer.
-struct Wanted {
+// The part of a request that its answer and its errors need.
+struct RequestedOutputs {
   struct Output {
     std::string name;
     std::optional<OutputRange> range;  // for its elements; unset: in the answer
   };
 
   const Model* model = nullptr;
-  std::vector<Output> outputs;  // in this order; empty: all there are
+  std::vector<Output> outputs;  // in this order; empty: all
   bool rerank = false;
-  // castor.v1's fields, and the inputs that they were made of.
+  // Fields of castor.v1, and the inputs that they were made from.
   std::vector<std::pair<std::string_view, std::string_view>> inputs;
-  bool masked = false;  // ids are fewer than in the input
+  bool masked = false;  // a mask removed ids, so indices of errors do not match the input
 
-  bool Asks(std::string_view output) const;
+  bool Includes(std::string_view output) const;
 };
 
 // `message` points into out->slices, and must live until the engine has the request. Errors are
 // those of castor.v1's codec; INVALID_FIELD at inputs, outputs and parameters by their names.
-absl::Status DecodeAttend(wire::ModelInferRequest& message, DecodedAttend* out, Wanted* wanted);
-absl::Status DecodeEncode(wire::ModelInferRequest& message, DecodedEncode* out, Wanted* wanted);
+absl::Status DecodeAttend(wire::ModelInferRequest& message, DecodedAttend* out,
+                          RequestedOutputs* requested);
+absl::Status DecodeEncode(wire::ModelInferRequest& message, DecodedEncode* out,
+                          RequestedOutputs* requested);
 
-// An error of the engine, about an encoder's inputs by castor.v1's names, by the names here.
+// The engine's error with the names of the request's inputs in place of castor.v1's fields.
 // `submitted`: it came after Submit.
-absl::Status NameInputs(const absl::Status& error, bool submitted, const Wanted& wanted);
+absl::Status RenameFields(const absl::Status& error, bool submitted,
+                          const RequestedOutputs& requested);
 
 }  // namespace castor::server::oip

@@ -22,23 +22,23 @@ absl::Status InferRequest::DecodeAndStart(const grpc::ByteBuffer& bytes, Request
   const absl::StatusOr<const Model*> model =
       catalogue_.Find(message.model_name, message.model_version);
   if (!model.ok()) return model.status();
-  wanted_.model = *model;
+  requested_.model = *model;
   const auto start = [&](auto& request, auto decoded, auto decode) {
     decoded.request.call.request_id = request_id_;
     decoded.slices = std::move(slices);
     decoded.regions = RequestRegions({parts_.shared_memory, origin.tenant});
-    const absl::Status status = decode(message, &decoded, &wanted_);
+    const absl::Status status = decode(message, &decoded, &requested_);
     if (status.ok()) request.Start(std::move(decoded), std::move(origin));
     return status;
   };
-  return wanted_.model->attention ? start(attend_, DecodedAttend(), DecodeAttend)
-                                  : start(encode_, DecodedEncode(), DecodeEncode);
+  return requested_.model->attention ? start(attend_, DecodedAttend(), DecodeAttend)
+                                     : start(encode_, DecodedEncode(), DecodeEncode);
 }
 
 void InferRequest::Refuse(const absl::Status& error) {
   const std::chrono::duration<double, std::micro> total =
       std::chrono::steady_clock::now() - received_;
-  if (wanted_.model != nullptr) wanted_.model->counters.Failed(total.count());
+  if (requested_.model != nullptr) requested_.model->counters.Failed(total.count());
   shell_.Refuse(error);
 }
 

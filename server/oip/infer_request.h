@@ -1,5 +1,12 @@
-// A ModelInfer request on its way through the engine: reads which model it is for, then is an
-// EngineRequest of attention or of an encoder. Counts what becomes of it.
+// A ModelInfer request on its way through the engine: finds its model, then becomes an
+// EngineRequest for attention or for an encoder. Counts its outcome in the model's statistics.
+//
+// Ownership: the call or stream owns the InferRequest, which owns both EngineRequests and the
+// RequestedOutputs that they refer to. The message's bytes are released when Start returns; until
+// then the engine has copied what it needs.
+//
+// Order: Start, on a gRPC thread; then exactly one of Deliver and Refuse, there or on a completion
+// thread. Answers of a stream come in the order of their requests.
 #pragma once
 
 #include <chrono>
@@ -14,22 +21,23 @@
 
 namespace castor::server::oip {
 
-// EngineRequest's protocols. Requests are decoded before, since the message says which it is.
-// Their answers are counted here, and one that cannot be given as a failure in Refuse.
+// EngineRequest's protocols. InferRequest decodes the message, since the message names the model.
+// Answers are counted here; failures are counted in InferRequest::Refuse.
 template <typename Base>
 struct Protocol : Base {
-  const Wanted& wanted;
+  const RequestedOutputs& requested;
   Metrics* metrics;
 
-  Protocol(const Wanted& w, Metrics* m) : wanted(w), metrics(m) {}
+  Protocol(const RequestedOutputs& outputs, Metrics* counters)
+      : requested(outputs), metrics(counters) {}
   absl::StatusOr<grpc::ByteBuffer> Encode(std::string_view id, typename Base::Result result,
                                           const std::optional<OutputRange>&,
                                           double total_us) const {
     const ExecutionReport report = result.report;
     int64_t inferences = 1;
     if constexpr (requires { result.token_counts; }) inferences = std::ssize(result.token_counts);
-    auto answer = Answer(wanted, id, std::move(result), *metrics);
-    if (answer.ok()) wanted.model->counters.Answered(report, inferences, total_us);
+    auto answer = Answer(requested, id, std::move(result), *metrics);
+    if (answer.ok()) requested.model->counters.Answered(report, inferences, total_us);
     return answer;
   }
 };
@@ -39,7 +47,7 @@ using AttendProtocol = Protocol<server::AttendProtocol>;
 struct EncodeProtocol : Protocol<server::EncodeProtocol> {
   using Protocol::Protocol;
   absl::Status Refusal(const absl::Status& error, bool submitted) const {
-    return NameInputs(error, submitted, wanted);
+    return RenameFields(error, submitted, requested);
   }
 };
 
@@ -50,8 +58,8 @@ class InferRequest : private RequestShell {
       : parts_(parts),
         shell_(shell),
         catalogue_(catalogue),
-        attend_(parts, *this, wanted_, &parts.metrics),
-        encode_(parts, *this, wanted_, &parts.metrics) {}
+        attend_(parts, *this, requested_, &parts.metrics),
+        encode_(parts, *this, requested_, &parts.metrics) {}
 
   // Empties the message, as EngineRequest does.
   void Start(grpc::ByteBuffer* bytes, RequestOrigin origin);
@@ -63,18 +71,18 @@ class InferRequest : private RequestShell {
 
   const std::string& request_id() const { return request_id_; }
   Subject subject() const {
-    if (wanted_.model == nullptr) return {};
-    if (wanted_.model->attention) return attend_.subject();
-    return {encode_.subject().kernel, parts_.metrics.ModelOf(wanted_.model->info.name)};
+    if (requested_.model == nullptr) return {};
+    if (requested_.model->attention) return attend_.subject();
+    return {encode_.subject().kernel, parts_.metrics.ModelOf(requested_.model->info.name)};
   }
 
  protected:
-  const Wanted& wanted() const { return wanted_; }
+  const RequestedOutputs& requested() const { return requested_; }
 
  private:
-  virtual grpc::ByteBuffer Form(grpc::ByteBuffer answer) const { return answer; }
+  virtual grpc::ByteBuffer Wrap(grpc::ByteBuffer answer) const { return answer; }
 
-  void Deliver(grpc::ByteBuffer answer) override { shell_.Deliver(Form(std::move(answer))); }
+  void Deliver(grpc::ByteBuffer answer) override { shell_.Deliver(Wrap(std::move(answer))); }
   void Refuse(const absl::Status& error) override;
 
   // An error refuses the request, which then has not been started.
@@ -83,31 +91,32 @@ class InferRequest : private RequestShell {
   const RequestParts parts_;
   RequestShell& shell_;
   const Catalogue& catalogue_;
-  Wanted wanted_;
+  RequestedOutputs requested_;
   EngineRequest<AttendProtocol> attend_;
   EngineRequest<EncodeProtocol> encode_;
   std::string request_id_;
   TimePoint received_;
 };
 
-// The same on ModelStreamInfer. Its error ends the stream.
+// A message of ModelStreamInfer. An error ends the stream.
 class StreamedRequest : public InferRequest {
  public:
   using InferRequest::InferRequest;
 
  private:
-  grpc::ByteBuffer Form(grpc::ByteBuffer answer) const final { return StreamAnswer(answer); }
+  grpc::ByteBuffer Wrap(grpc::ByteBuffer answer) const final { return StreamAnswer(answer); }
 };
 
-// The same with its error in its answer, which has its place, since not all clients give ids.
-class ToldRequest final : public StreamedRequest {
+// A message of ModelStreamInfer whose error is sent as its answer. Errors keep their place in the
+// order of answers, since not all clients set ids.
+class StreamedRequestWithErrors final : public StreamedRequest {
  public:
   using StreamedRequest::StreamedRequest;
 
   static constexpr bool kInOrder = true;
 
   grpc::ByteBuffer EncodeError(const google::rpc::Status& error) const {
-    return StreamError(wanted(), request_id(), error);
+    return StreamError(requested(), request_id(), error);
   }
 };
 

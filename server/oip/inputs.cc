@@ -38,9 +38,9 @@ ByteSpan BytesOf(const std::vector<T>& values) {
 
 Text AsText(ByteSpan bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 
-// Takes bytes off the front of pieces, which must have as many: as they are, or, if they are in
-// several, a copy. Its data is null if there is no room for that.
-Text Take(size_t size, std::span<ByteSpan>& pieces, SliceView& slices) {
+// Removes `size` bytes from the front of pieces, which must have that many. Returns a view, or a
+// copy if they are in several pieces; its data is null if the budget has no room for the copy.
+Text TakeText(size_t size, std::span<ByteSpan>& pieces, SliceView& slices) {
   if (size == 0) return "";
   std::vector<ByteSpan> taken;
   while (size > pieces.front().size()) {
@@ -97,7 +97,7 @@ absl::Status Inputs::Read(const Model& model) {
     const bool is_raw = !message_.raw_input_contents.empty();
     if (input.contents.has_value() && (is_raw || region.has_value())) {
       return InvalidField(input.name,
-                          "has contents as well as raw_input_contents or shared memory");
+                          "cannot combine contents with raw_input_contents or shared memory");
     }
     Entry entry{.input = &input, .data = server::wire::Bytes()};
     if (region.has_value()) {
@@ -157,7 +157,7 @@ std::vector<int64_t> Inputs::ShapeOf(std::string_view name) const {
 absl::StatusOr<int64_t> Inputs::Count(const Entry& entry, int64_t most) const {
   const wire::InferInputTensor& input = *entry.input;
   const std::optional<int64_t> count = NumElements(input.shape);
-  if (!count.has_value()) return InvalidField(input.name, "has a shape that makes no sense");
+  if (!count.has_value()) return InvalidField(input.name, "has an invalid shape");
   if (*count <= most) return *count;
   return InvalidField(input.name, "has " + std::to_string(*count) + " elements; at most " +
                                       std::to_string(most) + " are allowed");
@@ -187,7 +187,7 @@ absl::Status Inputs::Integers(std::string_view name, int64_t most, std::vector<i
   if (*size != needed) return Differs(name, *size, "bytes", tensor->shape);
   if (!slices_.Hold(*count * 8)) return DecodeBudget::Full();
   out->resize(static_cast<size_t>(*count));
-  // Narrow ones come into the upper half, then are widened from the front.
+  // INT32 is read into the upper half of the array, then widened from the front.
   auto* const bytes = reinterpret_cast<std::byte*>(out->data()) + (wide ? 0 : needed);
   absl::Status read = TensorReader(input, name).Read(static_cast<size_t>(needed), bytes);
   for (size_t i = 0; !wide && i < out->size(); ++i) {
@@ -235,12 +235,12 @@ absl::Status Inputs::Texts(std::string_view name, std::vector<std::string_view>*
     for (int64_t i = 0; i < *count && left > 0; ++i) {
       uint32_t length = 0;
       if (left < sizeof(length)) return InvalidField(name, "ends within a length");
-      const Text prefix = Take(sizeof(length), pieces, slices_);
+      const Text prefix = TakeText(sizeof(length), pieces, slices_);
       if (prefix.data() == nullptr) return DecodeBudget::Full();
       std::memcpy(&length, prefix.data(), sizeof(length));
       left -= sizeof(length);
       if (length > left) return InvalidField(name, "ends within an element");
-      out->push_back(Take(length, pieces, slices_));
+      out->push_back(TakeText(length, pieces, slices_));
       left -= length;
     }
     if (left > 0) return InvalidField(name, "has more bytes than its shape has elements");

@@ -1,5 +1,5 @@
-// The inputs of a ModelInferRequest by name, and where their bytes are: in contents, in the next
-// raw entry, or in shared memory.
+// The inputs of a ModelInferRequest by name. Their elements are in contents, in the next raw entry,
+// or in shared memory.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,15 @@
 
 namespace castor::server::oip {
 
-// The region that a tensor's parameters name, if they do. INVALID_FIELD at `tensor`.
+// The region that a tensor's parameters name, if any. INVALID_FIELD at `tensor`.
 absl::Status ReadRegion(const Parameters& parameters, std::string_view tensor,
                         std::optional<server::wire::SharedMemoryRef>* out);
 
 // Errors are INVALID_FIELD at the input's name and those of RequestRegions::Resolve there.
 class Inputs {
  public:
-  // All must outlive it; texts and integers that it reads are kept by `slices`.
+  // All must outlive this object. `slices` keeps copied texts, and counts them and copied integers
+  // against the DecodeBudget.
   Inputs(wire::ModelInferRequest& message, SliceView& slices, RequestRegions& regions)
       : message_(message), slices_(slices), regions_(regions) {}
 
@@ -34,7 +35,7 @@ class Inputs {
 
   bool Has(std::string_view name) const { return entries_.contains(name); }
 
-  // The bytes stay where they are. Leaves *out unset if there is no such input.
+  // The bytes are not copied. Leaves *out unset if there is no such input.
   absl::Status Tensor(std::string_view name, std::optional<server::wire::Tensor>* out);
 
   // Its dimensions; none if there is no such input.

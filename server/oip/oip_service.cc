@@ -15,12 +15,12 @@
 namespace castor::server::oip {
 namespace {
 
-// Those that work.
+// The protocol's extensions that are served.
 constexpr std::string_view kExtensions[] = {"model_configuration", "binary_tensor_data",
                                             "parameters", "statistics"};
 constexpr std::string_view kSharedMemoryExtension = "system_shared_memory";
 
-// Clients write names with a slash or without.
+// Clients write keys with or without a leading slash.
 std::string KeyOf(const std::string& key) {
   return "/" + key.substr(std::min(key.find_first_not_of('/'), key.size()));
 }
@@ -51,7 +51,7 @@ absl::Status Register(const ServiceContext& services, const Caller& caller,
   return absl::OkStatus();
 }
 
-// Names that are not registered are fine; the empty name is all.
+// The empty name means all regions. A name that is not registered is no error in this protocol.
 absl::Status Unregister(const ServiceContext& services, const Caller& caller,
                         const std::string& name) {
   SharedMemory& regions = services.shared_memory;
@@ -189,7 +189,7 @@ void OipService::AddSharedMemoryMethods(const ServiceContext& services) {
       services, "/inference.GRPCInferenceService/SystemSharedMemoryUnregister",
       [&services](const Caller& caller, const inference::SystemSharedMemoryUnregisterRequest& in,
                   auto*) { return Unregister(services, caller, in.name()); });
-  // Clients call these two before they know whether there is any.
+  // Clients call these two without knowing whether the server has CUDA shared memory.
   const auto none = [](const Caller&, const auto&, auto*) { return absl::OkStatus(); };
   AddSmall<inference::CudaSharedMemoryStatusRequest, inference::CudaSharedMemoryStatusResponse>(
       services, "/inference.GRPCInferenceService/CudaSharedMemoryStatus", none);
@@ -205,17 +205,18 @@ OipService::OipService(const ServiceContext& services)
   AddSharedMemoryMethods(services);
   AddMethod("/inference.GRPCInferenceService/ModelInfer",
             EngineMethod<InferRequest>(services, Method::kModelInfer, catalogue_));
-  // A caller may ask that the first error end the stream, with its code.
+  // By this metadata a caller asks that the first error end the stream, with its code.
   AddMethod("/inference.GRPCInferenceService/ModelStreamInfer",
-            [told = EngineStreamMethod<ToldRequest>(services, Method::kModelInfer, catalogue_),
-             ended = EngineStreamMethod<StreamedRequest>(services, Method::kModelInfer,
-                                                         catalogue_)](Arrival arrival) -> Reactor* {
-              const auto& metadata = arrival.context->client_metadata();
+            [in_answers = EngineStreamMethod<StreamedRequestWithErrors>(
+                 services, Method::kModelInfer, catalogue_),
+             as_end = EngineStreamMethod<StreamedRequest>(
+                 services, Method::kModelInfer, catalogue_)](IncomingCall incoming) -> Reactor* {
+              const auto& metadata = incoming.context->client_metadata();
               const auto asked = metadata.find("triton_grpc_error");
               if (asked != metadata.end() && asked->second == "true") {
-                return ended(std::move(arrival));
+                return as_end(std::move(incoming));
               }
-              return told(std::move(arrival));
+              return in_answers(std::move(incoming));
             });
 }
 

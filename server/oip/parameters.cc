@@ -20,10 +20,10 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// The names that the protocol keeps for itself, of which this one may be sent.
+// Names reserved by the protocol, and the only one of them that may be sent.
 constexpr std::string_view kReserved = "triton_";
 constexpr std::string_view kFinalResponse = "triton_enable_empty_final_response";
-// Fields of castor.v1 that the protocol says otherwise.
+// Fields of castor.v1 for which the protocol has its own form.
 constexpr std::string_view kNotParameters[] = {"request_id", "model", "output", "timeout_ms"};
 
 template <typename Names>
@@ -85,7 +85,7 @@ std::optional<int> EnumOf(const wire::InferParameter& parameter, const FieldDesc
   return value == nullptr ? std::nullopt : std::optional<int>(value->number());
 }
 
-// Whether the value fitted.
+// False if the value does not fit the field.
 bool Store(const wire::InferParameter& parameter, const FieldDescriptor* field, Message* message) {
   const Reflection& fields = *message->GetReflection();
   const auto store = [&](const auto& value, auto set) {
@@ -208,7 +208,7 @@ absl::Status SetFields(const Parameters& parameters, Message* message) {
     absl::Status status;
     if (key == "attention" || key == kFinalResponse) continue;
     if (key.starts_with(kReserved)) {
-      status = Bad(key, "is one of the names that the protocol keeps for itself");
+      status = Bad(key, "is reserved by the protocol");
     } else if (key == "priority") {
       status = SetPriority(parameter, message);
     } else if (key == "timeout") {
@@ -219,7 +219,7 @@ absl::Status SetFields(const Parameters& parameters, Message* message) {
       status = SetField(parameter, key, message);
     } else if (const FieldDescriptor* const other = KernelWith(key, *message)) {
       status = Bad(key, "goes with another `attention`, such as " + other->name());
-    }  // else others', which mean nothing here
+    }  // else another server's parameter, which is ignored
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

@@ -1,5 +1,5 @@
-// Parameters of a request become fields of castor.v1's message of the same name: castor.v1 says
-// which there are, of what type, and checks them.
+// Turns a request's parameters into fields of castor.v1's message of the same name. castor.v1
+// defines which fields there are and their types, and checks their values.
 #pragma once
 
 #include "absl/status/status.h"
@@ -20,8 +20,9 @@ absl::Status SetField(const wire::ParameterEntry& parameter, std::string_view fi
                       google::protobuf::Message* message);
 
 // Sets fields of `message`, a castor.v1.AttendRequest or EncodeRequest without tensors, from all
-// parameters: `attention` names the kernel, whose fields come before the message's own. Parameters
-// that neither the message nor any kernel has are ignored, but for names that begin with triton_.
+// parameters. `attention` names the kernel, whose fields take precedence over the message's own.
+// Parameters that neither the message nor any kernel has are ignored, except that unknown names
+// beginning with triton_ are refused.
 absl::Status SetFields(const Parameters& parameters, google::protobuf::Message* message);
 
 }  // namespace castor::server::oip

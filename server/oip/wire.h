@@ -32,7 +32,7 @@ struct InferParameter {
                       Case<"string_param", 3>, Case<"double_param", 4>, Case<"uint64_param", 5>>>;
 };
 
-// An entry of a map; the last of a key counts.
+// An entry of a map; of several with one key the last counts.
 struct ParameterEntry {
   Text key;
   InferParameter value;
@@ -41,7 +41,7 @@ struct ParameterEntry {
       FieldList<Field<"key", 1, &ParameterEntry::key>, Field<"value", 2, &ParameterEntry::value>>;
 };
 
-// Of the types that some input of ours has. FP16 and BF16 have no contents.
+// Contents of the types that some input has. FP16 and BF16 have no contents in this protocol.
 struct InferTensorContents {
   Repeated<int32_t> int_contents;
   Repeated<int64_t> int64_contents;

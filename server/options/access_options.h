@@ -1,4 +1,4 @@
-// What the options say about who gets in.
+// The options about access: certificates, callers and who may scrape.
 #pragma once
 
 #include <chrono>
@@ -20,14 +20,14 @@ struct TlsFiles {
 struct AccessOptions {
   TlsFiles tls{};
   TlsVersion tls_min_version = TlsVersion::k12;
-  std::string callers{};                       // the file of auth/caller_file.h; empty: none
-  bool callers_in_the_clear = false;           // tokens may come over plaintext from other machines
-  bool metrics_tls = false;                    // /metrics has the listener's certificates
-  bool metrics_callers = false;                // /metrics is for callers who may read it
-  std::chrono::milliseconds look_every{1000};  // at the files
+  std::string callers{};         // the file of auth/caller_file.h; empty: none
+  bool insecure_tokens = false;  // tokens may come over plaintext from other machines
+  bool metrics_tls = false;      // /metrics has the listener's certificates
+  bool metrics_callers = false;  // /metrics is for callers who may read it
+  std::chrono::milliseconds check_interval{1000};  // at the files
 
   // Whether callers must say who they are.
-  bool asks() const { return !callers.empty() || !tls.client_ca.empty(); }
+  bool identifies_callers() const { return !callers.empty() || !tls.client_ca.empty(); }
 };
 
 }  // namespace castor::server

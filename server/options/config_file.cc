@@ -66,19 +66,9 @@ absl::StatusOr<ConfigEntry> ReadEntry(const toml::key& key, const toml::node& no
 }  // namespace
 
 std::string_view NameOf(ConfigType type) {
-  switch (type) {
-    case ConfigType::kString:
-      return "a string";
-    case ConfigType::kInteger:
-      return "an integer";
-    case ConfigType::kFloat:
-      return "a number";
-    case ConfigType::kBoolean:
-      return "true or false";
-    case ConfigType::kStrings:
-      return "an array of strings";
-  }
-  return "";
+  constexpr std::string_view kNames[] = {"a string", "an integer", "a number", "true or false",
+                                         "an array of strings"};
+  return kNames[static_cast<size_t>(type)];
 }
 
 absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(const std::string& path) {

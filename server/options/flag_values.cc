@@ -29,6 +29,11 @@ std::string CheckAddress(const std::string& text) {
   return "";
 }
 
+bool IsLocal(const std::string& address) {
+  return address.starts_with("unix:") || address.starts_with("127.") ||
+         address.starts_with("[::1]:") || address.starts_with("localhost:");
+}
+
 std::string CheckDevice(const std::string& text) {
   if (text == "auto" || text == "cpu" || text == "cuda") return "";
   constexpr std::string_view kIndexed = "cuda:";

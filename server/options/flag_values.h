@@ -12,6 +12,9 @@ namespace castor::server {
 // HOST:PORT; an IPv6 host stands in brackets.
 std::string CheckAddress(const std::string& text);
 
+// Whether only this machine reaches the address.
+bool IsLocal(const std::string& address);
+
 // auto, cpu, cuda, cuda:N.
 std::string CheckDevice(const std::string& text);
 

@@ -51,10 +51,9 @@ std::string DidYouMean(const CLI::App& app, const CLI::Error& error) {
   return DidYouMean(left.front().substr(0, left.front().find('=')), flags);
 }
 
-CLI::Option* Declarer::Known(const std::string& flag, std::vector<ConfigType> types,
-                             CLI::Option* option) {
+void Declarer::Known(const std::string& flag, std::vector<ConfigType> types, CLI::Option* option) {
   options_[flag] = {option, std::move(types)};
-  return option->envname(EnvironmentName(flag));
+  option->envname(EnvironmentName(flag))->group(group_);
 }
 
 void Declarer::ReadFile(const std::string& path) {

@@ -32,6 +32,20 @@ std::string DidYouMean(const std::string& typed, const std::vector<std::string>&
 // The same for what the arguments hold and `app` has no option for; "" for any other error.
 std::string DidYouMean(const CLI::App& app, const CLI::Error& error);
 
+template <typename Number>
+std::optional<Number> ParseNumber(std::string_view text) {
+  Number number{};
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && rest == end ? std::optional(number) : std::nullopt;
+}
+
+template <typename Number>
+std::string FormatNumber(Number number) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof(text), number).ptr};
+}
+
 // Declares options of one kind each. Bad values throw CLI::ValidationError while CLI11 parses, and
 // in ReadFile and Finish.
 class Declarer {
@@ -48,128 +62,88 @@ class Declarer {
   // The line of the file that set the option; 0: none did.
   int64_t LineOf(const std::string& flag) const;
 
+  // The heading in --help of the options that follow.
+  void Group(const char* name) { group_ = name; }
+
   // `parse` stores the text; it returns an error text, or "".
-  CLI::Option* Text(const char* group, const std::string& flag, const std::string& type,
-                    const std::string& default_text, const std::string& help,
-                    std::function<std::string(const std::string&)> parse,
-                    std::vector<ConfigType> types = {ConfigType::kString}) {
+  using Parse = std::function<std::string(const std::string&)>;
+  void Text(const std::string& flag, const char* type, const std::string& default_text,
+            const std::string& help, Parse parse,
+            std::vector<ConfigType> types = {ConfigType::kString}) {
     auto store = [flag, parse = std::move(parse)](const std::string& text) {
       if (const std::string problem = parse(text); !problem.empty()) {
         throw CLI::ValidationError(flag, "'" + text + "' " + problem);
       }
     };
-    return Known(flag, std::move(types),
-                 app_->add_option_function<std::string>(flag, std::move(store), help)
-                     ->type_name(type)
-                     ->default_str(default_text)
-                     ->group(group));
+    Known(flag, std::move(types),
+          app_->add_option_function<std::string>(flag, std::move(store), help)
+              ->type_name(type)
+              ->default_str(default_text));
   }
 
   // Any text.
-  void Text(const char* group, const std::string& flag, const std::string& type, std::string* value,
+  void Text(const std::string& flag, const char* type, std::string* value,
             const std::string& help) {
-    Text(group, flag, type, *value, help, [value](const std::string& text) -> std::string {
+    Text(flag, type, *value, help, [value](const std::string& text) -> std::string {
       *value = text;
       return "";
     });
   }
 
   // May be given several times, or several values separated by commas.
-  void List(const char* group, const std::string& flag, const std::string& type,
-            std::vector<std::string>* values, const std::string& help) {
+  void List(const std::string& flag, const char* type, std::vector<std::string>* values,
+            const std::string& help) {
     Known(flag, {ConfigType::kString, ConfigType::kStrings},
           app_->add_option(flag, *values, help)
               ->type_name(type)
               ->delimiter(',')
-              ->allow_extra_args(false)
-              ->group(group));
+              ->allow_extra_args(false));
   }
 
   template <typename T>
-  void Number(const char* group, const std::string& flag, T* value, OptionBounds bounds,
-              const std::string& help) {
-    const std::string range = Range(std::to_string(bounds.low), std::to_string(bounds.high));
-    Text(group, flag, "N", std::to_string(*value), help + range,
-         [=](const std::string& text) -> std::string {
-           int64_t number = 0;
-           const char* end = text.data() + text.size();
-           const auto [rest, error] = std::from_chars(text.data(), end, number);
-           if (error != std::errc() || rest != end) return "is not a whole number";
-           if (number < bounds.low || number > bounds.high) return "is out of range" + range;
-           *value = static_cast<T>(number);
-           return "";
-         },
-         {ConfigType::kInteger});
+  void Number(const std::string& flag, T* value, OptionBounds bounds, const std::string& help) {
+    Ranged<T, int64_t>(flag, "N", value, {bounds.low, bounds.high}, help,
+                       {&ParseNumber<int64_t>, &FormatNumber<int64_t>, "is not a whole number"},
+                       {ConfigType::kInteger});
   }
 
-  void Bytes(const char* group, const std::string& flag, int64_t* value, OptionBounds bounds,
+  void Bytes(const std::string& flag, int64_t* value, OptionBounds bounds,
              const std::string& help) {
-    const std::string range = Range(FormatBytes(bounds.low), FormatBytes(bounds.high));
-    Text(group, flag, "SIZE", FormatBytes(*value), help + range,
-         [=](const std::string& text) -> std::string {
-           const std::optional<int64_t> bytes = ParseBytes(text);
-           if (!bytes) return "is not a size such as 64MiB";
-           if (*bytes < bounds.low || *bytes > bounds.high) return "is out of range" + range;
-           *value = *bytes;
-           return "";
-         },
-         {ConfigType::kString, ConfigType::kInteger});
+    Ranged<int64_t, int64_t>(flag, "SIZE", value, {bounds.low, bounds.high}, help,
+                             {&ParseBytes, &FormatBytes, "is not a size such as 64MiB"},
+                             {ConfigType::kString, ConfigType::kInteger});
   }
 
   // A decimal number from 0 to 1.
-  void Share(const char* group, const std::string& flag, double* value, const std::string& help) {
-    char shown[32];
-    const auto end = std::to_chars(shown, shown + sizeof(shown), *value).ptr;
-    Text(group, flag, "X", std::string(shown, end), help + " (0 to 1)",
-         [=](const std::string& text) -> std::string {
-           double number = 0;
-           const char* last = text.data() + text.size();
-           const auto [rest, error] = std::from_chars(text.data(), last, number);
-           if (error != std::errc() || rest != last) return "is not a number";
-           if (!(number >= 0 && number <= 1)) return "is out of range (0 to 1)";
-           *value = number;
-           return "";
-         },
-         {ConfigType::kFloat, ConfigType::kInteger});
-  }
-
-  template <typename Duration>
-  void Time(const char* group, const std::string& flag, Duration* value,
-            std::chrono::microseconds low, std::chrono::microseconds high,
-            const std::string& help) {
-    const std::string range = Range(FormatDuration(low), FormatDuration(high));
-    Text(group, flag, "TIME", FormatDuration(*value), help + range,
-         [=](const std::string& text) -> std::string {
-           const auto duration = ParseDuration(text);
-           if (!duration) return "is not a duration such as 5ms or 2s";
-           if (*duration < low || *duration > high) return "is out of range" + range;
-           if (std::chrono::duration_cast<Duration>(*duration) != *duration) {
-             return "must be a whole number of milliseconds";
-           }
-           *value = std::chrono::duration_cast<Duration>(*duration);
-           return "";
-         },
-         {ConfigType::kString, ConfigType::kInteger});
+  void Share(const std::string& flag, double* value, const std::string& help) {
+    Ranged<double, double>(flag, "X", value, {0, 1}, help,
+                           {&ParseNumber<double>, &FormatNumber<double>, "is not a number"},
+                           {ConfigType::kFloat, ConfigType::kInteger});
   }
 
   // Bounds in Duration's unit.
   template <typename Duration>
-  void Time(const char* group, const std::string& flag, Duration* value, OptionBounds bounds,
+  void Time(const std::string& flag, Duration* value, OptionBounds bounds,
             const std::string& help) {
-    Time(group, flag, value, Duration(bounds.low), Duration(bounds.high), help);
+    Ranged<Duration, std::chrono::microseconds>(
+        flag, "TIME", value, {Duration(bounds.low), Duration(bounds.high)}, help,
+        {&ParseDuration, &FormatDuration, "is not a duration such as 5ms or 2s"},
+        {ConfigType::kString, ConfigType::kInteger});
   }
 
   template <typename T>
-  void Choice(const char* group, const std::string& flag, T* value,
-              const std::vector<std::pair<std::string, T>>& choices,
-              const std::string& default_name, const std::string& help) {
-    std::string names;
-    for (const auto& [name, unused] : choices) names += (names.empty() ? "" : ", ") + name;
-    Text(group, flag, "NAME", default_name, help + ": " + names,
+  void Choice(const std::string& flag, T* value,
+              const std::vector<std::pair<std::string, T>>& choices, const std::string& help) {
+    std::string names, default_name;
+    for (const auto& [name, choice] : choices) {
+      names += (names.empty() ? "" : ", ") + name;
+      if (choice == *value) default_name = name;
+    }
+    Text(flag, "NAME", default_name, help + ": " + names,
          [=](const std::string& text) -> std::string {
-           for (const auto& [name, chosen] : choices) {
+           for (const auto& [name, choice] : choices) {
              if (name != text) continue;
-             *value = chosen;
+             *value = choice;
              return "";
            }
            return "must be one of " + names;
@@ -177,18 +151,45 @@ class Declarer {
   }
 
   // Takes --NAME, --no-NAME and --NAME=true|false. Finish stores the value.
-  void Flag(const char* group, const std::string& flag, bool* value, const std::string& help) {
+  void Flag(const std::string& flag, bool* value, const std::string& help) {
     flags_.push_back({flag, *value ? "true" : "false", value});
     FlagText& text = flags_.back();
-    Known(flag, {ConfigType::kBoolean},
-          app_->add_flag(flag + ",!--no-" + flag.substr(2), text.text, help)
-              ->default_str(text.text)
-              ->group(group));
+    Known(
+        flag, {ConfigType::kBoolean},
+        app_->add_flag(flag + ",!--no-" + flag.substr(2), text.text, help)->default_str(text.text));
   }
 
  private:
-  static std::string Range(const std::string& low, const std::string& high) {
-    return " (" + low + " to " + high + ")";
+  // How values of a kind are read and written; `problem`: for a text that is none.
+  template <typename V>
+  struct ValueKind {
+    std::optional<V> (*parse)(std::string_view);
+    std::string (*format)(V);
+    const char* problem;
+  };
+
+  // A value of a kind V, stored as a T.
+  template <typename T, typename V>
+  void Ranged(const std::string& flag, const char* type, T* value, std::pair<V, V> bounds,
+              const std::string& help, ValueKind<V> kind, std::vector<ConfigType> types) {
+    const std::string range =
+        " (" + kind.format(bounds.first) + " to " + kind.format(bounds.second) + ")";
+    Text(
+        flag, type, kind.format(static_cast<V>(*value)), help + range,
+        [=](const std::string& text) -> std::string {
+          const std::optional<V> read = kind.parse(text);
+          if (!read) return kind.problem;
+          // Not a number is out of range, too.
+          if (!(*read >= bounds.first && *read <= bounds.second)) return "is out of range" + range;
+          if constexpr (requires { std::chrono::duration_cast<T>(*read); }) {
+            *value = std::chrono::duration_cast<T>(*read);
+            return *value == *read ? "" : "must be a whole number of milliseconds";
+          } else {
+            *value = static_cast<T>(*read);
+            return "";
+          }
+        },
+        std::move(types));
   }
 
   struct Option {
@@ -203,10 +204,11 @@ class Declarer {
     bool* value;
   };
 
-  CLI::Option* Known(const std::string& flag, std::vector<ConfigType> types, CLI::Option* option);
+  void Known(const std::string& flag, std::vector<ConfigType> types, CLI::Option* option);
   void ReadEntry(const std::string& path, const ConfigEntry& entry);
 
   CLI::App* app_;
+  std::string group_;
   std::map<std::string, Option> options_;  // by flag
   std::list<FlagText> flags_;              // CLI11 keeps pointers into it
 };

@@ -4,34 +4,23 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <utility>
 #include <vector>
 
 #include "engine/option_bounds.h"
 #include "server/options/flag_values.h"
 #include "server/options/option_kinds.h"
-#include "server/options/options_access.h"
 #include "server/version.h"
 
 namespace castor::server {
 namespace {
 
-constexpr char kNetwork[] = "Network";
-constexpr char kSharedMemory[] = "Shared memory";
-constexpr char kModels[] = "Models";
-constexpr char kDevice[] = "Device";
-constexpr char kKernels[] = "Kernels";
-constexpr char kBatching[] = "Batching";
-constexpr char kLimits[] = "Limits";
-constexpr char kLifecycle[] = "Lifecycle";
-constexpr char kObservability[] = "Observability";
-constexpr char kTraces[] = "Traces";
+// In milliseconds.
+constexpr int64_t kSecond = 1000, kHour = 3600 * kSecond;
 
 void DeclareNetwork(Declarer& declare, ServerOptions& options) {
-  using std::chrono::hours;
-  using std::chrono::seconds;
-  declare.Text(kNetwork, "--listen", "HOST:PORT", options.listen,
+  declare.Group("Network");
+  declare.Text("--listen", "HOST:PORT", options.listen,
                "Address of the gRPC services, or unix:PATH; port 0 picks a free port",
                [&options](const std::string& text) -> std::string {
                  constexpr std::string_view kUnix = "unix:";
@@ -46,151 +35,216 @@ void DeclareNetwork(Declarer& declare, ServerOptions& options) {
       return off ? "" : CheckAddress(text);
     };
   };
-  declare.Text(kNetwork, "--metrics-listen", "HOST:PORT", options.metrics_listen,
+  declare.Text("--metrics-listen", "HOST:PORT", options.metrics_listen,
                "Address of /metrics for Prometheus; 'off' for none",
                address_or_off(&options.metrics_listen));
-  declare.Text(kNetwork, "--health-listen", "HOST:PORT", "off",
+  declare.Text("--health-listen", "HOST:PORT", "off",
                "Address of a second, plaintext gRPC port that serves only health checks, without "
                "authentication; 'off' for none",
                address_or_off(&options.health_listen));
   declare.Text(
-      kNetwork, "--protocols", "LIST", "oip,tei",
-      "Protocols served beside castor.v1: oip, the Open Inference Protocol; tei, tei.v1; "
+      "--protocols", "LIST", "oip,tei",
+      "Protocols served besides castor.v1: oip, the Open Inference Protocol; tei, tei.v1; "
       "'none' for neither",
       [&options](const std::string& text) { return ReadProtocols(text, &options.protocols); });
-  declare.Text(kNetwork, "--tei-model", "NAME", &options.tei_model,
+  declare.Text("--tei-model", "NAME", &options.tei_model,
                "The model that tei.v1 serves, where several are loaded and a call does not choose "
                "one by its metadata castor-model");
-  declare.Number(kNetwork, "--max-concurrent-streams", &options.max_concurrent_streams, {1, 65536},
+  declare.Number("--max-concurrent-streams", &options.max_concurrent_streams, {1, 65536},
                  "Concurrent calls on one connection");
-  declare.Number(kNetwork, "--max-connections", &options.max_connections, {0, 1 << 20},
+  declare.Number("--max-connections", &options.max_connections, {0, 1 << 20},
                  "Concurrent connections, two file descriptors each; 0: as many as ulimit -n "
                  "allows, at most 4096. One address may have three quarters of them, and a quarter "
                  "may have made no call yet");
   declare.Bytes(
-      kNetwork, "--max-transport-bytes", &options.max_transport_bytes, {0, int64_t{1} << 40},
+      "--max-transport-bytes", &options.max_transport_bytes, {0, int64_t{1} << 40},
       "Memory for messages before the engine has them: two thirds for those that are arriving, on "
       "all connections, one for those that are being decoded; 0: a quarter of the memory limit, "
       "but room for three of the largest messages");
-  declare.Time(kNetwork, "--transfer-timeout", &options.transfer_timeout, seconds(1), hours(1),
+  declare.Time("--transfer-timeout", &options.transfer_timeout, {kSecond, kHour},
                "Time to receive a request's message, and to deliver its answer");
   declare.Time(
-      kNetwork, "--max-connection-age", &options.max_connection_age, seconds(0), hours(24),
+      "--max-connection-age", &options.max_connection_age, {0, 24 * kHour},
       "Age at which clients are asked to reconnect, so that they find new servers; calls that run "
       "by then have --max-deadline to finish. 0: never");
-}
 
-void DeclareSharedMemory(Declarer& declare, ServerOptions& options) {
+  declare.Group("Shared memory");
   declare.Flag(
-      kSharedMemory, "--shared-memory", &options.shared_memory,
+      "--shared-memory", &options.shared_memory,
       "Read and write tensors in POSIX shared memory. Callers can then access every shared-memory "
       "object of the server's user: enable it only if all callers are trusted");
 }
 
-void DeclareKernels(Declarer& declare, EngineOptions& engine) {
-  declare.Time(kKernels, "--cost-model-budget", &engine.cost_model_budget, kCostModelBudgetBounds,
-               "Time to measure the kernels at start, for the automatic kernel; 0 without "
-               "--cost-model: it always runs the most exact kernel allowed");
-  declare.Text(kKernels, "--cost-model", "FILE", &engine.cost_model_file,
-               "Read the measurements from this file, or create it if missing: servers that share "
-               "it choose alike. A file of another device or version is ignored");
-  declare.Share(
-      kKernels, "--fidelity-share", &engine.fidelity_share,
-      "Share of approximate requests without fidelity_rows whose error is measured for metrics");
+void DeclareAccess(Declarer& declare, ServerOptions& options) {
+  AccessOptions& access = options.access;
+  declare.Group("Security");
+  declare.Text("--tls-certificate", "FILE", &access.tls.certificate,
+               "Use TLS with this certificate, followed by any intermediate certificates, in PEM. "
+               "Changes to this and the other files here take effect within two seconds");
+  declare.Text("--tls-key", "FILE", &access.tls.key, "The certificate's private key, in PEM");
+  declare.Text("--tls-client-ca", "FILE", &access.tls.client_ca,
+               "Accept only clients with a certificate from these authorities, in PEM");
+  declare.Choice<TlsVersion>("--tls-min-version", &access.tls_min_version,
+                             {{"1.2", TlsVersion::k12}, {"1.3", TlsVersion::k13}},
+                             "Oldest TLS version to accept, also from a trace collector");
+  declare.Text("--auth-tokens", "FILE", &access.callers,
+               "Accept only the callers in this file, by token or by certificate name; "
+               "'castor-server token NAME' makes an entry");
+  declare.Flag("--insecure-tokens", &access.insecure_tokens,
+               "Accept tokens over plaintext from other machines. Anyone on the network path can "
+               "read them: use it only behind a proxy or mesh that encrypts");
+  declare.Flag("--metrics-tls", &access.metrics_tls,
+               "Serve /metrics over TLS, with the same certificate");
+  declare.Flag("--metrics-auth", &access.metrics_callers,
+               "Serve /metrics only to callers of --auth-tokens whose entry allows \"metrics\": a "
+               "bearer token, or the name and the token as user and password");
 }
 
 void DeclareService(Declarer& declare, ServerOptions& options) {
-  using std::chrono::hours;
-  using std::chrono::seconds;
-  declare.Bytes(kLimits, "--max-message-bytes", &options.max_message_bytes,
-                {1024, (int64_t{2} << 30) - 1},
+  declare.Group("Limits");
+  declare.Bytes("--max-message-bytes", &options.max_message_bytes, {1024, (int64_t{2} << 30) - 1},
                 "The largest request message; by default at most a 16th of the memory");
-  declare.Bytes(kLimits, "--max-kept-bytes", &options.max_kept_bytes, {0, int64_t{1} << 40},
+  declare.Bytes("--max-kept-bytes", &options.max_kept_bytes, {0, int64_t{1} << 40},
                 "Freed memory kept for the next messages, and as much again of staging memory; by "
                 "default at most an eighth of the memory each");
-  declare.Time(kLimits, "--max-deadline", &options.max_deadline, seconds(1), hours(24),
+  declare.Time("--max-deadline", &options.max_deadline, {kSecond, 24 * kHour},
                "Longest deadline; also applies to calls without one");
 
-  declare.Time(kLifecycle, "--drain-delay", &options.drain_delay, seconds(0), hours(1),
+  declare.Group("Lifecycle");
+  declare.Time("--drain-delay", &options.drain_delay, {0, kHour},
                "After SIGTERM, keep serving this long while readiness is NOT_SERVING");
-  declare.Time(kLifecycle, "--drain-deadline", &options.drain_deadline, seconds(0), hours(1),
+  declare.Time("--drain-deadline", &options.drain_deadline, {0, kHour},
                "After the drain delay, time to finish admitted requests");
-  declare.Time(kLifecycle, "--watchdog-timeout", &options.watchdog_timeout, seconds(0), hours(24),
+  declare.Time("--watchdog-timeout", &options.watchdog_timeout, {0, 24 * kHour},
                "Liveness fails when the engine has work but makes no progress for this long. On a "
                "GPU this must exceed the longest batch. 0: never");
 
-  declare.Choice<LogFormat>(kObservability, "--log-format", &options.log_format,
-                            {{"human", LogFormat::kHuman}, {"json", LogFormat::kJson}}, "human",
+  declare.Group("Observability");
+  declare.Choice<LogFormat>("--log-format", &options.log_format,
+                            {{"human", LogFormat::kHuman}, {"json", LogFormat::kJson}},
                             "Human-readable lines, or one JSON object per line");
-  declare.Choice<LogLevel>(kObservability, "--log-level", &options.log_level,
+  declare.Choice<LogLevel>("--log-level", &options.log_level,
                            {{"debug", LogLevel::kDebug},
                             {"info", LogLevel::kInfo},
                             {"warning", LogLevel::kWarning},
                             {"error", LogLevel::kError}},
-                           "info", "Lowest severity to log");
-  declare.Flag(kObservability, "--reflection", &options.reflection,
+                           "Lowest severity to log");
+  declare.Flag("--reflection", &options.reflection,
                "Serve gRPC reflection, for tools such as grpcurl");
-  declare.Flag(kObservability, "--load-reports", &options.load_reports,
+  declare.Flag("--load-reports", &options.load_reports,
                "Report the server's load in each answer's trailers (ORCA), for load balancers");
-}
 
-void DeclareTraces(Declarer& declare, TraceOptions& trace) {
+  declare.Group("Traces");
   declare.Text(
-      kTraces, "--trace-endpoint", "[https://]HOST:PORT", "off",
+      "--trace-endpoint", "[https://]HOST:PORT", "off",
       "Send traces to this collector by OTLP over gRPC; 'off' for none. https:// uses TLS, and "
       "trusts OTEL_EXPORTER_OTLP_CERTIFICATE (default: the system's authorities)",
-      [&trace](const std::string& text) { return ReadCollector(text, &trace); });
-  declare.Share(kTraces, "--trace-sample", &trace.sample,
+      [&options](const std::string& text) { return ReadCollector(text, &options.trace); });
+  declare.Share("--trace-sample", &options.trace.sample,
                 "Share of traces that begin here to record. Callers that send a sampling decision "
                 "override this; 0 disables recording");
-  if (const char* ca = std::getenv("OTEL_EXPORTER_OTLP_CERTIFICATE")) trace.ca = ca;
+  if (const char* ca = std::getenv("OTEL_EXPORTER_OTLP_CERTIFICATE")) options.trace.ca = ca;
 }
 
 enum class ModelType { kFloat32, kBFloat16, kInt8 };
 
 void DeclareEngine(Declarer& declare, EngineOptions& engine, ModelType& model_type) {
-  declare.Choice<ModelType>(kModels, "--model-dtype", &model_type,
+  declare.Group("Models");
+  declare.Choice<ModelType>("--model-dtype", &model_type,
                             {{"float32", ModelType::kFloat32},
                              {"bfloat16", ModelType::kBFloat16},
                              {"int8", ModelType::kInt8}},
-                            "float32",
                             "Type of the models' weights on the device; int8 is for linear layers "
                             "on a CPU, and its error is logged at start");
-  declare.Bytes(kModels, "--max-text-bytes", &engine.max_text_bytes, kTextBytesBounds,
+  declare.Bytes("--max-text-bytes", &engine.max_text_bytes, kTextBytesBounds,
                 "The longest text, in bytes of UTF-8");
 
-  declare.Text(kDevice, "--device", "NAME", engine.device,
+  declare.Group("Device");
+  declare.Text("--device", "NAME", engine.device,
                "Where to compute: auto (a GPU if present; it must work), cpu, cuda, cuda:N",
                [&engine](const std::string& text) {
                  engine.device = text;
                  return CheckDevice(text);
                });
-  declare.Number(kDevice, "--cpu-threads", &engine.cpu_threads, kCpuThreadsBounds,
+  declare.Number("--cpu-threads", &engine.cpu_threads, kCpuThreadsBounds,
                  "Compute threads on the CPU, and as many tokenizer threads; 0: one of each per "
                  "processor");
-  declare.Bytes(kDevice, "--max-device-bytes", &engine.max_device_bytes, kDeviceBytesBounds,
+  declare.Bytes("--max-device-bytes", &engine.max_device_bytes, kDeviceBytesBounds,
                 "Device memory for models and running batches; 0: half of the memory on a CPU, "
                 "most of it on a GPU");
 
-  declare.Number(kBatching, "--max-batch-tokens", &engine.max_batch_tokens, kBatchTokensBounds,
+  declare.Group("Batching");
+  declare.Number("--max-batch-tokens", &engine.max_batch_tokens, kBatchTokensBounds,
                  "Token budget of a batch; a longer request runs alone");
-  declare.Number(kBatching, "--max-batch-requests", &engine.max_batch_requests,
-                 kBatchRequestsBounds, "Requests in one batch");
-  declare.Time(kBatching, "--batch-delay", &engine.batch_delay, kBatchDelayBounds,
+  declare.Number("--max-batch-requests", &engine.max_batch_requests, kBatchRequestsBounds,
+                 "Requests in one batch");
+  declare.Time("--batch-delay", &engine.batch_delay, kBatchDelayBounds,
                "How long a request waits for its batch to be full; 0: not at all");
 
-  declare.Number(kLimits, "--max-queued-requests", &engine.max_queued_requests,
-                 kQueuedRequestsBounds, "Requests admitted and not yet answered");
-  declare.Number(kLimits, "--max-queued-tokens", &engine.max_queued_tokens, kQueuedTokensBounds,
+  declare.Group("Limits");
+  declare.Number("--max-queued-requests", &engine.max_queued_requests, kQueuedRequestsBounds,
+                 "Requests admitted and not yet answered");
+  declare.Number("--max-queued-tokens", &engine.max_queued_tokens, kQueuedTokensBounds,
                  "Tokens admitted and not yet answered");
-  declare.Bytes(kLimits, "--max-queued-bytes", &engine.max_queued_bytes, kQueuedBytesBounds,
+  declare.Bytes("--max-queued-bytes", &engine.max_queued_bytes, kQueuedBytesBounds,
                 "Bytes of inputs and outputs admitted and not yet answered; by default at most a "
                 "quarter of the memory");
   declare.Time(
-      kLimits, "--max-queued-time", &engine.max_queued_time, kQueuedTimeBounds,
+      "--max-queued-time", &engine.max_queued_time, kQueuedTimeBounds,
       "Longest predicted wait for the device; requests that would wait longer are refused");
-  declare.Time(kLimits, "--max-request-time", &engine.max_request_time, kRequestTimeBounds,
+  declare.Time("--max-request-time", &engine.max_request_time, kRequestTimeBounds,
                "Longest predicted time of one request on the device; longer ones are refused");
+
+  declare.Group("Kernels");
+  declare.Time("--cost-model-budget", &engine.cost_model_budget, kCostModelBudgetBounds,
+               "Time to measure the kernels at start, for the automatic kernel; 0 without "
+               "--cost-model: it always runs the most exact kernel allowed");
+  declare.Text("--cost-model", "FILE", &engine.cost_model_file,
+               "Read the measurements from this file, or create it if missing: servers that share "
+               "it choose alike. A file of another device or version is ignored");
+  declare.Share(
+      "--fidelity-share", &engine.fidelity_share,
+      "Share of approximate requests without fidelity_rows whose error is measured for metrics");
+}
+
+[[noreturn]] void Fail(const std::string& flag, const std::string& problem) {
+  throw CLI::ValidationError(flag, problem);
+}
+
+// Whether the options about who gets in go together.
+void CheckAccess(const ServerOptions& options) {
+  const AccessOptions& access = options.access;
+  if (access.tls.certificate.empty() != access.tls.key.empty()) {
+    const bool key = access.tls.certificate.empty();
+    Fail(key ? "--tls-key" : "--tls-certificate",
+         std::string("needs ") + (key ? "--tls-certificate" : "--tls-key") + " as well");
+  }
+  if (!access.tls.client_ca.empty() && !access.tls.on()) {
+    Fail("--tls-client-ca", "needs --tls-certificate and --tls-key as well");
+  }
+  if (access.metrics_tls && !access.tls.on()) {
+    Fail("--metrics-tls", "needs --tls-certificate and --tls-key as well");
+  }
+  if (access.metrics_callers && access.callers.empty()) {
+    Fail("--metrics-auth", "needs --auth-tokens as well");
+  }
+  if (!access.callers.empty() && !options.engine.tenants.empty()) {
+    Fail("--tenant-weight",
+         "cannot be combined with --auth-tokens: set weights in its sections [tenant.NAME]");
+  }
+  if (access.callers.empty() || access.insecure_tokens) return;
+  const auto fail_plaintext = [&](const char* flag, const std::string& listen, const char* remedy) {
+    Fail(flag, listen + " is plaintext, so anyone on the network path can read tokens: set " +
+                   remedy + ", or accept that with --insecure-tokens");
+  };
+  if (!access.tls.on() && !IsLocal(options.listen)) {
+    fail_plaintext("--auth-tokens", "--listen " + options.listen,
+                   "--tls-certificate and --tls-key");
+  }
+  if (access.metrics_callers && !access.metrics_tls && !options.metrics_listen.empty() &&
+      !IsLocal(options.metrics_listen)) {
+    fail_plaintext("--metrics-auth", "--metrics-listen " + options.metrics_listen, "--metrics-tls");
+  }
 }
 
 // "(from the environment variable CASTOR_X)" when that is where the option that `message` opens
@@ -252,19 +306,18 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
   Declarer declare(&app);
   DeclareNetwork(declare, options);
   DeclareAccess(declare, options);
-  DeclareSharedMemory(declare, options);
+  declare.Group("Models");
   declare.List(
-      kModels, "--model", "[NAME=]PATH", &models,
+      "--model", "[NAME=]PATH", &models,
       "A model to load: a directory as Hugging Face lays it out, or a .safetensors file of "
       "CAST layers, and the name to serve it under (default: its own), such as BAAI/bge-m3. "
       "Repeatable, or several separated by commas; a directory may have several names");
-  declare.List(kLimits, "--tenant-weight", "NAME=X", &weights,
+  declare.Group("Limits");
+  declare.List("--tenant-weight", "NAME=X", &weights,
                "A tenant's share of the device relative to the others' (default 1 each; 0.001 to "
                "1000). Repeatable, or several separated by commas");
   DeclareEngine(declare, options.engine, model_type);
-  DeclareKernels(declare, options.engine);
   DeclareService(declare, options);
-  DeclareTraces(declare, options.trace);
 
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   try {

@@ -16,7 +16,7 @@
 
 namespace castor::server {
 
-// Protocols of others that are served beside castor.v1, on the same port.
+// Other protocols, served on the same port as castor.v1.
 struct Protocols {
   bool oip = true;  // the Open Inference Protocol
   bool tei = true;  // tei.v1

@@ -77,7 +77,7 @@ CallRecord::CallRecord(const ServiceContext& services, Method method, std::strin
 
 CallRecord::~CallRecord() {
   if (answered_ && lost_.load(std::memory_order_relaxed)) services_.metrics.AnswerLost(method_);
-  services_.metrics.LeavingBytes(-answer_bytes_);
+  services_.metrics.OutgoingBytes(-answer_bytes_);
   services_.metrics.Ended(method_);
   services_.lifecycle.LeaveCall();
 }
@@ -106,7 +106,7 @@ void CallRecord::Answered(const grpc::ByteBuffer& message, const Subject& subjec
   services_.metrics.SentBytes(method_, message.Length());
   answered_ = true;
   answer_bytes_ = static_cast<int64_t>(message.Length());
-  services_.metrics.LeavingBytes(answer_bytes_);
+  services_.metrics.OutgoingBytes(answer_bytes_);
   Finished(grpc::StatusCode::OK, subject, request_id, absl::OkStatus());
 }
 
@@ -137,9 +137,7 @@ void CallRecord::Finished(grpc::StatusCode code, const Subject& subject,
   }
   const TimePoint now = std::chrono::steady_clock::now();
   const double seconds = std::chrono::duration<double>(now - received_).count();
-  RequestTrace* const trace = trace_.sampled.get();
-  services_.metrics.Finished(method_, subject, code, seconds,
-                             trace != nullptr ? &trace->own : nullptr);
+  services_.metrics.Finished(method_, subject, code, seconds);
   // It is counted, and will be answered.
   Guarded([&] { Tell(now, code, subject, request_id, error); }).IgnoreError();
 }

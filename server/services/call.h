@@ -1,5 +1,5 @@
-// What all methods of all services share: the server's parts, and the record of one call. All of it
-// may be used from any thread.
+// Shared by all methods of all services: the server's parts, and the record of one call. Any thread
+// may use them.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -50,7 +50,7 @@ struct ServiceContext {
 TimePoint DeadlineOf(gpr_timespec asked, std::chrono::milliseconds max_deadline,
                      gpr_timespec asked_now, TimePoint now);
 
-// What a call's headers say about its trace, and what is kept of the call if it is sampled.
+// The trace that a call's headers name, and the record of the call for its spans if it is sampled.
 struct CallTrace {
   std::optional<TraceContext> caller;     // by its headers
   std::unique_ptr<RequestTrace> sampled;  // null: it is not
@@ -61,8 +61,9 @@ struct CallTrace {
   std::string span_id() const;
 };
 
-// For a call of the method `name`, a literal, or a message of its stream. The headers of a caller
-// who is not let in (`known` is false) are not believed: such a call is the first of its trace.
+// Begins the trace of a call of the method `name`, a literal, or of a message of its stream.
+// Headers of callers that were refused (`known` is false) are ignored: such a call is the first of
+// its trace.
 CallTrace BeginTrace(const Tracer& tracer, const grpc::ServerContextBase& context,
                      std::string_view name, bool known);
 

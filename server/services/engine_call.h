@@ -1,4 +1,4 @@
-// A unary call as the shell of an EngineRequest: Attend or Encode.
+// A unary call as the shell of an EngineRequest, for every method that computes.
 //
 //   gRPC thread          OnMessage: EngineRequest::Start
 //   completion thread    Deliver or Refuse: counted, then sent
@@ -23,8 +23,9 @@ template <typename Request>
 class EngineCall final : public MessageCall, private RequestShell {
  public:
   template <typename... Args>
-  EngineCall(const ServiceContext& services, Method method, Arrival arrival, const Args&... args)
-      : MessageCall(services.calls, CallTable::Kind::kWork, std::move(arrival)),
+  EngineCall(const ServiceContext& services, Method method, IncomingCall incoming,
+             const Args&... args)
+      : MessageCall(services.calls, CallTable::Kind::kWork, std::move(incoming)),
         record_(services, method, name(), TraceOf(services)),
         request_({services.engine, services.shared_memory, services.metrics, services.decoding},
                  *this, args...),
@@ -54,7 +55,7 @@ class EngineCall final : public MessageCall, private RequestShell {
     return std::nullopt;
   }
 
-  // Where nobody is told from anybody else, a host counts as a tenant does.
+  // The tenant that held texts count for; a call without a tenant is counted by its host.
   std::string Holder() const {
     const std::string peer = context()->peer();
     return caller()->tenant.empty() ? peer.substr(0, peer.rfind(':')) : caller()->tenant;
@@ -105,8 +106,8 @@ class EngineCall final : public MessageCall, private RequestShell {
 // The factory of such calls, for MessageService::AddMethod. `args` outlive them.
 template <typename Request, typename... Args>
 auto EngineMethod(const ServiceContext& services, Method method, const Args&... args) {
-  return [&services, method, &args...](Arrival arrival) {
-    auto* call = new EngineCall<Request>(services, method, std::move(arrival), args...);
+  return [&services, method, &args...](IncomingCall incoming) {
+    auto* call = new EngineCall<Request>(services, method, std::move(incoming), args...);
     call->Begin();
     return call;
   };

@@ -12,7 +12,6 @@
 #include "server/codec/attention_codec.h"
 #include "server/codec/encoder_codec.h"
 #include "server/codec/rerank_codec.h"
-#include "server/codec/token_codec.h"
 #include "server/services/message.h"
 
 namespace castor::server {
@@ -125,7 +124,7 @@ class RerankProtocol {
     return EncodeRerankResponse(request_id, std::move(result), ranking_, total_us);
   }
   absl::Status Refusal(const absl::Status& error, bool submitted) const {
-    return RerankError(error, ranking_.late_interaction, submitted);
+    return RenameRerankFields(error, ranking_.late_interaction, submitted);
   }
 
  private:

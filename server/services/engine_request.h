@@ -42,18 +42,18 @@ struct RequestParts {
   DecodeBudget& decoding;
 };
 
-// What is known of a request besides its message.
+// A request's circumstances: everything but its message.
 struct RequestOrigin {
   TimePoint received;  // the zero of its Timing
   TimePoint deadline;
   std::string tenant;             // Caller::tenant
   RequestTrace* trace = nullptr;  // none: it is not sampled; lives until the shell is told
-  std::string queued_as = {};     // in the engine's fair queue; empty: as the tenant
+  std::string queue_tenant = {};  // in the engine's fair queue; empty: as the tenant
 };
 
 // The owner of a request. Exactly one of the two is called, exactly once: by Start on its own
 // thread, or on another thread, perhaps while Start is still running. Must not block. Only Deliver
-// may throw, as long as it has told nobody; then Refuse follows.
+// may throw, and only before it has sent anything; then Refuse follows.
 class RequestShell {
  public:
   virtual void Deliver(grpc::ByteBuffer answer) = 0;
@@ -74,7 +74,8 @@ class RequestShell {
 //   std::optional<OutputRange> TakeOutput(Decoded&)   may keep what else Encode needs
 //   grpc::ByteBuffer Encode(std::string_view request_id, Result,
 //                           const std::optional<OutputRange>&, double total_us)   or a StatusOr
-//   absl::Status Refusal(absl::Status of the engine, bool submitted)   optional: in its own terms
+//   absl::Status Refusal(absl::Status of the engine, bool submitted)   optional: the error with the
+//                           protocol's own field names
 //   grpc::ByteBuffer EncodeError(std::string_view request_id, google::rpc::Status)   optional: the
 //                           answer to a message of a stream that has none
 //   headers()   optional: of the answer's initial metadata, pairs of strings
@@ -108,8 +109,8 @@ class EngineRequest {
     if (!started.ok()) shell_.Refuse(started);
   }
 
-  // Nobody wants the answer any more. The shell is still told the outcome. Any thread, at any time,
-  // even before Start.
+  // The answer is not needed any more. The shell is still told the outcome. Any thread, at any
+  // time, even before Start.
   void Cancel() {
     if (const auto ticket = cancellation_.Cancel()) parts_.engine.Cancel(*ticket);
   }
@@ -166,7 +167,7 @@ class EngineRequest {
     call.deadline = decoded.timeout.has_value()
                         ? std::min(origin.deadline, origin.received + *decoded.timeout)
                         : origin.deadline;
-    call.tenant = std::move(origin.queued_as.empty() ? origin.tenant : origin.queued_as);
+    call.tenant = std::move(origin.queue_tenant.empty() ? origin.tenant : origin.queue_tenant);
     traced_ = origin.trace;
     if (traced_ != nullptr) {
       traced_->stage = Stage::kEngine;  // of its answer, which may come before Submit returns
@@ -179,7 +180,7 @@ class EngineRequest {
         [this](absl::StatusOr<Result> result) { Complete(std::move(result)); });
     if (!ticket.ok()) {
       if (traced_ != nullptr) traced_->stage = Stage::kAdmission;
-      return InOwnTerms(ticket.status(), false);
+      return RenameFields(ticket.status(), false);
     }
     if (!cancellation_.SetTicket(*ticket)) parts_.engine.Cancel(*ticket);
     return absl::OkStatus();
@@ -190,17 +191,17 @@ class EngineRequest {
     if (!told.ok()) shell_.Refuse(told);
   }
 
-  // Tells the shell of an answer, or returns what it is to be refused with.
+  // Delivers the answer, or returns the error to refuse with.
   absl::Status Tell(absl::StatusOr<Result> result) {
     if (shared_bytes_ > 0) parts_.metrics.SharedMemoryRead(shared_bytes_);
-    if (!result.ok()) return InOwnTerms(result.status(), true);
+    if (!result.ok()) return RenameFields(result.status(), true);
     if (Runs(*result)) subject_.kernel = castor::NameOf(result->report.kernel.kernel);
     if (traced_ != nullptr) {
       traced_->stage = Stage::kAnswer;
       traced_->completed = std::chrono::steady_clock::now();
       NoteReport(result->report, TokensOf(*result), traced_);
     }
-    // Nobody reads the answer to a cancelled call; its memory goes back to the pool here.
+    // The answer to a cancelled call is dropped; its memory goes back to the pool here.
     if (cancellation_.cancelled()) {
       return MakeError(Reason::kCancelled, "the caller went away");
     }
@@ -225,7 +226,7 @@ class EngineRequest {
   static bool Runs(const AttentionResult&) { return true; }
   static bool Runs(const EncodeResult& result) { return !result.tokenized.has_value(); }
 
-  absl::Status InOwnTerms(const absl::Status& error, bool submitted) const {
+  absl::Status RenameFields(const absl::Status& error, bool submitted) const {
     if constexpr (requires { protocol_.Refusal(error, submitted); }) {
       return protocol_.Refusal(error, submitted);
     }

@@ -20,12 +20,13 @@ namespace castor::server {
 template <typename Request, typename... Args>
 class EngineStream final : public MessageStream {
  public:
-  EngineStream(const ServiceContext& services, Method method, Arrival arrival, const Args&... args)
-      : MessageStream(services, std::move(arrival), kOrdered,
+  EngineStream(const ServiceContext& services, Method method, IncomingCall incoming,
+               const Args&... args)
+      : MessageStream(services, std::move(incoming), kOrdered,
                       services.engine.options().max_queued_requests / kShareOfBudgets),
         method_(method),
         accepted_(services.lifecycle.EnterCall()),
-        queued_as_(QueuedAs(caller())),
+        queue_tenant_(QueueTenant(caller())),
         args_(args...) {}
   ~EngineStream() override { services().lifecycle.LeaveCall(); }
 
@@ -46,7 +47,7 @@ class EngineStream final : public MessageStream {
     void Start(grpc::ByteBuffer* bytes) override {
       record_.Received(*bytes);
       request_.Start(bytes, {record_.received(), record_.DeadlineOf(*stream_.context()),
-                             stream_.caller()->tenant, record_.trace(), stream_.queued_as_});
+                             stream_.caller()->tenant, record_.trace(), stream_.queue_tenant_});
     }
 
     void Cancel() override {
@@ -78,7 +79,7 @@ class EngineStream final : public MessageStream {
 
   // A stream of no tenant waits like a tenant of its own. Else its many messages would stand in
   // front of the calls of everyone who names no tenant. No caller can send such a name.
-  static std::string QueuedAs(const absl::StatusOr<Caller>& caller) {
+  static std::string QueueTenant(const absl::StatusOr<Caller>& caller) {
     static std::atomic<uint64_t> streams = 0;
     if (!caller.ok() || !caller->tenant.empty()) return "";
     return "\n" + std::to_string(streams.fetch_add(1, std::memory_order_relaxed));
@@ -105,16 +106,16 @@ class EngineStream final : public MessageStream {
 
   const Method method_;
   const bool accepted_;  // counted as a call in flight in any case
-  const std::string queued_as_;
+  const std::string queue_tenant_;
   const std::tuple<const Args&...> args_;
 };
 
 // The factory of such streams, for MessageService::AddMethod. `args` outlive them.
 template <typename Request, typename... Args>
 auto EngineStreamMethod(const ServiceContext& services, Method method, const Args&... args) {
-  return [&services, method, &args...](Arrival arrival) {
+  return [&services, method, &args...](IncomingCall incoming) {
     const auto stream = std::make_shared<EngineStream<Request, Args...>>(
-        services, method, std::move(arrival), args...);
+        services, method, std::move(incoming), args...);
     stream->Begin();
     return stream.get();
   };

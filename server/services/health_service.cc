@@ -6,7 +6,6 @@
 #include "engine/base/error.h"
 #include "engine/base/guarded.h"
 #include "server/errors.h"
-#include "server/services/handoff.h"
 #include "server/services/message.h"
 #include "server/transport/message_call.h"
 
@@ -43,8 +42,8 @@ std::optional<grpc::ByteBuffer> Answer(HealthState& state, const HealthListReque
 template <typename Request>
 class HealthCall final : public MessageCall {
  public:
-  HealthCall(HealthState& state, CallTable& calls, CallTable::Kind kind, Arrival arrival)
-      : MessageCall(calls, kind, std::move(arrival)), state_(state) {}
+  HealthCall(HealthState& state, CallTable& calls, CallTable::Kind kind, IncomingCall incoming)
+      : MessageCall(calls, kind, std::move(incoming)), state_(state) {}
 
  private:
   void OnMessage(grpc::ByteBuffer* message) override {
@@ -71,10 +70,10 @@ class HealthWatchCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
                               public HealthState::Watch {
  public:
   HealthWatchCall(HealthState& state, CallTable& calls, CallTable::Kind kind,
-                  const Arrival& arrival)
-      : state_(state), calls_(calls), context_(arrival.context) {
+                  const IncomingCall& incoming)
+      : state_(state), calls_(calls), context_(incoming.context) {
     absl::Status entered = calls_.Enter(row_, kind, context_);
-    entered.Update(arrival.caller.status());
+    entered.Update(incoming.caller.status());
     handoff_.HandOver();
     if (entered.ok()) {
       StartRead(&message_);
@@ -118,7 +117,7 @@ class HealthWatchCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
   }
 
  private:
-  void Take(Step step) noexcept override {
+  void Perform(Step step) noexcept override {
     if (step.write.has_value()) {
       buffer_ = Encode(*step.write);
       handoff_.HandOver();
@@ -144,16 +143,16 @@ HealthService::HealthService(HealthState& state, CallTable& calls, Kinds kinds,
                              const Authorizer& authorizer)
     : MessageService(authorizer) {
   const auto add = [&]<typename Request>(const char* path, Request) {
-    AddMethod(path, [&state, &calls, kinds](Arrival arrival) {
-      auto* call = new HealthCall<Request>(state, calls, kinds.check, std::move(arrival));
+    AddMethod(path, [&state, &calls, kinds](IncomingCall incoming) {
+      auto* call = new HealthCall<Request>(state, calls, kinds.check, std::move(incoming));
       call->Begin();
       return call;
     });
   };
   add("/grpc.health.v1.Health/Check", HealthCheckRequest());
   add("/grpc.health.v1.Health/List", HealthListRequest());
-  AddMethod("/grpc.health.v1.Health/Watch", [&state, &calls, kinds](const Arrival& arrival) {
-    return new HealthWatchCall(state, calls, kinds.watch, arrival);
+  AddMethod("/grpc.health.v1.Health/Watch", [&state, &calls, kinds](const IncomingCall& incoming) {
+    return new HealthWatchCall(state, calls, kinds.watch, incoming);
   });
 }
 

@@ -13,12 +13,12 @@
 
 namespace castor::server {
 
-MessageStream::MessageStream(const ServiceContext& services, Arrival arrival, bool ordered,
+MessageStream::MessageStream(const ServiceContext& services, IncomingCall incoming, bool ordered,
                              int64_t max_messages)
     : services_(services),
-      name_(arrival.name),
-      context_(arrival.context),
-      caller_(std::move(arrival.caller)),
+      name_(incoming.name),
+      context_(incoming.context),
+      caller_(std::move(incoming.caller)),
       ordered_(ordered),
       max_messages_(static_cast<size_t>(std::max<int64_t>(max_messages, 1))),
       max_bytes_(services.engine.options().max_queued_bytes / kShareOfBudgets),
@@ -37,9 +37,9 @@ void MessageStream::Begin() {
     MutexLock lock(mu_);
     if (!may.ok() && !finished_) step.finish = finished_ = true;
   }
-  if (!step.finish) return ReadOn();
+  if (!step.finish) return ReadNext();
   step.status = Refusal(may);
-  Take(std::move(step));
+  Perform(std::move(step));
 }
 
 void MessageStream::Drain() {
@@ -49,7 +49,7 @@ void MessageStream::Drain() {
     ending_ = true;
     step = NextStep();
   }
-  Take(std::move(step));
+  Perform(std::move(step));
 }
 
 // Nothing is in flight, and the caller has sent nothing for too long, or the server stops.
@@ -63,7 +63,7 @@ bool MessageStream::EndIdle(const absl::Status& why) {
     failure_ = Refusal(why);
     step = NextStep();
   }
-  Take(std::move(step));
+  Perform(std::move(step));
   return true;
 }
 
@@ -78,7 +78,7 @@ void MessageStream::OnReadDone(bool ok) {
     cancelled = cancelled_ || failure_.has_value();
     absl::Status made;
     if (ok) {
-      made = Guarded([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { message = Expect(); });
+      made = Guarded([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { message = AddMessage(); });
     } else {
       (context_->IsCancelled() ? cancelled_ : half_closed_) = true;
     }
@@ -87,7 +87,7 @@ void MessageStream::OnReadDone(bool ok) {
     step = NextStep();
     if (!made.ok()) step.cancelled = Computing();
   }
-  Take(std::move(step));
+  Perform(std::move(step));
   if (message == nullptr) return;
   if (cancelled) message->Cancel();
   const absl::Status started = Guarded([&] { message->Start(&message_); });
@@ -95,10 +95,10 @@ void MessageStream::OnReadDone(bool ok) {
     message_.Clear();
     message->Refuse(started);
   }
-  ReadOn();
+  ReadNext();
 }
 
-std::shared_ptr<MessageStream::Message> MessageStream::Expect() {
+std::shared_ptr<MessageStream::Message> MessageStream::AddMessage() {
   std::shared_ptr<Message> message = NewMessage();
   Computed computed{message, std::list<Outgoing>(1)};
   if (ordered_) message->place_ = &answers_.emplace_back();
@@ -126,8 +126,8 @@ void MessageStream::OnWriteDone(bool ok) {
     written.message->Cancel();
   }
   written.message.reset();
-  Take(std::move(step));
-  if (room) ReadOn();
+  Perform(std::move(step));
+  if (room) ReadNext();
 }
 
 void MessageStream::OnCancel() {
@@ -139,7 +139,7 @@ void MessageStream::OnCancel() {
     step.cancelled = Computing();
   }
   services_.calls.Cancelled(row_);
-  Take(std::move(step));
+  Perform(std::move(step));
 }
 
 void MessageStream::OnDone() {
@@ -177,7 +177,7 @@ void MessageStream::Answer(const Message& message, Outgoing answer) noexcept {
     if (!placed) answers_.splice(answers_.end(), computed.place);
     step = NextStep();
   }
-  Take(std::move(step));
+  Perform(std::move(step));
 }
 
 std::vector<std::shared_ptr<MessageStream::Message>> MessageStream::Computing() const noexcept {
@@ -196,7 +196,7 @@ bool MessageStream::HasRoom() const {
 }
 
 // Reads the next message if there is room, in a reaction whose turn it is.
-void MessageStream::ReadOn() {
+void MessageStream::ReadNext() {
   {
     MutexLock lock(mu_);
     if (cancelled_ || ending_ || failure_.has_value() || finished_) {
@@ -242,7 +242,7 @@ MessageStream::Step MessageStream::NextStep() noexcept {
   return step;
 }
 
-void MessageStream::Take(Step step) {
+void MessageStream::Perform(Step step) {
   for (const Outgoing& answer : step.dropped) {
     if (answer.message != nullptr) answer.message->Cancel();
   }

@@ -56,7 +56,7 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
     virtual void Start(grpc::ByteBuffer* bytes) = 0;
     virtual void Refuse(const absl::Status& error) = 0;
 
-    // Nobody wants the answer any more. Any thread, at any time, also before Start.
+    // The answer is not needed any more. Any thread, at any time, also before Start.
     virtual void Cancel() = 0;
 
    private:
@@ -71,7 +71,7 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
 
   // `ordered`: answers come in the order of their messages, and not as they are ready.
   // `max_messages`: that are in flight; one at least.
-  MessageStream(const ServiceContext& services, Arrival arrival, bool ordered,
+  MessageStream(const ServiceContext& services, IncomingCall incoming, bool ordered,
                 int64_t max_messages);
   ~MessageStream() override = default;
 
@@ -125,10 +125,10 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
     kOurs,     // a reaction's, which starts a message or a read
     kGrpcs,    // a read waits
     kNoRoom,   // until an answer has been written
-    kStopped,  // for good
+    kStopped,  // no more is read
   };
 
-  // What a thread has to do once it has released the lock.
+  // The work that is left for a thread once it has released the lock.
   struct Step {
     grpc::ByteBuffer* write = nullptr;
     bool finish = false;
@@ -136,16 +136,16 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
     std::list<Outgoing> dropped;
     std::vector<std::shared_ptr<Message>> cancelled;
   };
-  std::shared_ptr<Message> Expect() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::shared_ptr<Message> AddMessage() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Answer(const Message& message, Outgoing answer) noexcept ABSL_LOCKS_EXCLUDED(mu_);
   Step NextStep() noexcept ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // None without the memory for them: they are computed for nothing.
+  // Empty if there is no memory for the list; the messages are then computed in vain.
   std::vector<std::shared_ptr<Message>> Computing() const noexcept
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Take(Step step) ABSL_LOCKS_EXCLUDED(mu_);
+  void Perform(Step step) ABSL_LOCKS_EXCLUDED(mu_);
   bool EndIdle(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
   bool HasRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void ReadOn() ABSL_LOCKS_EXCLUDED(mu_);
+  void ReadNext() ABSL_LOCKS_EXCLUDED(mu_);
 
   const ServiceContext& services_;
   const std::string_view name_;

@@ -1,5 +1,5 @@
-// What server reflection answers: the names of the services, and the files of protobuf's generated
-// pool. Constant after construction; any thread may call anything.
+// The answers of server reflection: names of services, and files of protobuf's generated pool.
+// Constant after construction; any thread may call anything.
 #pragma once
 
 #include <google/protobuf/descriptor.h>

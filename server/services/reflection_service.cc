@@ -31,8 +31,8 @@ std::vector<std::string> WithReflection(std::vector<std::string> services) {
 
 class ReflectionService::Stream final : public MessageStream {
  public:
-  Stream(ReflectionService& service, const ServiceContext& services, Arrival arrival)
-      : MessageStream(services, std::move(arrival), /*ordered=*/true, /*max_messages=*/1),
+  Stream(ReflectionService& service, const ServiceContext& services, IncomingCall incoming)
+      : MessageStream(services, std::move(incoming), /*ordered=*/true, /*max_messages=*/1),
         service_(service) {}
   ~Stream() override {
     if (admitted_) --service_.streams_;
@@ -80,8 +80,8 @@ class ReflectionService::Stream final : public MessageStream {
 
 ReflectionService::ReflectionService(std::vector<std::string> names, const ServiceContext& services)
     : MessageService(services.authorizer), answers_(WithReflection(std::move(names))) {
-  const auto make = [this, &services](Arrival arrival) {
-    const auto stream = std::make_shared<Stream>(*this, services, std::move(arrival));
+  const auto make = [this, &services](IncomingCall incoming) {
+    const auto stream = std::make_shared<Stream>(*this, services, std::move(incoming));
     stream->Begin();
     return stream.get();
   };

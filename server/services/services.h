@@ -31,13 +31,13 @@ class EncoderService final : public MessageService {
   const std::vector<ModelInfo> models_;
 };
 
-// What is loaded. Loading at run time is off in this server.
+// The loaded models. Loading at run time is not served.
 class ModelService final : public MessageService {
  public:
   explicit ModelService(const ServiceContext& services);
 };
 
-// What a client may want to know before its first request.
+// The server's version, devices, kernels and limits.
 class ServerService final : public MessageService {
  public:
   // `metrics_address` is read at each call, and must outlive this.
@@ -49,7 +49,7 @@ class ServerService final : public MessageService {
   const TimePoint started_;
 };
 
-// Which regions requests may refer to. The server owns the registry.
+// Registers the shared-memory regions of requests. The server owns the registry.
 class SharedMemoryService final : public MessageService {
  public:
   explicit SharedMemoryService(const ServiceContext& services);

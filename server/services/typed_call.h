@@ -14,8 +14,8 @@ namespace castor::server {
 template <typename Request, typename Response, typename Handler>
 class TypedCall final : public MessageCall {
  public:
-  TypedCall(const ServiceContext& services, Arrival arrival, Handler handler)
-      : MessageCall(services.calls, CallTable::Kind::kWork, std::move(arrival)),
+  TypedCall(const ServiceContext& services, IncomingCall incoming, Handler handler)
+      : MessageCall(services.calls, CallTable::Kind::kWork, std::move(incoming)),
         handler_(std::move(handler)),
         record_(services, Method::kOther, name()) {}
 
@@ -50,8 +50,8 @@ class TypedCall final : public MessageCall {
 // The factory of such calls of one method, for MessageService::AddMethod.
 template <typename Request, typename Response, typename Handler>
 auto TypedMethod(const ServiceContext& services, Handler handler) {
-  return [&services, handler](Arrival arrival) {
-    auto* call = new TypedCall<Request, Response, Handler>(services, std::move(arrival), handler);
+  return [&services, handler](IncomingCall incoming) {
+    auto* call = new TypedCall<Request, Response, Handler>(services, std::move(incoming), handler);
     call->Begin();
     return call;
   };

@@ -15,7 +15,7 @@
 namespace castor::server::tei {
 namespace {
 
-// Characters for each token that a text may have, where it is not cut.
+// The most characters of a text that is not truncated, for each token that the model takes.
 constexpr int64_t kMaxCharactersPerToken = 250;
 constexpr int64_t kAnyLength = std::numeric_limits<int64_t>::max();
 
@@ -25,7 +25,7 @@ absl::Status Invalid(const std::string& problem) {
   return MakeError(Reason::kInvalidField, "Input validation error: " + problem);
 }
 
-absl::Status Need(bool served, std::string_view what) {
+absl::Status RequireModelType(bool served, std::string_view what) {
   if (served) return absl::OkStatus();
   return absl::FailedPreconditionError("Backend error: Model is not " + std::string(what));
 }
@@ -45,14 +45,14 @@ absl::Status SetTexts(Texts texts, Texts pairs, int64_t max_characters, Converte
       return Invalid("`inputs` must have less than " + std::to_string(max_characters) +
                      " characters. Given: " + std::to_string(characters));
     }
-    out->asked.characters += characters;
+    out->answer_context.characters += characters;
   }
   out->request.input =
       TextInput{.texts = std::move(texts), .pairs = std::move(pairs), .allow_special_tokens = true};
   return absl::OkStatus();
 }
 
-// What all but Tokenize's have.
+// Sets the fields that all requests but Tokenize's have.
 absl::Status Set(const wire::tei::Request& from, Texts texts, Texts pairs, const ModelInfo& model,
                  Converted* out) {
   if (!proto::TruncationDirection_IsValid(from.truncation_direction)) {
@@ -61,7 +61,7 @@ absl::Status Set(const wire::tei::Request& from, Texts texts, Texts pairs, const
   out->request.truncate = from.truncate;
   const bool left = from.truncation_direction == proto::TRUNCATION_DIRECTION_LEFT;
   out->request.truncation_side = left ? Side::kLeft : Side::kRight;
-  out->asked.raw_scores = from.raw_scores;
+  out->answer_context.raw_scores = from.raw_scores;
   out->request.prompt_name = from.prompt_name;
   return SetTexts(std::move(texts), std::move(pairs),
                   from.truncate ? kAnyLength : kMaxCharactersPerToken * model.max_tokens, out);
@@ -69,7 +69,7 @@ absl::Status Set(const wire::tei::Request& from, Texts texts, Texts pairs, const
 
 float Sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
 
-// One label's probability, or that of each of several.
+// Turns logits into probabilities: a sigmoid for one label, else a softmax.
 void ToProbabilities(std::vector<float>* logits) {
   if (logits->size() == 1) {
     logits->front() = Sigmoid(logits->front());
@@ -81,8 +81,9 @@ void ToProbabilities(std::vector<float>* logits) {
   for (float& x : *logits) x /= sum;
 }
 
-// Places in descending order of their scores; among equal ones the last comes first. NaN is last.
-std::vector<int> Order(const std::vector<float>& scores) {
+// Indices by descending score. Of equal scores the last index comes first, as in the original; NaN
+// comes last.
+std::vector<int> OrderByScore(const std::vector<float>& scores) {
   std::vector<int> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::sort(order, std::greater(), [&](int i) {
@@ -103,7 +104,7 @@ uint64_t Nanoseconds(double us) { return us > 0 ? static_cast<uint64_t>(us * 100
 
 absl::Status Convert(wire::tei::EmbedRequest from, const ModelInfo& model, Converted* out) {
   const bool served = Has(model, EncodeOutput::kPooled);
-  if (absl::Status s = Need(served, "an embedding model"); !s.ok()) return s;
+  if (absl::Status s = RequireModelType(served, "an embedding model"); !s.ok()) return s;
   if (from.dimensions == 0) return InvalidField("dimensions", "should be positive");
   out->request.output = EncodeOutput::kPooled;
   out->request.normalize = from.normalize.value_or(true);
@@ -113,27 +114,28 @@ absl::Status Convert(wire::tei::EmbedRequest from, const ModelInfo& model, Conve
 
 absl::Status Convert(wire::tei::EmbedSparseRequest from, const ModelInfo& model, Converted* out) {
   const bool served = Has(model, EncodeOutput::kSparse);
-  if (absl::Status s = Need(served, "an embedding model with SPLADE pooling"); !s.ok()) return s;
+  if (absl::Status s = RequireModelType(served, "an embedding model with SPLADE pooling"); !s.ok())
+    return s;
   out->request.output = EncodeOutput::kSparse;
   return Set(from, {from.inputs}, {}, model, out);
 }
 
 absl::Status Convert(wire::tei::EmbedAllRequest from, const ModelInfo& model, Converted* out) {
   const bool served = Has(model, EncodeOutput::kTokenEmbeddings);
-  if (absl::Status s = Need(served, "an embedding model"); !s.ok()) return s;
+  if (absl::Status s = RequireModelType(served, "an embedding model"); !s.ok()) return s;
   out->request.output = EncodeOutput::kTokenEmbeddings;
   out->request.normalize = false;
   return Set(from, {from.inputs}, {}, model, out);
 }
 
 absl::Status Convert(wire::tei::PredictRequest from, const ModelInfo& model, Converted* out) {
-  if (absl::Status s = Need(Classifies(model), "a classifier model"); !s.ok()) return s;
+  if (absl::Status s = RequireModelType(Classifies(model), "a classifier model"); !s.ok()) return s;
   out->request.output = EncodeOutput::kLogits;
   return Set(from, {from.inputs}, {}, model, out);
 }
 
 absl::Status Convert(wire::tei::PredictPairRequest from, const ModelInfo& model, Converted* out) {
-  if (absl::Status s = Need(Classifies(model), "a classifier model"); !s.ok()) return s;
+  if (absl::Status s = RequireModelType(Classifies(model), "a classifier model"); !s.ok()) return s;
   if (from.texts.size() != 1 && from.texts.size() != 2) {
     return InvalidField("inputs", "must have one or two entries");
   }
@@ -143,8 +145,8 @@ absl::Status Convert(wire::tei::PredictPairRequest from, const ModelInfo& model,
 }
 
 absl::Status Convert(wire::tei::RerankRequest from, const ModelInfo& model, Converted* out) {
-  if (absl::Status s = Need(Classifies(model), "a classifier model"); !s.ok()) return s;
-  if (absl::Status s = Need(ScoresPairs(model), "a re-ranker model"); !s.ok()) return s;
+  if (absl::Status s = RequireModelType(Classifies(model), "a classifier model"); !s.ok()) return s;
+  if (absl::Status s = RequireModelType(ScoresPairs(model), "a re-ranker model"); !s.ok()) return s;
   out->request.output = EncodeOutput::kLogits;
   from.queries.resize(from.texts.size(), from.query);
   out->request.return_texts = from.return_text;
@@ -166,12 +168,13 @@ absl::Status Convert(wire::tei::DecodeRequest from, const ModelInfo&, Converted*
   return absl::OkStatus();
 }
 
-void Fill(const EncodeResult& result, const Asked&, const ModelInfo&, proto::EmbedResponse* out) {
+void Fill(const EncodeResult& result, const AnswerContext&, const ModelInfo&,
+          proto::EmbedResponse* out) {
   const std::vector<float> values = ValuesOf(result.output);
   out->mutable_embeddings()->Assign(values.begin(), values.end());
 }
 
-void Fill(const EncodeResult& result, const Asked&, const ModelInfo&,
+void Fill(const EncodeResult& result, const AnswerContext&, const ModelInfo&,
           proto::EmbedSparseResponse* out) {
   for (size_t i = 0; i < result.sparse->indices.size(); ++i) {
     proto::SparseValue* const row = out->add_sparse_embeddings();
@@ -180,7 +183,7 @@ void Fill(const EncodeResult& result, const Asked&, const ModelInfo&,
   }
 }
 
-void Fill(const EncodeResult& result, const Asked&, const ModelInfo&,
+void Fill(const EncodeResult& result, const AnswerContext&, const ModelInfo&,
           proto::EmbedAllResponse* out) {
   const int64_t rows = result.output.shape[0], width = result.output.shape[1];
   const auto* const values = result.output.data.as<float>();
@@ -190,22 +193,22 @@ void Fill(const EncodeResult& result, const Asked&, const ModelInfo&,
   }
 }
 
-void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo&,
+void Fill(const EncodeResult& result, const AnswerContext& context, const ModelInfo&,
           proto::PredictResponse* out) {
   std::vector<float> scores = ValuesOf(result.output);
-  if (!asked.raw_scores) ToProbabilities(&scores);
-  for (const int i : Order(scores)) {
+  if (!context.raw_scores) ToProbabilities(&scores);
+  for (const int i : OrderByScore(scores)) {
     proto::Prediction* const row = out->add_predictions();
     row->set_score(scores[i]);
     row->set_label(result.labels[i]);
   }
 }
 
-void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo&,
+void Fill(const EncodeResult& result, const AnswerContext& context, const ModelInfo&,
           proto::RerankResponse* out) {
   std::vector<float> scores = ValuesOf(result.output);
-  if (!asked.raw_scores) std::ranges::transform(scores, scores.begin(), Sigmoid);
-  for (const int i : Order(scores)) {
+  if (!context.raw_scores) std::ranges::transform(scores, scores.begin(), Sigmoid);
+  for (const int i : OrderByScore(scores)) {
     proto::Rank* const row = out->add_ranks();
     row->set_index(static_cast<uint32_t>(i));
     row->set_score(scores[i]);
@@ -214,7 +217,7 @@ void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo&,
   }
 }
 
-void Fill(const EncodeResult& result, const Asked&, const ModelInfo& model,
+void Fill(const EncodeResult& result, const AnswerContext&, const ModelInfo& model,
           proto::EncodeResponse* out) {
   const Tokenized& from = *result.tokenized;
   const auto prompt = std::ranges::find(model.prompts.all, result.prompt_name, &Prompt::name);
@@ -235,7 +238,8 @@ void Fill(const EncodeResult& result, const Asked&, const ModelInfo& model,
   }
 }
 
-void Fill(const EncodeResult& result, const Asked&, const ModelInfo&, proto::DecodeResponse* out) {
+void Fill(const EncodeResult& result, const AnswerContext&, const ModelInfo&,
+          proto::DecodeResponse* out) {
   out->set_text(result.tokenized->texts.front());
 }
 
@@ -265,7 +269,7 @@ Headers HeadersOf(const proto::Metadata& metadata) {
           {"x-inference-time", milliseconds(metadata.inference_time_ns())}};
 }
 
-absl::Status InOwnTerms(const absl::Status& error, bool submitted, bool reranks) {
+absl::Status RenameFields(const absl::Status& error, bool submitted, bool reranks) {
   constexpr std::string_view kTexts = "texts.texts", kPairs = "texts.pairs", kTokens = "tokens.";
   constexpr std::string_view kTooLong = "is longer than ", kTokensAre = " tokens";
   const std::optional<std::string> field = castor::FieldOf(error);

@@ -1,5 +1,9 @@
-// What each RPC of tei.v1 asks of the engine, and how the engine's result answers it. The overloads
-// differ by message. Pure functions, which change only their last arguments.
+// Converts the requests of tei.v1 to the engine's, and the engine's results to answers. The
+// overloads differ by message. Pure functions, which change only their last arguments.
+//
+// Convert runs on a gRPC thread before the engine's budgets are asked. Counts of elements were
+// checked while the message was read (wire.h), so its work is linear in the message's bytes: the
+// query of a Rerank is counted once, not for each text. Fill runs on a completion thread.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +21,19 @@ namespace castor::server::tei {
 
 namespace proto = ::tei::v1;
 
-// What the answer needs of its request.
-struct Asked {
+// The part of the request that its answer needs.
+struct AnswerContext {
   int64_t characters = 0;
   bool raw_scores = false;
 };
 
 struct Converted {
   EncodeRequest request;
-  Asked asked;
+  AnswerContext answer_context;
 };
 
-// `out` points into what `from` points into.
+// The views in `out` point to the same bytes as those in `from`; the caller keeps these until the
+// engine has its copy.
 absl::Status Convert(wire::tei::EmbedRequest from, const ModelInfo& model, Converted* out);
 absl::Status Convert(wire::tei::EmbedSparseRequest from, const ModelInfo& model, Converted* out);
 absl::Status Convert(wire::tei::EmbedAllRequest from, const ModelInfo& model, Converted* out);
@@ -38,29 +43,29 @@ absl::Status Convert(wire::tei::RerankRequest from, const ModelInfo& model, Conv
 absl::Status Convert(wire::tei::EncodeRequest from, const ModelInfo& model, Converted* out);
 absl::Status Convert(wire::tei::DecodeRequest from, const ModelInfo& model, Converted* out);
 
-void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo& model,
+void Fill(const EncodeResult& result, const AnswerContext& context, const ModelInfo& model,
           proto::EmbedResponse* out);
-void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo& model,
+void Fill(const EncodeResult& result, const AnswerContext& context, const ModelInfo& model,
           proto::EmbedSparseResponse* out);
-void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo& model,
+void Fill(const EncodeResult& result, const AnswerContext& context, const ModelInfo& model,
           proto::EmbedAllResponse* out);
-void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo& model,
+void Fill(const EncodeResult& result, const AnswerContext& context, const ModelInfo& model,
           proto::PredictResponse* out);
-void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo& model,
+void Fill(const EncodeResult& result, const AnswerContext& context, const ModelInfo& model,
           proto::RerankResponse* out);
-void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo& model,
+void Fill(const EncodeResult& result, const AnswerContext& context, const ModelInfo& model,
           proto::EncodeResponse* out);
-void Fill(const EncodeResult& result, const Asked& asked, const ModelInfo& model,
+void Fill(const EncodeResult& result, const AnswerContext& context, const ModelInfo& model,
           proto::DecodeResponse* out);
 
 void Fill(const EncodeResult& result, int64_t characters, double total_us, proto::Metadata* out);
 
-// The same for the answer's initial metadata.
+// The metadata as headers, for the answer's initial metadata.
 using Headers = std::vector<std::pair<std::string, std::string>>;
 Headers HeadersOf(const proto::Metadata& metadata);
 
-// The engine's error in the protocol's words and with its names of fields. `submitted`: it came
-// after Submit. `reranks`: the request has `query` and `texts`.
-absl::Status InOwnTerms(const absl::Status& error, bool submitted, bool reranks);
+// The engine's error with the protocol's wording and field names. `submitted`: it came after
+// Submit. `reranks`: the request has `query` and `texts`.
+absl::Status RenameFields(const absl::Status& error, bool submitted, bool reranks);
 
 }  // namespace castor::server::tei

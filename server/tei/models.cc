@@ -14,7 +14,7 @@ constexpr char kMetadata[] = "castor-model";
 
 }  // namespace
 
-Models::Models(const std::vector<ModelInfo>& loaded, const std::string& usual)
+Models::Models(const std::vector<ModelInfo>& loaded, const std::string& default_model)
     : unknown_{.model = {},
                .error = MakeError(Reason::kModelNotFound,
                                   "the metadata castor-model does not name a loaded encoder")} {
@@ -24,13 +24,13 @@ Models::Models(const std::vector<ModelInfo>& loaded, const std::string& usual)
     choices_[model.name].model = model;
     if (!model.alias_of.empty()) continue;
     ++different;
-    usual_ = &choices_[model.name];
+    default_ = &choices_[model.name];
   }
-  const auto named = choices_.find(usual);
+  const auto named = choices_.find(default_model);
   if (named != choices_.end()) {
-    usual_ = &named->second;
+    default_ = &named->second;
   } else if (different != 1) {
-    usual_ = &none_;
+    default_ = &none_;
     none_.error = MakeError(Reason::kModelNotFound,
                             choices_.empty()
                                 ? "no encoder is loaded: start the server with --model"
@@ -41,17 +41,17 @@ Models::Models(const std::vector<ModelInfo>& loaded, const std::string& usual)
 
 const Choice& Models::Choose(const grpc::ServerContextBase& call) const {
   const auto& metadata = call.client_metadata();
-  const auto asked = metadata.find(kMetadata);
-  if (asked == metadata.end()) return *usual_;
-  const auto found = choices_.find(std::string_view(asked->second.data(), asked->second.size()));
+  const auto chosen = metadata.find(kMetadata);
+  if (chosen == metadata.end()) return *default_;
+  const auto found = choices_.find(std::string_view(chosen->second.data(), chosen->second.size()));
   return found == choices_.end() ? unknown_ : found->second;
 }
 
 std::vector<std::string> Models::Services() const {
   std::vector<std::string> names = {::tei::v1::Info::service_full_name(),
                                     ::tei::v1::Tokenize::service_full_name()};
-  if (!usual_->error.ok()) return names;
-  const ModelInfo& model = usual_->model;
+  if (!default_->error.ok()) return names;
+  const ModelInfo& model = default_->model;
   const auto add = [&](bool has, const char* name) {
     if (has) names.emplace_back(name);
   };

@@ -1,5 +1,5 @@
-// Which of the loaded models a call of tei.v1 is for. The protocol has no field for it, because its
-// servers have one model each.
+// Chooses the model for a call of tei.v1. The protocol has no field for it, because its servers
+// have one model each.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -19,25 +19,26 @@ struct Choice {
   absl::Status error;
 };
 
-// Constant; any thread.
+// A copy of the loaded encoders, made at the server's start and owned by the Server. Constant; any
+// thread.
 class Models {
  public:
-  // `usual`: --tei-model; may be empty.
-  Models(const std::vector<ModelInfo>& loaded, const std::string& usual);
+  // `default_model`: --tei-model; may be empty.
+  Models(const std::vector<ModelInfo>& loaded, const std::string& default_model);
   Models(const Models&) = delete;
   Models& operator=(const Models&) = delete;
 
-  // By the call's metadata `castor-model`, else the usual one, else the only one.
+  // By the call's metadata `castor-model`, else the default one, else the only one.
   const Choice& Choose(const grpc::ServerContextBase& call) const;
 
-  // The services that a call without metadata finds a model for.
+  // Full names of the services for which a call without the metadata finds a model.
   std::vector<std::string> Services() const;
 
  private:
   std::map<std::string, Choice, std::less<>> choices_;
   const Choice unknown_;
   Choice none_;
-  const Choice* usual_ = &none_;
+  const Choice* default_ = &none_;
 };
 
 bool Has(const ModelInfo& model, EncodeOutput output);

@@ -1,4 +1,14 @@
 // The wire format of one RPC of tei.v1, as EngineRequest's protocol.
+//
+// Order of a request: Decode or, for RerankStream, several Add and then Decode, on a gRPC thread;
+// TakeOutput when it is submitted; Encode or Refusal on a completion thread; headers after Encode.
+//
+// Ownership: `Decoded` owns the message's slices, and the request's texts point into them until the
+// engine has copied them. The answer is built in an arena and serialised before the engine's result
+// is freed.
+//
+// Bytes: decoding counts against DecodeBudget, through SliceView. Texts that RerankStream gathers
+// count as their holder's in the engine (Engine::Reserve) until Decode, when admission counts them.
 #pragma once
 
 #include <google/protobuf/arena.h>
@@ -23,16 +33,16 @@
 
 namespace castor::server::tei {
 
-// What gRPC's servers take by default, and so the protocol's own.
+// The largest message that gRPC's servers take by default, and so the protocol's own servers.
 inline constexpr size_t kMaxMessageBytes = 4 << 20;
 
-// One call's, or one message's of a stream.
+// For one call, or one message of a stream.
 template <typename Request, typename Response>
 class Protocol {
  public:
   struct Decoded : Converted {
-    SliceView slices;               // that the others point into,
-    std::list<std::string> copies;  // or, of what came in parts, these
+    SliceView slices;               // the request points into these
+    std::list<std::string> copies;  // or, if it came in parts, into these
     Request message;
     RequestRegions regions;
     std::optional<std::chrono::milliseconds> timeout;
@@ -52,7 +62,7 @@ class Protocol {
   static std::optional<KernelName> RequestedKernel(const Decoded&) { return std::nullopt; }
 
   std::optional<OutputRange> TakeOutput(Decoded& decoded) {
-    asked_ = decoded.asked;
+    answer_context_ = decoded.answer_context;
     return std::nullopt;
   }
 
@@ -60,16 +70,16 @@ class Protocol {
                           double total_us) {
     google::protobuf::Arena arena;
     auto* const message = google::protobuf::Arena::CreateMessage<Response>(&arena);
-    Fill(result, asked_, model(), message);
+    Fill(result, answer_context_, model(), message);
     if constexpr (requires { message->mutable_metadata(); }) {
-      Fill(result, asked_.characters, total_us, message->mutable_metadata());
+      Fill(result, answer_context_.characters, total_us, message->mutable_metadata());
       headers_ = HeadersOf(message->metadata());
     }
     return WithTensors(*message, {});
   }
 
   static absl::Status Refusal(const absl::Status& error, bool submitted) {
-    return InOwnTerms(error, submitted, std::same_as<Request, wire::tei::RerankRequest>);
+    return RenameFields(error, submitted, std::same_as<Request, wire::tei::RerankRequest>);
   }
 
   // The initial metadata of the answer.
@@ -97,11 +107,12 @@ class Protocol {
   const ServiceContext& services_;
 
  private:
-  Asked asked_;
+  AnswerContext answer_context_;
   Headers headers_;
 };
 
-// Its parts are one Rerank, but each text has its own query.
+// RerankStream: a Rerank in parts. Each part has one text and its own query. Parts are kept in the
+// order of their arrival, and the answer's indices count in that order.
 class RerankStreamProtocol : public Protocol<wire::tei::RerankRequest, proto::RerankResponse> {
  public:
   using Protocol::Protocol;
@@ -111,8 +122,8 @@ class RerankStreamProtocol : public Protocol<wire::tei::RerankRequest, proto::Re
 
  private:
   Decoded gathered_;
-  int64_t bytes_ = 0;  // of it
-  std::shared_ptr<void> held_;
+  int64_t bytes_ = 0;           // of the gathered texts, with an overhead for each
+  std::shared_ptr<void> held_;  // their share of the holder's quota in the engine
 };
 
 }  // namespace castor::server::tei

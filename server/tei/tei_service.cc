@@ -58,7 +58,7 @@ absl::Status RerankStreamProtocol::Add(const grpc::ByteBuffer& bytes, const std:
     return MakeError(Reason::kTooLarge, "the texts are more than " +
                                             std::to_string(kMaxMessageBytes) + " bytes together");
   }
-  held_.reset();
+  held_.reset();  // before the larger share is reserved: both together could exceed the quota
   absl::StatusOr<std::shared_ptr<void>> held = services_.engine.Reserve(holder, bytes_);
   if (!held.ok()) return held.status();
   held_ = *std::move(held);
@@ -76,35 +76,36 @@ absl::Status RerankStreamProtocol::Add(const grpc::ByteBuffer& bytes, const std:
 
 absl::Status RerankStreamProtocol::Decode(const grpc::ByteBuffer&, TenantRegions,
                                           Decoded* decoded) {
-  held_.reset();  // from here on it is a request like others
+  held_.reset();  // from here on admission counts it like other requests
   if (!choice_.error.ok()) return choice_.error;
   *decoded = std::move(gathered_);
   return Ask(decoded);
 }
 
-// An RPC of one request, and its stream.
+// Adds the RPC for one request, and its stream.
 template <typename Request, typename Response>
 void TeiService::Add(const char* path, const char* stream_path) {
   using Engine = EngineRequest<Protocol<Request, Response>>;
-  AddMethod(path, [this](Arrival call) {
-    const Choice& choice = models_.Choose(*call.context);
-    return EngineMethod<Engine>(services_, Method::kTei, choice, services_)(std::move(call));
+  AddMethod(path, [this](IncomingCall incoming) {
+    const Choice& choice = models_.Choose(*incoming.context);
+    return EngineMethod<Engine>(services_, Method::kTei, choice, services_)(std::move(incoming));
   });
   if (stream_path == nullptr) return;
-  AddMethod(stream_path, [this](Arrival call) {
-    const Choice& choice = models_.Choose(*call.context);
-    return EngineStreamMethod<Engine>(services_, Method::kTei, choice, services_)(std::move(call));
+  AddMethod(stream_path, [this](IncomingCall incoming) {
+    const Choice& choice = models_.Choose(*incoming.context);
+    return EngineStreamMethod<Engine>(services_, Method::kTei, choice,
+                                      services_)(std::move(incoming));
   });
 }
 
 void TeiService::AddInfo() {
-  AddMethod("/tei.v1.Info/Info", [this](Arrival call) {
-    const Choice& choice = models_.Choose(*call.context);
+  AddMethod("/tei.v1.Info/Info", [this](IncomingCall incoming) {
+    const Choice& choice = models_.Choose(*incoming.context);
     return TypedMethod<proto::InfoRequest, proto::InfoResponse>(
         services_, [this, &choice](const Caller&, const auto&, proto::InfoResponse* out) {
           if (choice.error.ok()) Fill(services_.engine.options(), choice.model, out);
           return choice.error;
-        })(std::move(call));
+        })(std::move(incoming));
   });
 }
 
@@ -122,10 +123,10 @@ TeiService::TeiService(const ServiceContext& services, const Models& models)
   Add<wire::tei::PredictPairRequest, proto::PredictResponse>("/tei.v1.Predict/PredictPair",
                                                              "/tei.v1.Predict/PredictPairStream");
   Add<wire::tei::RerankRequest, proto::RerankResponse>("/tei.v1.Rerank/Rerank", nullptr);
-  AddMethod("/tei.v1.Rerank/RerankStream", [this](Arrival call) {
-    const Choice& choice = models_.Choose(*call.context);
+  AddMethod("/tei.v1.Rerank/RerankStream", [this](IncomingCall incoming) {
+    const Choice& choice = models_.Choose(*incoming.context);
     return EngineMethod<EngineRequest<RerankStreamProtocol>>(services_, Method::kTei, choice,
-                                                             services_)(std::move(call));
+                                                             services_)(std::move(incoming));
   });
   Add<wire::tei::EncodeRequest, proto::EncodeResponse>("/tei.v1.Tokenize/Tokenize",
                                                        "/tei.v1.Tokenize/TokenizeStream");

@@ -1,6 +1,6 @@
 // tei.v1's requests as they are on the wire, read like castor.v1's (codec/message.h): texts point
-// into the SliceView that they were read from. uint32 is read as int64: what is too large is
-// refused, and not taken for another number.
+// into the SliceView that they were read from. uint32 is read as int64, so that a larger number is
+// refused instead of wrapped.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace castor::server::wire::tei {
 
-// What some of them have.
+// The fields of all requests together; each request reads some of them.
 struct Request {
   Text inputs, query;
   Repeated<Text> texts;  // of a Rerank, or the inputs of a pair
@@ -51,7 +51,7 @@ struct PredictPairRequest : Request {
   using Fields = FieldList<Field<"inputs", 1, &Request::texts, &DecodeBudget::max_sequences>,
                            Truncate<2>, RawScores<3>, Direction<4>>;
 };
-// A part of RerankStream's has the same numbers: its one text is the last of these.
+// RerankStreamRequest has the same field numbers; its one text is the last of `texts`.
 struct RerankRequest : Request {
   Repeated<Text> queries;  // RerankStream's, one for each text; else `query` is every text's
 

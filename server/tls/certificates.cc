@@ -52,7 +52,7 @@ Bio Reader(std::string_view text) {
   return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 
-// No key may have a pass phrase: nobody is there to type it.
+// Keys with a pass phrase are refused: no one could type it.
 int NoPassPhrase(char*, int, int, void*) { return -1; }
 
 // Every certificate of the text. Other blocks, such as a key that stands in the same file, are
@@ -161,7 +161,7 @@ absl::StatusOr<std::unique_ptr<LiveCertificates>> OpenCertificates(const TlsFile
   return LiveCertificates::Open(
       {files.certificate, files.key, files.client_ca},
       [needs_clients](const std::vector<std::string>& texts) -> absl::StatusOr<Certificates> {
-        // An emptied file must not turn "whoever has a certificate" into "whoever".
+        // An emptied file must not let in clients without a certificate.
         if (needs_clients && texts[2].empty()) return Bad(kClientCaFlag, "is empty");
         return ParseCertificates(texts[0], texts[1], texts[2], std::chrono::system_clock::now());
       });
@@ -219,7 +219,7 @@ std::shared_ptr<grpc::ServerCredentials> ListenerCredentials(const LiveCertifica
 }
 
 bool RequireTls13() {
-  // What OpenSSL applies to each new context; gRPC sets versions in another way, which adds to it.
+  // OpenSSL applies this to each new context. gRPC's own setting does not override it.
   constexpr std::string_view kConfiguration =
       "openssl_conf = all\n"
       "[all]\nssl_conf = contexts\n"

@@ -1,4 +1,4 @@
-// What a TLS listener shows to its callers, and whom it trusts, out of PEM files.
+// A TLS listener's certificate and key, and the authorities of its clients, from PEM files.
 #pragma once
 
 #include <grpcpp/security/server_credentials.h>
@@ -33,15 +33,13 @@ absl::StatusOr<Certificates> ParseCertificates(std::string_view certificate, std
 using LiveCertificates = LiveFiles<Certificates>;
 absl::StatusOr<std::unique_ptr<LiveCertificates>> OpenCertificates(const TlsFiles& files);
 
-// What a listener's connections are secured with: the one place that decides it.
-
-// TLS 1.2 and 1.3 with the certificates as they are when a connection begins; with a client_ca,
-// only clients with a certificate of its authorities get in. For one listener. `certificates` must
-// outlive the gRPC server. Null: plaintext.
+// The security of a listener's connections: TLS 1.2 and 1.3 with the certificates as they are when
+// a connection begins; with a client_ca, only clients with a certificate of its authorities get in.
+// For one listener. `certificates` must outlive the gRPC server. Null: plaintext.
 std::shared_ptr<grpc::ServerCredentials> ListenerCredentials(const LiveCertificates* certificates);
 
-// From now on OpenSSL speaks no TLS older than 1.3 in this process, to a collector of traces
-// either: gRPC 1.51 cannot be told. False: it cannot be told so either.
+// From now on OpenSSL speaks no TLS older than 1.3 in this process, also with a collector of
+// traces. gRPC 1.51 has no such setting. False if OpenSSL refuses the setting.
 bool RequireTls13();
 
 }  // namespace castor::server

@@ -12,9 +12,6 @@ namespace {
 using opentelemetry::proto::trace::v1::Span;
 using opentelemetry::proto::trace::v1::Status;
 
-// Flags of a link: sampled; whether it is remote is known, and that it is not.
-constexpr uint32_t kLocalAndSampled = 0x101;
-
 int64_t Nanos(double microseconds) { return static_cast<int64_t>(microseconds * 1e3); }
 
 // As the enumeration has them.
@@ -43,22 +40,9 @@ void Attribute(const char* key, int64_t number, Span* span) {
   Value(key, span)->set_int_value(number);
 }
 
-void Link(const TraceContext& to, Span* span) {
-  Span::Link* const link = span->add_links();
-  link->set_trace_id(to.trace.data(), to.trace.size());
-  link->set_span_id(to.span.data(), to.span.size());
-  link->set_flags(kLocalAndSampled);
-}
-
 void Fail(const std::string& message, Span* span) {
   span->mutable_status()->set_code(Status::STATUS_CODE_ERROR);
   span->mutable_status()->set_message(message);
-}
-
-void DescribeBatch(const BatchReport& report, Span* span) {
-  Attribute("castor.batch_id", static_cast<int64_t>(report.id), span);
-  Attribute("castor.batch.requests", int64_t{report.requests}, span);
-  Attribute("castor.batch.tokens", report.tokens, span);
 }
 
 void AddServer(const RequestTrace& request, WallClock clock, ScopeSpans* out) {
@@ -126,8 +110,7 @@ WallClock WallClock::Now() {
   return {(wall - std::chrono::steady_clock::now().time_since_epoch()).count()};
 }
 
-void AddRequest(const RequestTrace& request, const TraceContext& batch, WallClock clock,
-                ScopeSpans* out) {
+void AddRequest(const RequestTrace& request, WallClock clock, ScopeSpans* out) {
   AddServer(request, clock, out);
   SpanId parent = request.own.span;
   const auto add = [&](std::string_view name, int64_t begun, int64_t ended) {
@@ -152,8 +135,12 @@ void AddRequest(const RequestTrace& request, const TraceContext& batch, WallCloc
   const int64_t batch_begun = clock.At(request.batch.begun);
   const int64_t batch_ended = clock.At(request.batch.ended);
   Span* const run = add("batch", batch_begun, batch_ended);
-  DescribeBatch(request.batch, run);
-  Link(batch, run);
+  Attribute("castor.batch_id", static_cast<int64_t>(request.batch.id), run);
+  Attribute("castor.batch.requests", int64_t{request.batch.requests}, run);
+  Attribute("castor.batch.tokens", request.batch.tokens, run);
+  Attribute("castor.batch.padded_tokens", request.batch.padded_tokens, run);
+  Attribute("castor.device", request.device, run);
+  Attribute("castor.backend", request.backend, run);
   std::copy(run->span_id().begin(), run->span_id().end(), parent.begin());
   const int64_t copied_in = std::min(batch_begun + Nanos(request.timing.copy_in_us), batch_ended);
   const int64_t computed = std::max(batch_ended - Nanos(request.timing.copy_out_us), copied_in);
@@ -163,32 +150,6 @@ void AddRequest(const RequestTrace& request, const TraceContext& batch, WallCloc
   parent = request.own.span;
   Span* const encode = add("encode", clock.At(request.completed), ended);
   if (!request.reason.empty()) Fail(request.message, encode);
-}
-
-void BatchSpans::Add(const RequestTrace& request, WallClock clock, TimePoint due) {
-  Batch& batch = waiting_[request.batch.id];
-  if (batch.sampled++ == 0) {
-    batch.due = due;
-    Begin(ContextOf(request), {}, "batch", clock.At(request.batch.begun),
-          clock.At(request.batch.ended), &batch.span);
-    DescribeBatch(request.batch, &batch.span);
-    Attribute("castor.kernel", request.kernel, &batch.span);
-    if (!request.model.empty()) Attribute("castor.model", request.model, &batch.span);
-    Attribute("castor.device", request.device, &batch.span);
-    Attribute("castor.backend", request.backend, &batch.span);
-    Attribute("castor.batch.padded_tokens", request.batch.padded_tokens, &batch.span);
-  }
-  if (batch.sampled <= int64_t{kMaxLinks}) Link(request.own, &batch.span);
-}
-
-void BatchSpans::Take(TimePoint now, ScopeSpans* out) {
-  while (!waiting_.empty() &&
-         (waiting_.begin()->second.due <= now || waiting_.size() > kMaxWaiting)) {
-    Batch& batch = waiting_.begin()->second;
-    Attribute("castor.batch.sampled_requests", batch.sampled, &batch.span);
-    out->add_spans()->Swap(&batch.span);
-    waiting_.erase(waiting_.begin());
-  }
 }
 
 }  // namespace castor::server

@@ -1,7 +1,7 @@
-// What is kept of one sampled request until its spans are written: times, sizes and how it ended. A
-// request that is not sampled has none.
+// The record of one sampled request until its spans are written: times, sizes and how it ended.
+// Requests that are not sampled have none.
 //
-// For one thread at a time. Made when the call's headers are there, filled on the request's way
+// For one thread at a time. Made when the call's headers have arrived, filled on the request's way
 // through the server, handed to the Tracer when its answer is known.
 #pragma once
 
@@ -37,7 +37,7 @@ struct RequestTrace {
   TimePoint completed;  // the engine has answered
   TimePoint ended;      // the answer is encoded, or the refusal is
 
-  // Of the engine's report, if there was one.
+  // From the engine's report, if there was one.
   bool ran = false;
   Timing timing;
   BatchReport batch;
@@ -49,7 +49,7 @@ struct RequestTrace {
 
   std::string_view kernel;  // of a closed set; empty: none was chosen
   std::string model;        // loaded; empty: none
-  std::string_view code;    // "OK", "RESOURCE_EXHAUSTED"
+  std::string code;         // "OK", "RESOURCE_EXHAUSTED"
   bool is_error = false;    // by the conventions of OpenTelemetry, for servers
   std::string_view reason;  // "QUEUE_FULL"; empty: OK
   std::string message;      // the refusal's
@@ -63,10 +63,10 @@ int64_t TokensOf(const EncodeResult& result);
 // Takes what the report says.
 void NoteReport(const ExecutionReport& report, int64_t tokens, RequestTrace* trace);
 
-// As many spans as it becomes, its batch's own not counted.
+// As many spans as it becomes.
 int SpanCount(const RequestTrace& trace);
 
-// How traces are taken and where they go.
+// Which traces are recorded, and where they go.
 struct TraceOptions {
   // ---- flags
   std::string endpoint;  // HOST:PORT of a collector that speaks OTLP over gRPC; empty: no traces
@@ -77,8 +77,7 @@ struct TraceOptions {
   std::string ca;  // OTEL_EXPORTER_OTLP_CERTIFICATE, authorities in PEM; empty: the system's
   size_t max_queued_requests = 8192;                // of at most 8 spans and 4 KiB each
   size_t max_batch_requests = 256;                  // in one export
-  std::chrono::milliseconds gather{1000};           // between exports, unless one is full
-  std::chrono::milliseconds batch_settle{1000};     // from a batch's first request to its span
+  std::chrono::milliseconds export_interval{1000};  // between exports, unless one is full
   std::chrono::milliseconds export_timeout{10000};  // of one call
   std::chrono::milliseconds first_backoff{1000};    // after a call that may be tried again
   std::chrono::milliseconds max_backoff{5000};

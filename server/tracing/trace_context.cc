@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "absl/hash/hash.h"
 #include "absl/random/random.h"
 #include "absl/strings/escaping.h"
 
@@ -25,18 +24,17 @@ bool ReadHex(std::string_view digits, std::span<uint8_t> bytes) {
   return true;
 }
 
-// Of random numbers: never all zero, which is no id.
+// Never all zero, which is no id.
 template <typename Id>
-Id IdOf(const std::array<uint64_t, sizeof(Id) / sizeof(uint64_t)>& words) {
+Id NewId() {
+  thread_local absl::BitGen generator;
   Id id;
-  std::memcpy(id.data(), words.data(), sizeof(id));
+  for (size_t i = 0; i < sizeof(id); i += sizeof(uint64_t)) {
+    const uint64_t word = absl::Uniform<uint64_t>(generator);
+    std::memcpy(id.data() + i, &word, sizeof(word));
+  }
   id[0] |= static_cast<uint8_t>(id == Id{});
   return id;
-}
-
-uint64_t Random() {
-  thread_local absl::BitGen generator;
-  return absl::Uniform<uint64_t>(generator);
 }
 
 }  // namespace
@@ -71,14 +69,8 @@ std::string_view UsableTraceState(std::string_view header) {
   return usable ? header : std::string_view();
 }
 
-TraceId NewTraceId() { return IdOf<TraceId>({Random(), Random()}); }
-SpanId NewSpanId() { return IdOf<SpanId>({Random()}); }
-
-TraceContext BatchContext(uint64_t seed, uint64_t batch) {
-  const auto word = [&](int i) { return uint64_t{absl::HashOf(seed, batch, i)}; };
-  return {
-      .trace = IdOf<TraceId>({word(0), word(1)}), .span = IdOf<SpanId>({word(2)}), .sampled = true};
-}
+TraceId NewTraceId() { return NewId<TraceId>(); }
+SpanId NewSpanId() { return NewId<SpanId>(); }
 
 Sampler::Sampler(double share)
     : rejected_(static_cast<uint64_t>(std::llround(std::ldexp(1 - share, kSampledBits)))) {}

@@ -1,5 +1,5 @@
-// Which trace a call belongs to: what its caller says in the headers `traceparent` and `tracestate`
-// (https://www.w3.org/TR/trace-context/), ids of our own, and which traces are sampled. Any thread.
+// The trace of a call: the headers `traceparent` and `tracestate`
+// (https://www.w3.org/TR/trace-context/), new ids, and the choice of traces to record. Any thread.
 #pragma once
 
 #include <array>
@@ -27,27 +27,23 @@ struct TraceContext {
 // "4bf92f3577b34da6a3ce929d0e0e4736".
 std::string ToHex(std::span<const uint8_t> id);
 
-// "00-TRACE-SPAN-FLAGS": lower-case hexadecimal digits, neither id zero. Of a version that is not
-// known yet, what follows the flags is ignored; there is no version ff. What is no such header is
-// no error: the call is then the first of its trace.
+// "00-TRACE-SPAN-FLAGS": lower-case hexadecimal digits, neither id zero. In later versions the text
+// after the flags is ignored; version ff does not exist. Nothing for any other text: the call is
+// then the first of its trace.
 std::optional<TraceContext> ParseTraceparent(std::string_view header);
 
-// `tracestate` as it goes on to the collector: what it says if that is printable and fits into 512
-// bytes and 32 members, else nothing.
+// `tracestate` for the collector: the header if it is printable, with at most 512 bytes and 32
+// members; else nothing.
 inline constexpr size_t kMaxTraceStateBytes = 512;
 std::string_view UsableTraceState(std::string_view header);
 
-// Random enough never to meet, and no secret.
+// Random: two ids are never equal in practice. Not a secret.
 TraceId NewTraceId();
 SpanId NewSpanId();
 
-// The span and trace of a batch of the engine's: who knows its number knows them, without asking.
-// Of `seed`, random and one for a process.
-TraceContext BatchContext(uint64_t seed, uint64_t batch);
-
-// Which traces are recorded. One that the caller has decided on is recorded if the caller says so:
-// traces have no holes. Of those that begin here, a share is. It depends on the trace id alone, as
-// OpenTelemetry's samplers compare it: the last 56 bits against a threshold. With a share of 0
+// Chooses the traces to record. A caller's decision is followed, so that traces have no holes. Of
+// traces that begin here a share is recorded. The choice depends on the trace id alone, as in
+// OpenTelemetry's samplers: the last 56 bits are compared with a threshold. With a share of 0
 // nothing is recorded, whatever callers say.
 class Sampler {
  public:
@@ -56,7 +52,7 @@ class Sampler {
   bool Takes(const std::optional<TraceContext>& parent, const TraceId& trace) const;
 
  private:
-  uint64_t rejected_ = 0;  // of 2^56, the lowest so many
+  uint64_t rejected_ = 0;  // ids with lower last 56 bits are not recorded
 };
 
 }  // namespace castor::server

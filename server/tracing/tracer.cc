@@ -12,7 +12,6 @@
 #include <climits>
 #include <cstdlib>
 #include <iterator>
-#include <random>
 #include <utility>
 
 #include "absl/random/random.h"
@@ -86,9 +85,9 @@ void Tracer::End(std::unique_ptr<RequestTrace> trace) {
   metrics_.Dropped(DroppedSpans::kQueueFull, SpanCount(*trace));
 }
 
-bool Tracer::Take(Requests* taken) {
+bool Tracer::TakeRequests(Requests* taken) {
   taken->clear();
-  const TimePoint until = steady_clock::now() + options_.gather;
+  const TimePoint until = steady_clock::now() + options_.export_interval;
   MutexLock lock(mu_);
   while (waiting_.size() < options_.max_batch_requests && end_ == TimePoint::max() &&
          changed_.WaitUntil(mu_, until)) {
@@ -111,17 +110,11 @@ void Tracer::Run(const Attributes& about) {
   ScopeSpans& spans = *traces.add_scope_spans();
   spans.mutable_scope()->set_name("castor");
   spans.mutable_scope()->set_version(std::string(Version()));
-  BatchSpans batches(std::random_device{}() | uint64_t{std::random_device{}()} << 32);
   Requests requests;
   for (bool open = true; open;) {
-    open = Take(&requests);
-    const TimePoint now = steady_clock::now();
+    open = TakeRequests(&requests);
     const WallClock clock = WallClock::Now();
-    for (const auto& request : requests) {
-      AddRequest(*request, batches.ContextOf(*request), clock, &spans);
-      if (request->ran) batches.Add(*request, clock, now + options_.batch_settle);
-    }
-    batches.Take(open ? now : TimePoint::max(), &spans);
+    for (const auto& request : requests) AddRequest(*request, clock, &spans);
     if (spans.spans_size() > 0) Export(message, spans.spans_size());
     spans.clear_spans();
   }
@@ -187,7 +180,7 @@ ExportResult Tracer::Call(const otlp::ExportTraceServiceRequest& request, TimePo
     if (!status.has_value()) context.TryCancel();  // at the end; gRPC itself heeds `until`
     while (!status.has_value()) changed_.Wait(mu_);
   }
-  // The connection may lead nowhere, which nobody would say.
+  // The connection may lead nowhere without an error.
   if (status->error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) collector_.reset();
   return ReadExportResult(*status, answer);
 }

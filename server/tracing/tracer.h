@@ -1,10 +1,10 @@
-// Traces: which calls are sampled, and the thread that turns what is kept of them into spans and
-// sends those to a collector.
+// Traces: chooses the calls to record, and turns their records into spans on a thread of its own,
+// which sends them to a collector.
 //
-// A sampled request costs its own threads the filling of a RequestTrace and a push under a lock,
-// less than a microsecond; one that is not costs the look at its headers. What the queue has no
-// room for is dropped and counted. A collector that is away, hangs or refuses costs spans, and the
-// thread's time: what may be tried again is, with growing pauses, until `give_up_after`.
+// A sampled request costs its threads less than a microsecond: filling a RequestTrace, and a push
+// under a lock. Other requests cost a look at their headers. Requests beyond the queue's bound are
+// dropped and counted. A collector that is away, hangs or refuses costs spans, never a request:
+// exports are retried, with growing pauses, until `give_up_after`.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -35,7 +35,7 @@ namespace castor::server {
 
 namespace otlp = opentelemetry::proto::collector::trace::v1;
 
-// What the spans say about the process that sends them.
+// The resource attributes: they describe the process that sends the spans.
 using Attributes = std::map<std::string, std::string>;
 
 // service.name (castor, unless OTEL_SERVICE_NAME says otherwise), service.version,
@@ -54,7 +54,7 @@ struct ExportResult {
   enum class Kind {
     kTaken,     // all of it, or all but `rejected` spans, which are never sent again
     kTryAgain,  // not before `delay`, if there is one
-    kRefused,   // for good
+    kRefused,   // permanently
   };
   Kind kind = Kind::kTaken;
   int64_t rejected = 0;
@@ -86,8 +86,8 @@ class Tracer {
 
   bool on() const { return on_.load(std::memory_order_acquire); }
 
-  // What to fill for a call with this parent, if there is one; null: it is not sampled. `name` must
-  // be a literal.
+  // A record for a call with this parent, if there is one; null: the call is not sampled. `name`
+  // must be a literal.
   std::unique_ptr<RequestTrace> Begin(const std::optional<TraceContext>& parent,
                                       std::string_view name) const;
 
@@ -98,9 +98,9 @@ class Tracer {
   using Requests = std::vector<std::unique_ptr<RequestTrace>>;
 
   void Run(const Attributes& about);
-  // Waits until a batch is full, or for `gather`, and takes what there is. After Stop it does not
-  // wait; false then, once nothing is left.
-  bool Take(Requests* taken);
+  // Waits until a batch is full, or for the export interval, and takes the waiting requests. After
+  // Stop it does not wait, and returns false once nothing is left.
+  bool TakeRequests(Requests* taken);
   // Returns when the collector has taken or refused `spans` spans, or there is no more time.
   void Export(const otlp::ExportTraceServiceRequest& request, int64_t spans);
   // One attempt, ended by `until`, or at the end of all.

@@ -23,7 +23,7 @@ using std::chrono::steady_clock;
 constexpr int kStuckPeerMs = 30'000;
 
 // How often the log reports refused connections.
-constexpr std::chrono::seconds kWarnEvery{10};
+constexpr std::chrono::seconds kWarnInterval{10};
 
 // The delay before the next attempt when no descriptor is left, not even the reserve.
 constexpr std::chrono::milliseconds kOutOfDescriptors{100};
@@ -155,7 +155,7 @@ void Acceptor::Refuse(RefusedConnection cause) {
   metrics_->ConnectionRefused(cause);
   ++refused_since_warning_;
   const steady_clock::time_point now = steady_clock::now();
-  if (now - warned_ < kWarnEvery) return;
+  if (now - warned_ < kWarnInterval) return;
   LogWarning("connection refused", {{"port", port()},
                                     {"cause", NameOf(cause)},
                                     {"turned_away", refused_since_warning_},

@@ -1,8 +1,8 @@
 // The listening sockets, and the thread that takes connections from them and hands them to gRPC.
 //
-// gRPC 1.51's own listener accepts every connection, and stops for good at the first accept that
+// gRPC 1.51's own listener accepts every connection, and stops forever at the first accept that
 // fails for lack of a descriptor. This one keeps a descriptor in reserve, so that it can refuse
-// callers when there is none left, and asks Connections before it hands one over.
+// connections when there is none left, and asks Connections before it hands a connection over.
 //
 // The owner calls everything, on one thread.
 #pragma once

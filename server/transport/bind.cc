@@ -27,7 +27,7 @@ ino_t InodeAt(const std::string& path) {
   return lstat(path.c_str(), &about) == 0 && S_ISSOCK(about.st_mode) ? about.st_ino : 0;
 }
 
-// OK if nobody answers at the path.
+// OK if no server answers at the path.
 absl::Status CheckDead(const std::string& path, const sockaddr_un& at) {
   struct stat about {};
   if (lstat(path.c_str(), &about) != 0) return errno == ENOENT ? absl::OkStatus() : Failed(errno);
@@ -49,11 +49,10 @@ int Listen(const addrinfo& at, int port, bool alone) {
   const int descriptor = socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (descriptor < 0) return -1;
   const int yes = 1;
-  // A port whose last connections are in TIME_WAIT may be reused; one that somebody listens on may
-  // not.
+  // Reuse a port whose last connections are in TIME_WAIT; a port with a listener stays taken.
   setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
   if (at.ai_family == AF_INET6) {
-    const int only = alone ? 0 : 1;  // beside an IPv4 socket on the same port
+    const int only = alone ? 0 : 1;  // there may be an IPv4 socket on the same port
     setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only));
   }
   sockaddr_storage to{};

@@ -18,15 +18,15 @@ class ListeningSockets {
   // often has two. The wildcard [::] includes IPv4. An address that this machine does not have is
   // left out unless it is the only one. Errors carry the reason alone.
   //
-  // Or on "unix:PATH", in the place of what a dead server left there; UNAVAILABLE if one is alive
-  // and answers. Never touches a file that is no socket.
+  // Or on "unix:PATH", replacing a socket that a dead server left; UNAVAILABLE if a server answers
+  // there. Never touches a file that is not a socket.
   static absl::StatusOr<std::unique_ptr<ListeningSockets>> Open(const std::string& address);
 
   ~ListeningSockets();  // RemovePath
   ListeningSockets(const ListeningSockets&) = delete;
   ListeningSockets& operator=(const ListeningSockets&) = delete;
 
-  // Of a unix socket, if it is still ours.
+  // Removes a unix socket's file, if it is still ours.
   void RemovePath();
 
   const std::vector<int>& descriptors() const { return descriptors_; }

@@ -10,9 +10,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// What misconduct costs of a connection's credit (Connection::kMaxCredit). Any caller resets a
-// stream before its answer now and then. Headers beyond the announced limit are different: each
-// costs the server up to 16 MiB.
+// The price of misconduct, taken from a connection's credit (Connection::kMaxCredit). Any caller
+// may reset a stream before its answer now and then. Headers beyond the announced limit are worse:
+// each call with them costs the server up to 16 MiB.
 constexpr double kResetPoints = 1;
 constexpr double kTooManyCallsPoints = 1;
 constexpr double kTooMuchMetadataPoints = 50;
@@ -20,8 +20,8 @@ constexpr double kTooMuchMetadataPoints = 50;
 // The retry hint. Calls end all the time.
 constexpr milliseconds kRetryAfter{100};
 
-// For calls whose time is up: to wake the thread for each would cost more.
-constexpr milliseconds kLookEvery{50};
+// How often overdue calls are looked for. Waking the thread for each would cost more.
+constexpr milliseconds kCheckInterval{50};
 
 // HTTP/2's measure of a list of headers (RFC 9113, 6.5.2).
 int64_t MetadataBytes(const grpc::CallbackServerContext& context) {
@@ -179,8 +179,8 @@ CallTable::Row* CallTable::Unreceived() const {
   return nullptr;
 }
 
-// Ends the calls whose time is up, until the table is destroyed. While the server stops, also those
-// whose messages have not come.
+// Ends the calls whose time is up, until the table is destroyed. While the server stops, it also
+// ends calls whose messages have not arrived.
 void CallTable::EndOverdue() {
   const absl::Status too_late =
       MakeError(Reason::kCancelled, "no message came within the server's --transfer-timeout");
@@ -189,7 +189,7 @@ void CallTable::EndOverdue() {
     const bool overdue = !limited_.empty() && limited_.begin()->first <= steady_clock::now();
     Row* const row = overdue ? limited_.begin()->second : Unreceived();
     if (row == nullptr) {
-      changed_.WaitUntil(mu_, steady_clock::now() + kLookEvery);
+      changed_.WaitUntil(mu_, steady_clock::now() + kCheckInterval);
       continue;
     }
     if (overdue) SetLimit(*row, TimePoint::max());

@@ -30,7 +30,7 @@ class CallTable {
   class Row;
   using Limited = std::set<std::pair<TimePoint, Row*>>;
 
-  // Ends a call with a status that says why, if that can reach its caller: false where an answer is
+  // Ends a call with a status that says why. False if that is not possible, because an answer is
   // being written or computed. Called at most once, on the table's thread.
   using EndCall = std::function<bool(const absl::Status& why)>;
 
@@ -55,7 +55,7 @@ class CallTable {
     Row(const Row&) = delete;
     Row& operator=(const Row&) = delete;
 
-    // The caller went away, or was disconnected, before the call had ended.
+    // Whether the caller left, or was disconnected, before the call had ended.
     bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
 
    private:
@@ -91,8 +91,9 @@ class CallTable {
   // The message has arrived. There is no limit until Answering.
   void Received(Row& row) noexcept;
 
-  // Of a stream that reads and writes at the same time, which says itself what its time is: an
-  // answer has been sent; when to end the stream, and when the transfer time ends that begins now.
+  // For streams, which read and write at the same time and set their own limits. Answered: an
+  // answer has been sent. Limit: when to end the stream. TransferEnd: the end of a transfer time
+  // that begins now.
   void Answered(Row& row);
   void Limit(Row& row, TimePoint ends);  // does not throw once the row has entered
   TimePoint TransferEnd() const { return std::chrono::steady_clock::now() + limits_.transfer; }

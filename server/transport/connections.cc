@@ -24,7 +24,7 @@
 namespace castor::server {
 namespace {
 
-// More than what may be on its way of a message whose call was refused: the window of a stream.
+// More than the rest of a message whose call was refused: the window of a stream.
 constexpr int64_t kMostWithoutCall = 4 << 20;
 
 // Less between two looks is no flood.
@@ -41,7 +41,7 @@ void Disconnect(int socket) {
   if (connect(socket, &nowhere, sizeof(nowhere)) != 0) ShutDown(socket, SHUT_RDWR);
 }
 
-// More than what HTTP/2 sends on its own when a connection ends, which nobody misses.
+// More than the frames that HTTP/2 sends by itself at a connection's end, which no caller needs.
 constexpr int kControlFrames = 1 << 10;
 
 // How often CloseAll looks whether peers are gone.
@@ -152,8 +152,8 @@ bool Connection::SeemsRead() {
          window_ >= most_window_ - most_window_ / kPart;
 }
 
-// Of which call a byte is part, gRPC alone knows, and a call that is cancelled leaves bytes on
-// their way. So any call starts afresh.
+// Only gRPC knows which call a byte belongs to, and a cancelled call leaves bytes on their way. So
+// every call resets the count.
 bool Connection::SendsWithoutCalls() {
   MutexLock lock(mu_);
   const std::optional<int64_t> received = Received();
@@ -213,7 +213,7 @@ bool Connection::Lingered(TimePoint now) {
   if (half_closed_ == TimePoint::max() || descriptor_ < 0) return false;
   const int64_t bytes = Unacknowledged();
   const bool takes = bytes != std::exchange(unacknowledged_, bytes) && bytes > 0;
-  // Who still sends may be reading what its system has, and says that it may be sent more.
+  // A peer that still sends may be reading: its WINDOW_UPDATE frames ask for more.
   if (DropUnread() || takes) busy_ = now;
   if (bytes > 0) return now >= busy_ + kMaxLinger;
   return now >= busy_ + kLinger || (now >= busy_ + kIdle && SeemsRead());
@@ -269,7 +269,7 @@ std::optional<RefusedConnection> Connections::Add(int socket, const sockaddr_sto
   }
   const int descriptor = fcntl(socket, F_DUPFD_CLOEXEC, 0);
   if (descriptor < 0) return RefusedConnection::kNoDescriptor;
-  if (new_ones_ >= limits_.new_ones) {
+  if (new_connections_ >= limits_.new_connections) {
     if (const auto oldest = TakeOldestNew()) {
       metrics_.ConnectionRefused(RefusedConnection::kTooManyNew);
       oldest->Close();
@@ -282,8 +282,8 @@ std::optional<RefusedConnection> Connections::Add(int socket, const sockaddr_sto
   if (host != nullptr) {
     ++host->connections;
     by_name_[peer.name] = connection;
-    host->new_ones.emplace(id, connection);
-    ++new_ones_;
+    host->new_connections.emplace(id, connection);
+    ++new_connections_;
   }
   by_id_.emplace(id, std::move(connection));
   metrics_.ConnectionOpened();
@@ -294,21 +294,23 @@ std::optional<RefusedConnection> Connections::Add(int socket, const sockaddr_sto
   return std::nullopt;
 }
 
-// Who opens many connections and asks nothing displaces its own, not other hosts'.
+// A host that opens many connections without a call displaces its own, not those of other hosts.
 std::shared_ptr<Connection> Connections::TakeOldestNew() {
   const auto most =
       std::max_element(hosts_.begin(), hosts_.end(), [](const auto& a, const auto& b) {
-        return a.second.new_ones.size() < b.second.new_ones.size();
+        return a.second.new_connections.size() < b.second.new_connections.size();
       });
-  if (most == hosts_.end() || most->second.new_ones.empty()) return nullptr;
-  --new_ones_;
-  return std::move(most->second.new_ones.extract(most->second.new_ones.begin()).mapped());
+  if (most == hosts_.end() || most->second.new_connections.empty()) return nullptr;
+  --new_connections_;
+  return std::move(
+      most->second.new_connections.extract(most->second.new_connections.begin()).mapped());
 }
 
-bool Connections::Settle(const Connection& connection) {
+bool Connections::MarkEstablished(const Connection& connection) {
   const auto host = hosts_.find(connection.peer().host);
-  if (host == hosts_.end() || host->second.new_ones.erase(connection.id()) == 0) return false;
-  --new_ones_;
+  if (host == hosts_.end() || host->second.new_connections.erase(connection.id()) == 0)
+    return false;
+  --new_connections_;
   return true;
 }
 
@@ -331,7 +333,7 @@ void Connections::Remove(uint64_t id) {
     connection = std::move(found->second);
     by_id_.erase(found);
     if (!connection->peer().host.empty()) {
-      was_new = Settle(*connection);
+      was_new = MarkEstablished(*connection);
       const auto host = hosts_.find(connection->peer().host);
       if (--host->second.connections == 0) hosts_.erase(host);
       // A new connection from the same port may have taken over the name.
@@ -349,7 +351,7 @@ std::shared_ptr<Connection> Connections::ForCall(std::string_view name) {
   MutexLock lock(mu_);
   const auto found = by_name_.find(std::string(name));
   if (found == by_name_.end()) return nullptr;
-  Settle(*found->second);
+  MarkEstablished(*found->second);
   return found->second;
 }
 
@@ -368,10 +370,10 @@ void Connections::Watch(TimePoint now) {
     if (connection->SendsWithoutCalls()) {
       metrics_.ConnectionExpelled();
       LogWarning("connection closed",
-                 {{"peer", connection->peer().name}, {"why", "it sends without end, and no call"}});
+                 {{"peer", connection->peer().name}, {"why", "sends data but starts no call"}});
       connection->Reset();
     }
-    if (connection->Lingered(now) && connection->CutOff()) ++untaken_;
+    if (connection->Lingered(now) && connection->CutOff()) ++undelivered_;
   }
 }
 
@@ -379,12 +381,12 @@ void Connections::CloseSilent(TimePoint now) {
   if (limits_.first_call.count() == 0) return;
   MutexLock lock(mu_);
   for (auto& [host, entry] : hosts_) {
-    Ages& ages = entry.new_ones;
+    Ages& ages = entry.new_connections;
     for (; !ages.empty() && now - ages.begin()->second->opened() >= limits_.first_call;
          ages.erase(ages.begin())) {
       metrics_.ConnectionRefused(RefusedConnection::kSilent);
       ages.begin()->second->Close();
-      --new_ones_;
+      --new_connections_;
     }
   }
 }
@@ -401,7 +403,7 @@ void Connections::CloseAll(TimePoint deadline) {
     std::this_thread::sleep_for(kLookAgain);
   }
   for (const auto& connection : All()) {
-    if (connection->CutOff()) ++untaken_;
+    if (connection->CutOff()) ++undelivered_;
   }
 }
 

@@ -1,10 +1,10 @@
-// Who is connected: every socket that the acceptor took and handed to gRPC, until it is closed.
+// The connections: every socket that the acceptor took and handed to gRPC, until it is closed.
 //
 // gRPC 1.51 has no bound on connections, and enforces its bounds on streams and headers only for
 // peers that have acknowledged them. So the server keeps its own counts: how many connections there
 // are, in all and per host, how many calls each has, and how it behaves. A connection that has used
-// up its credit is closed. One that has made no call yet is new: it may be in a handshake that
-// never ends, or not know what to ask. Of new ones there may be so many, for so long.
+// up its credit is closed. A connection without a call yet is new: its handshake may never end. The
+// number of new connections and their age are bounded.
 //
 // Any thread may call anything. Connections' lock comes first, then that of the sockets that gRPC's
 // shutdown looks up, then a connection's. Under them only the kernel is called.
@@ -90,7 +90,7 @@ class Connection {
   // Ends our side only: the peer reads what was sent before, then the end of the stream, and should
   // close. Any thread, also in gRPC, whose own shutdown of the connection comes here.
   void HalfClose();
-  // Of a half-closed connection: drops what the peer still sends, and returns whether there is no
+  // For a half-closed connection: drops what the peer still sends, and returns whether there is no
   // more reason to wait: it has had everything and sent nothing for kLinger, or, if it seems to
   // have read everything, for kIdle; or taken nothing for kMaxLinger. A client without a call may
   // not look at its connections for seconds.
@@ -147,8 +147,8 @@ class Connections {
   struct Limits {
     int64_t total;
     int64_t per_host;
-    int64_t new_ones = std::numeric_limits<int64_t>::max();  // that have made no call yet
-    std::chrono::milliseconds first_call{0};                 // the time for it; 0: unlimited
+    int64_t new_connections = std::numeric_limits<int64_t>::max();  // that have made no call yet
+    std::chrono::milliseconds first_call{0};                        // the time for it; 0: unlimited
   };
 
   // `metrics` must outlive it. Check ok() first: there may be no descriptor left.
@@ -177,7 +177,7 @@ class Connections {
   void CloseAll(TimePoint deadline);
 
   // How many peers have not taken their answers in that time, ever.
-  int64_t untaken() const { return untaken_; }
+  int64_t undelivered() const { return undelivered_; }
 
   int64_t open() const;
 
@@ -186,7 +186,7 @@ class Connections {
 
   struct HostEntry {
     int64_t connections = 0;
-    Ages new_ones = {};
+    Ages new_connections = {};
     std::shared_ptr<Host> host = std::make_shared<Host>();
   };
 
@@ -196,18 +196,18 @@ class Connections {
   // Takes the oldest new connection out of those of the host that has most.
   std::shared_ptr<Connection> TakeOldestNew() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // It is not new any more. Returns whether it was.
-  bool Settle(const Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool MarkEstablished(const Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Limits limits_;
   Metrics& metrics_;
   const int epoll_;  // tells which connections have ended
-  std::atomic<int64_t> untaken_ = 0;
+  std::atomic<int64_t> undelivered_ = 0;
 
   mutable Mutex mu_;
   uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
   std::unordered_map<uint64_t, std::shared_ptr<Connection>> by_id_ ABSL_GUARDED_BY(mu_);
   std::unordered_map<std::string, std::shared_ptr<Connection>> by_name_ ABSL_GUARDED_BY(mu_);
-  int64_t new_ones_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t new_connections_ ABSL_GUARDED_BY(mu_) = 0;
   std::unordered_map<std::string, HostEntry> hosts_ ABSL_GUARDED_BY(mu_);
 };
 

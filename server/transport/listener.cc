@@ -26,7 +26,7 @@ extern "C" __attribute__((weak)) void CastorSendGoaways(grpc_server* server) __a
 namespace castor::server {
 namespace {
 
-// Threads that gRPC starts at once, beside two per processor: executors, timers, pollers.
+// Threads that gRPC starts at once, in addition to two per processor: executors, timers, pollers.
 constexpr int kGrpcThreads = 8;
 
 // For gRPC's own shutdown, with no call and no connection left.
@@ -40,8 +40,8 @@ constexpr int kMinPingIntervalMs = 5'000;
 constexpr int kKeepaliveTimeMs = 60'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
 
-// What gRPC reads of a connection at a time, and parses before it looks at its memory again: a byte
-// of headers may take 240 there.
+// gRPC reads so many bytes of a connection at a time, and parses them before it checks its memory
+// again. A byte of headers may take 240 bytes there.
 constexpr int kMaxReadBytes = 256 << 10;
 
 int Milliseconds(std::chrono::milliseconds duration) {
@@ -56,9 +56,9 @@ void Limit(const ListenerSettings& settings, grpc::ServerBuilder& builder) {
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
 
-  // Of what has arrived and no handler has: parts of messages, and headers, also without end. From
-  // half of it on gRPC lets peers send less, beyond it it ends calls, RESOURCE_EXHAUSTED, one by
-  // one of any connection until there is room.
+  // The quota covers bytes that have arrived and that no handler has yet: parts of messages, and
+  // headers. From half of it on gRPC lets peers send less. Beyond it gRPC ends calls of any
+  // connection with RESOURCE_EXHAUSTED, one by one, until there is room.
   grpc::ResourceQuota quota("castor");
   quota.Resize(static_cast<size_t>(settings.max_transport_bytes));
   builder.SetResourceQuota(quota);
@@ -154,7 +154,7 @@ Listener::~Listener() { Close(); }
 
 bool Listener::Leave() {
   if (server_ == nullptr) return true;
-  // First: who is told to leave would come back at once.
+  // First: a peer that is told to leave would come back at once.
   acceptor_->StopListening();
   return SendGoaways(*server_);
 }
@@ -187,7 +187,7 @@ constexpr int64_t kMaxConnectionsByDefault = 4096;
 // but never fewer than this.
 constexpr int64_t kLeastMaxCalls = 8192;
 
-// Of the health port: as many as there should be, or an eighth of what there is room for.
+// Connections to the health port; fewer if that is more than an eighth of the room.
 constexpr int64_t kHealthConnections = 64;
 
 // The health port's own descriptors, without its connections'.

@@ -46,11 +46,11 @@ struct ListenerSettings {
 // rest.
 int64_t DecodingBytes(const ServerOptions& options);
 
-// Of the listener for all services, at options.listen.
+// The settings of the listener for all services, at options.listen.
 ListenerSettings SettingsOf(const ServerOptions& options);
 
-// Whether gRPC can start its threads. It waits for ever for one that it cannot start, and begins as
-// soon as somebody makes credentials, so ask before.
+// Whether gRPC can start its threads. It waits forever for a thread that it cannot start. It starts
+// threads when credentials are made, so call this first.
 absl::Status CheckThreadsOfGrpc();
 
 class Listener {

@@ -7,11 +7,11 @@
 
 namespace castor::server {
 
-MessageCall::MessageCall(CallTable& table, CallTable::Kind kind, Arrival arrival)
+MessageCall::MessageCall(CallTable& table, CallTable::Kind kind, IncomingCall incoming)
     : table_(table),
-      context_(arrival.context),
-      name_(arrival.name),
-      caller_(std::move(arrival.caller)),
+      context_(incoming.context),
+      name_(incoming.name),
+      caller_(std::move(incoming.caller)),
       entered_(table.Enter(row_, kind, context_,
                            kind == CallTable::Kind::kWork
                                ? [this](const auto& why) { return End(why); }
@@ -93,8 +93,9 @@ void MessageCall::OnDone() {
   delete this;
 }
 
-// What throws before there is a reactor is answered by one in gRPC's own memory, as gRPC would.
-MessageService::Reactor* MessageService::Make(const std::function<Reactor*(Arrival)>& make,
+// An exception before there is a reactor is answered by a reactor in gRPC's own memory, as gRPC
+// itself would do.
+MessageService::Reactor* MessageService::Make(const std::function<Reactor*(IncomingCall)>& make,
                                               const char* path,
                                               grpc::CallbackServerContext* call) noexcept {
   Reactor* reactor = nullptr;

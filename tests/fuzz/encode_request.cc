@@ -2,8 +2,8 @@
 // EncoderService, which read the same kinds of fields, do no harm.
 
 #include "castor/v1/encoder.pb.h"
+#include "server/codec/encoder_codec.h"
 #include "server/codec/rerank_codec.h"
-#include "server/codec/token_codec.h"
 #include "tests/fuzz/compare.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

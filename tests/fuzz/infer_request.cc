@@ -76,9 +76,9 @@ void Run(wire::ModelInferRequest& message, SliceView slices, const Model& model,
   Decoded decoded;
   decoded.slices = std::move(slices);
   decoded.regions = RequestRegions(twin::Regions());
-  Wanted wanted;
-  wanted.model = &model;
-  (void)decode(message, &decoded, &wanted);
+  RequestedOutputs requested;
+  requested.model = &model;
+  (void)decode(message, &decoded, &requested);
 }
 
 twin::Comparison Decode(std::string_view bytes, std::span<const size_t> slice_sizes) {

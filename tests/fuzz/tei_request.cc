@@ -38,7 +38,7 @@ const std::vector<ModelInfo>& Models() {
   return models;
 }
 
-void Check(const EncodeRequest& request, const Asked& asked) {
+void Check(const EncodeRequest& request, const AnswerContext& context) {
   if (const auto* tokens = std::get_if<TokenInput>(&request.input)) {
     return Require(std::holds_alternative<DetokenizeOnly>(request.instead) &&
                    tokens->lengths.empty());
@@ -50,7 +50,7 @@ void Check(const EncodeRequest& request, const Asked& asked) {
     Require(input.texts[i].size() + pair > 0);
     bytes += input.texts[i].size() + pair;
   }
-  Require(asked.characters >= 0 && static_cast<size_t>(asked.characters) <= bytes);
+  Require(context.characters >= 0 && static_cast<size_t>(context.characters) <= bytes);
   Require(input.allow_special_tokens);
 }
 
@@ -68,7 +68,7 @@ void Run(const uint8_t* data, size_t size) {
     Converted converted;
     const absl::Status status = Convert(request, model, &converted);
     if (status.ok()) {
-      Check(converted.request, converted.asked);
+      Check(converted.request, converted.answer_context);
     } else {
       Require(!status.message().empty());
     }

@@ -25,7 +25,8 @@ target_compile_definitions(server_test PRIVATE
   CASTOR_TINY_MODEL="${CMAKE_SOURCE_DIR}/tests/golden/encoder/tiny_bert")
 
 castor_test(server_heads_test
-  SOURCES encoder/server_answers_test.cc encoder/server_heads_test.cc encoder/server_outputs_test.cc server_tei_test.cc
+  SOURCES encoder/server_answers_test.cc encoder/server_heads_test.cc encoder/server_outputs_test.cc
+          tei/server_tei_stream_test.cc tei/server_tei_test.cc
           encoder/server_tokens_test.cc
   LIBS castor_server_fixture nlohmann_json::nlohmann_json
   LABELS integration)
@@ -38,7 +39,7 @@ castor_test(server_access_test
   LIBS castor_server_fixture castor_client LABELS integration)
 
 castor_test(server_trace_test
-  SOURCES observed/server_exemplars_test.cc observed/server_trace_test.cc observed/server_trace_faults_test.cc
+  SOURCES observed/server_trace_test.cc observed/server_trace_faults_test.cc
   LIBS castor_server_fixture castor_trace_collector LABELS integration)
 target_compile_definitions(server_trace_test PRIVATE
   CASTOR_TINY_MODEL="${CMAKE_SOURCE_DIR}/tests/golden/encoder/tiny_bert")

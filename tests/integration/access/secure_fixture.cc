@@ -51,7 +51,7 @@ std::string CallersFile(const std::string& entries) { return entries + "[end]\n"
 
 server::ServerOptions SecureServerTest::Watching() {
   server::ServerOptions options = TestOptionsWithMetrics();
-  options.access.look_every = std::chrono::milliseconds(10);
+  options.access.check_interval = std::chrono::milliseconds(10);
   options.handshake_timeout = Patience(std::chrono::seconds(60));
   return options;
 }

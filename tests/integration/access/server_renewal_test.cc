@@ -100,7 +100,7 @@ TEST_F(ServerRenewalTest, NoCallFailsWhileEverythingIsRenewed) {
   const std::string young = CallerEntry("beaver", "castor_young");
   server::ServerOptions options = WithCallers(old, WithMutualTls());
   options.max_connection_age = milliseconds(300);
-  options.access.look_every = milliseconds(100);  // the processor is for calls
+  options.access.check_interval = milliseconds(100);  // the processor is for calls
   StartSecure(options);
   const std::string token_file = WriteText(folder_ / "token", "castor_old");
   const client::ClientOptions how = ClientOf(token_file);

@@ -23,8 +23,7 @@ class ServerTraceFaultsTest : public ServerTest {
     server::ServerOptions options = TestOptionsWithMetrics();
     options.trace.endpoint = collector_.endpoint();
     options.trace.sample = 1;
-    options.trace.gather = milliseconds(1);
-    options.trace.batch_settle = milliseconds(1);
+    options.trace.export_interval = milliseconds(1);
     options.trace.first_backoff = milliseconds(2);
     options.trace.max_backoff = milliseconds(10);
     return options;
@@ -52,9 +51,9 @@ TEST_F(ServerTraceFaultsTest, WhatFailsForNowIsSentAgain) {
   ASSERT_TRUE(collector_.AwaitExports(3));
   EXPECT_TRUE(collector_.spans().empty());
   collector_.AnswerWith(grpc::Status::OK);
-  ASSERT_TRUE(collector_.AwaitSpans(9));
-  EXPECT_TRUE(AwaitMetric(kExported, 9));
-  EXPECT_EQ(collector_.spans().size(), 9U);
+  ASSERT_TRUE(collector_.AwaitSpans(8));
+  EXPECT_TRUE(AwaitMetric(kExported, 8));
+  EXPECT_EQ(collector_.spans().size(), 8U);
   EXPECT_EQ(Dropped("export_failed"), 0);
   EXPECT_GE(Metric("castor_trace_exports_total{result=\"failed\"}"), 2);
 }
@@ -68,16 +67,14 @@ TEST_F(ServerTraceFaultsTest, WhatIsRefusedForGoodIsNot) {
     const int exports = collector_.exports();
     collector_.AnswerWith({code, "no"});
     Attend();
-    ASSERT_TRUE(AwaitDropped("refused", before + 9));
-    EXPECT_LE(collector_.exports(), exports + 2) << "the request, and its batch";
+    ASSERT_TRUE(AwaitDropped("refused", before + 8));
+    EXPECT_EQ(collector_.exports(), exports + 1);
   }
   EXPECT_EQ(Metric("castor_trace_exports_total{result=\"failed\"}"), 0);
 }
 
 TEST_F(ServerTraceFaultsTest, RejectedSpansAreCountedAndNotSentAgain) {
-  server::ServerOptions options = Traced();
-  options.trace.batch_settle = milliseconds(60'000);  // with the end of the server
-  StartServer(options);
+  StartServer(Traced());
   collector_.Reject(3);
   Attend();
   ASSERT_TRUE(AwaitDropped("rejected", 3));
@@ -123,17 +120,17 @@ TEST_F(ServerTraceFaultsTest, ACallThatHangsIsGivenUpAndMadeAnew) {
   Attend();
   ASSERT_TRUE(collector_.AwaitExports(3));
   collector_.Hang(false);
-  EXPECT_TRUE(collector_.AwaitSpans(9));
+  EXPECT_TRUE(collector_.AwaitSpans(8));
 }
 
 TEST_F(ServerTraceFaultsTest, TheLastSpansLeaveWithTheServer) {
   server::ServerOptions options = Traced();
-  options.trace.gather = options.trace.batch_settle = milliseconds(60'000);
+  options.trace.export_interval = milliseconds(60'000);
   StartServer(options);
   for (int i = 0; i < 5; ++i) Attend();
   EXPECT_EQ(collector_.exports(), 0);
   EXPECT_TRUE(server_->Drain());
-  EXPECT_EQ(collector_.spans().size(), 5U * 9);
+  EXPECT_EQ(collector_.spans().size(), 5U * 8);
 }
 
 TEST_F(ServerTraceFaultsTest, AServerEndsThoughItsCollectorHangs) {

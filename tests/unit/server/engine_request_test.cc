@@ -181,21 +181,6 @@ TEST_F(EngineRequestTest, DeliversTheAnswerOnce) {
   EXPECT_EQ(engine_.cancels, 0);
 }
 
-TEST_F(EngineRequestTest, LetsGoOfTheMessageOnceTheEngineHasItsCopy) {
-  std::string bytes = Attend().SerializeAsString();
-  bool freed = false;
-  const auto free = [](void* flag) { *static_cast<bool*>(flag) = true; };
-  {
-    const grpc::Slice slice(bytes.data(), bytes.size(), free, &freed);
-    message_ = grpc::ByteBuffer(&slice, 1);
-  }
-  engine_.during_submit = [&] { EXPECT_FALSE(freed); };
-  request_.Start(&message_, Origin());
-  EXPECT_TRUE(freed) << "while the request waits";
-  engine_.Answer();
-  EXPECT_EQ(mailbox_.told, 1);
-}
-
 TEST_F(EngineRequestTest, CancelledBeforeItStarts) {
   request_.Cancel();
   request_.Start(&message_, Origin());

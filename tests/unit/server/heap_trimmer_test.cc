@@ -10,7 +10,7 @@ TEST(IdlenessTest, IsToldOnceByProcessorTimeAlone) {
   double cpu = 7;  // the start's
   const auto looks_until_told = [&](double each) {
     for (int look = 1; look <= 10 * Idleness::kLooks; ++look) {
-      if (idleness.Look(cpu += each)) return look;
+      if (idleness.Update(cpu += each)) return look;
     }
     return 0;
   };
@@ -18,10 +18,10 @@ TEST(IdlenessTest, IsToldOnceByProcessorTimeAlone) {
   EXPECT_EQ(looks_until_told(0.01), Idleness::kLooks) << "scrapes and health checks";
   EXPECT_EQ(looks_until_told(0.01), 0) << "all is given back already";
   for (int look = 0; look < 10; ++look) {  // never long enough
-    EXPECT_FALSE(idleness.Look(cpu += 0.5));
-    for (int idle = 0; idle + 1 < Idleness::kLooks; ++idle) EXPECT_FALSE(idleness.Look(cpu));
+    EXPECT_FALSE(idleness.Update(cpu += 0.5));
+    for (int idle = 0; idle + 1 < Idleness::kLooks; ++idle) EXPECT_FALSE(idleness.Update(cpu));
   }
-  EXPECT_TRUE(idleness.Look(cpu));
+  EXPECT_TRUE(idleness.Update(cpu));
 }
 
 }  // namespace

@@ -15,23 +15,6 @@ using std::chrono::nanoseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 
-TEST(LifecycleTest, RefusesFromTheMomentItIsTold) {
-  Lifecycle lifecycle;
-  EXPECT_TRUE(lifecycle.EnterCall());
-  lifecycle.BeginRefusing();
-  EXPECT_FALSE(lifecycle.EnterCall());
-  EXPECT_EQ(lifecycle.calls_in_flight(), 2);  // refusals must be sent too
-}
-
-TEST(LifecycleTest, QuietWhenTheLastCallHasLeft) {
-  Lifecycle lifecycle;
-  lifecycle.EnterCall();
-  EXPECT_FALSE(lifecycle.WaitUntilQuiet(milliseconds(0), steady_clock::now()));
-  std::thread leaver([&] { lifecycle.LeaveCall(); });
-  EXPECT_TRUE(lifecycle.WaitUntilQuiet(milliseconds(0), steady_clock::now() + seconds(20)));
-  leaver.join();
-}
-
 // A caller sends its next call once it has its answer; that call must still find the server there.
 TEST(LifecycleTest, QuietOnlyWhenNoCallHasComeOrGoneForAWhile) {
   Lifecycle lifecycle;
@@ -41,17 +24,6 @@ TEST(LifecycleTest, QuietOnlyWhenNoCallHasComeOrGoneForAWhile) {
   EXPECT_FALSE(lifecycle.WaitUntilQuiet(seconds(20), left + milliseconds(1)));
   EXPECT_TRUE(lifecycle.WaitUntilQuiet(milliseconds(20), left + seconds(20)));
   EXPECT_GE(steady_clock::now() - left, milliseconds(20));
-}
-
-TEST(LifecycleTest, FirstCauseToStopStands) {
-  Lifecycle lifecycle;
-  std::thread stopper([&] {
-    lifecycle.RequestStop(StopCause::kEngineFault);
-    lifecycle.RequestStop(StopCause::kRequested);
-  });
-  EXPECT_EQ(lifecycle.WaitForStop(), StopCause::kEngineFault);
-  stopper.join();
-  EXPECT_EQ(lifecycle.WaitForStop(), StopCause::kEngineFault);
 }
 
 // The same moment on both clocks, with odd nanoseconds so that any rounding is noticed.

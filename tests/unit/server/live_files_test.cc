@@ -41,20 +41,6 @@ class LiveFilesTest : public ::testing::Test {
   const TemporaryFolder folder_;
 };
 
-TEST_F(LiveFilesTest, SaysWhatTheFilesSayWhenTheyAreLookedAt) {
-  Write("a", "1");
-  Write("b", "2");
-  const auto files = Open({"a", "", "b"});
-  EXPECT_EQ(*files->current(), "12");
-  EXPECT_EQ(*files->Refresh(), false);
-  Write("b", "3");
-  const auto before = files->current();
-  EXPECT_EQ(*files->current(), "12");
-  EXPECT_EQ(*files->Refresh(), true);
-  EXPECT_EQ(*files->current(), "13");
-  EXPECT_EQ(*before, "12");
-}
-
 TEST_F(LiveFilesTest, WhatIsWrongOrMissingLeavesWhatWas) {
   Write("a", "1");
   const auto files = Open({"a"});
@@ -87,14 +73,6 @@ TEST_F(LiveFilesTest, SeesThroughLinksThatAreSwapped) {
   std::filesystem::rename(folder_ / "..data_tmp", folder_ / "..data");
   EXPECT_EQ(*files->Refresh(), true);
   EXPECT_EQ(*files->current(), "v2v2");
-}
-
-TEST_F(LiveFilesTest, DoesNotOpenWithoutThem) {
-  const auto missing = Files::Open({folder_ / "none"}, Join);
-  EXPECT_THAT(std::string(missing.status().message()),
-              HasSubstr("none: cannot be opened: no such file"));
-  const auto folder = Files::Open({folder_.path()}, Join);
-  EXPECT_THAT(std::string(folder.status().message()), HasSubstr("not a regular file"));
 }
 
 }  // namespace

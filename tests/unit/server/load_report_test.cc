@@ -35,7 +35,7 @@ class LoadMeterTest : public testing::Test {
     sample_.busy_seconds += busy;
     sample_.answered += answered;
     sample_.failed += failed;
-    meter_.Look(sample_, now_);
+    meter_.Update(sample_, now_);
   }
   OrcaLoadReport Report() const { return Parse(meter_.Report()); }
 
@@ -104,9 +104,9 @@ TEST_F(LoadMeterTest, ALongBatchIsNoMoreThanBusy) {
 }
 
 TEST_F(LoadMeterTest, CountsThatFallAndAClockThatStandsDoNoHarm) {
-  meter_.Look({}, now_);
+  meter_.Update({}, now_);
   EXPECT_EQ(Report().application_utilization(), 0);
-  meter_.Look({}, now_ + seconds(1));
+  meter_.Update({}, now_ + seconds(1));
   EXPECT_EQ(Report().application_utilization(), 0);
   EXPECT_EQ(Report().rps_fractional(), 0);
 }

@@ -29,8 +29,7 @@ using ::testing::StartsWith;
 std::unique_ptr<MetricsEndpoint> Start(
     const std::string& listen,
     std::function<std::string()> page = [] { return std::string("a_metric 1\n"); }) {
-  auto endpoint =
-      MetricsEndpoint::Start(listen, [page = std::move(page)](PageFormat) { return page(); });
+  auto endpoint = MetricsEndpoint::Start(listen, std::move(page));
   EXPECT_TRUE(endpoint.ok()) << endpoint.status();
   return endpoint.ok() ? *std::move(endpoint) : nullptr;
 }
@@ -145,14 +144,14 @@ TEST(MetricsEndpointTest, CompressesForThoseWhoAsk) {
 }
 
 TEST(MetricsEndpointTest, ServesIpv6) {
-  auto endpoint = MetricsEndpoint::Start("[::1]:0", [](PageFormat) { return "a_metric 1\n"; });
+  auto endpoint = MetricsEndpoint::Start("[::1]:0", [] { return "a_metric 1\n"; });
   if (!endpoint.ok()) GTEST_SKIP() << "no IPv6 here: " << endpoint.status();
   EXPECT_THAT(HttpGet((*endpoint)->port(), "/metrics", AF_INET6), HasSubstr("a_metric 1"));
   EXPECT_FALSE(HttpClient((*endpoint)->port(), AF_INET).connected());
 }
 
 TEST(MetricsEndpointTest, TheIpv6WildcardTakesIpv4Too) {
-  auto endpoint = MetricsEndpoint::Start("[::]:0", [](PageFormat) { return "a_metric 1\n"; });
+  auto endpoint = MetricsEndpoint::Start("[::]:0", [] { return "a_metric 1\n"; });
   if (!endpoint.ok()) GTEST_SKIP() << "no IPv6 here: " << endpoint.status();
   EXPECT_THAT(HttpGet((*endpoint)->port(), "/metrics", AF_INET6), HasSubstr("a_metric 1"));
   EXPECT_THAT(HttpGet((*endpoint)->port(), "/metrics", AF_INET), HasSubstr("a_metric 1"));
@@ -240,8 +239,7 @@ TEST(MetricsEndpointTest, AnAddressThatCannotBeHadIsAnErrorThatSaysWhy) {
   const auto first = Start("127.0.0.1:0");
   const std::string address = "127.0.0.1:" + std::to_string(first->port());
   const auto error = [](const std::string& listen) {
-    return std::string(
-        MetricsEndpoint::Start(listen, [](PageFormat) { return ""; }).status().message());
+    return std::string(MetricsEndpoint::Start(listen, [] { return ""; }).status().message());
   };
   EXPECT_THAT(error(address), AllOf(HasSubstr(address), HasSubstr("in use")));
   EXPECT_THAT(error("203.0.113.1:0"), HasSubstr("Cannot assign requested address"));

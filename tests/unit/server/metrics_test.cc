@@ -61,127 +61,25 @@ WorkStats SomeWork() {
   return work;
 }
 
-TEST(Metrics, EverySeriesExistsAtZeroFromTheStart) {
-  FakeEngine engine;
-  engine.fixed_stats().work = {SomeWork()};
-  engine.fixed_stats().refusals = {{Reason::kQueueFull, 0}, {Reason::kInvalidField, 0}};
-  engine.fixed_stats().tokenize_seconds = {{0.001}, {0, 0}, 0};
-  const Metrics metrics(engine);
-  const auto series = SeriesOf(metrics.Page());
-  for (const char* name :
-       {"castor_requests_total{code=\"OK\",kernel=\"vanilla\",method=\"attend\"}",
-        "castor_requests_total{code=\"OK\",method=\"encode\",model=\"tiny\"}",
-        "castor_requests_total{code=\"NOT_FOUND\",method=\"encode\",model=\"other\"}",
-        "castor_requests_total{code=\"INTERNAL\",kernel=\"none\",method=\"other\"}",
-        "castor_request_duration_seconds_count{method=\"encode\",model=\"tiny\"}",
-        "castor_inflight_calls{method=\"attend\"}",
-        "castor_received_bytes_total{method=\"attend\"}",
-        "castor_sent_bytes_total{method=\"encode\"}", "castor_ready", "castor_draining",
-        "castor_queue_depth", "castor_inflight_requests", "castor_queue_limit{unit=\"tokens\"}",
-        "castor_rejected_total{reason=\"QUEUE_FULL\"}", "castor_cancelled_total{stage=\"queued\"}",
-        "castor_tokens_total{kernel=\"vanilla\",operation=\"attend\"}",
-        "castor_padded_tokens_total{kernel=\"vanilla\",operation=\"attend\"}",
-        "castor_engine_faults_total"}) {
-    ASSERT_TRUE(series.contains(name)) << name;
-    EXPECT_EQ(series.at(name), 0) << name;
-  }
-  EXPECT_EQ(series.at("castor_device_healthy"), 1);
-  EXPECT_EQ(Sum(series, {"castor_build_info{", "device=\"fake\""}), 1);
-  EXPECT_EQ(Sum(series, {"castor_device_info{", "device=\"fake\"", "backend="}), 1);
-  EXPECT_FALSE(
-      series.contains("castor_requests_total{code=\"OK\",kernel=\"cast\",method=\"attend\"}"))
-      << "a kernel that the engine does not have";
-  EXPECT_LT(series.size(), 800u) << "the budget of series per server";
-}
-
-// The label comes from the loaded encoders, never from a request's text.
-TEST(Metrics, CallsOfEncodersAreCountedByTheirModel) {
-  FakeEngine engine;
-  for (const char* name : {"bge", "zeta"}) {
-    ModelInfo model = engine.models().front();
-    model.name = name;
-    engine.models().push_back(model);
-  }
-  ModelInfo layers;  // of CAST: they encode nothing
-  layers.name = "layers";
-  engine.models().push_back(layers);
-  Metrics metrics(engine);
-  for (const char* name : {"", "layers", "no such", "tin", "tinyy"}) {
-    EXPECT_FALSE(metrics.ModelOf(name).has_value()) << name;
-  }
-  ASSERT_TRUE(metrics.ModelOf("zeta").has_value());
-  EXPECT_EQ(metrics.NameOf(*metrics.ModelOf("zeta")), "zeta");
-  const auto before = SeriesOf(metrics.Page());
-  for (const Method method : {Method::kEncode, Method::kEncodeStream, Method::kRerank,
-                              Method::kTokenize, Method::kModelInfer, Method::kTei}) {
-    metrics.Finished(method, {KernelName::kVanilla, metrics.ModelOf("zeta")}, grpc::StatusCode::OK,
-                     0.005);
-    metrics.Finished(method, {{}, metrics.ModelOf("zeta")}, grpc::StatusCode::INTERNAL, 0.005);
-    metrics.Finished(method, {{}, metrics.ModelOf("no such")}, grpc::StatusCode::NOT_FOUND, 0.005);
-  }
-  const auto series = SeriesOf(metrics.Page());
-  EXPECT_EQ(series.size(), before.size()) << "none appears later";
-  EXPECT_EQ(Sum(series, {"castor_requests_total{", "code=\"OK\"", "model=\"zeta\""}), 6);
-  EXPECT_EQ(Sum(series, {"castor_requests_total{", "code=\"INTERNAL\"", "model=\"zeta\""}), 6);
-  EXPECT_EQ(Sum(series, {"castor_requests_total{", "code=\"NOT_FOUND\"", "model=\"other\""}), 6);
-  EXPECT_EQ(Sum(series, {"castor_requests_total{", "model=\"tiny\""}), 0);
-  EXPECT_EQ(Sum(series, {"castor_request_duration_seconds_count", "model=\"zeta\""}), 5)
-      << "refusals would hide how long the others take";
-  EXPECT_EQ(Sum(series, {"castor_request_duration_seconds_count"}), 6);
-}
-
-TEST(Metrics, WithoutANameTheOnlyModelIsMeant) {
-  FakeEngine engine;
-  const Metrics metrics(engine);
-  EXPECT_EQ(metrics.ModelOf(""), metrics.ModelOf("tiny"));
-  EXPECT_TRUE(metrics.ModelOf("").has_value());
-}
-
-TEST(Metrics, CallsMoveTheirSeries) {
-  FakeEngine engine;
-  Metrics metrics(engine);
-  metrics.Started(Method::kAttend);
-  metrics.Started(Method::kAttend);
-  metrics.ReceivedBytes(Method::kAttend, 1000);
-  metrics.SentBytes(Method::kAttend, 300);
-  EXPECT_EQ(SeriesOf(metrics.Page()).at("castor_inflight_calls{method=\"attend\"}"), 2);
-
-  metrics.Finished(Method::kAttend, {KernelName::kVanilla}, grpc::StatusCode::OK, 0.005);
-  metrics.Finished(Method::kAttend, {}, grpc::StatusCode::INVALID_ARGUMENT, 0.0001);
-  metrics.SetReady(true);
-  const auto series = SeriesOf(metrics.Page());
-  EXPECT_EQ(series.at("castor_requests_total{code=\"OK\",kernel=\"vanilla\",method=\"attend\"}"),
-            1);
-  EXPECT_EQ(
-      series.at(
-          "castor_requests_total{code=\"INVALID_ARGUMENT\",kernel=\"none\",method=\"attend\"}"),
-      1);
-  EXPECT_EQ(Sum(series, {"castor_requests_total{"}), 2);
-  EXPECT_EQ(series.at("castor_request_duration_seconds_sum{kernel=\"vanilla\",method=\"attend\"}"),
-            0.005);
-  EXPECT_EQ(
-      Sum(series, {"castor_request_duration_seconds_bucket", "attend", "vanilla", "le=\"0.004\""}),
-      0);
-  EXPECT_EQ(
-      Sum(series, {"castor_request_duration_seconds_bucket", "attend", "vanilla", "le=\"0.006\""}),
-      1);
-  EXPECT_EQ(series.at("castor_received_bytes_total{method=\"attend\"}"), 1000);
-  EXPECT_EQ(series.at("castor_sent_bytes_total{method=\"attend\"}"), 300);
-  EXPECT_EQ(series.at("castor_ready"), 1);
-}
-
 // A call is in flight until its answer has been sent, not just until the answer is known.
 TEST(Metrics, CallsAreInFlightUntilTheirAnswersHaveLeft) {
   FakeEngine engine;
   Metrics metrics(engine);
   const std::string inflight = "castor_inflight_calls{method=\"attend\"}";
   metrics.Started(Method::kAttend);
+  metrics.ReceivedBytes(Method::kAttend, 1000);
+  metrics.SentBytes(Method::kAttend, 300);
   metrics.Finished(Method::kAttend, {KernelName::kVanilla}, grpc::StatusCode::OK, 0.005);
   EXPECT_EQ(SeriesOf(metrics.Page()).at(inflight), 1);
   metrics.AnswerLost(Method::kAttend);
   metrics.Ended(Method::kAttend);
   const auto series = SeriesOf(metrics.Page());
   EXPECT_EQ(series.at(inflight), 0);
+  EXPECT_EQ(series.at("castor_received_bytes_total{method=\"attend\"}"), 1000);
+  EXPECT_EQ(series.at("castor_sent_bytes_total{method=\"attend\"}"), 300);
+  const std::string bucket = "castor_request_duration_seconds_bucket";
+  EXPECT_EQ(Sum(series, {bucket, "attend", "vanilla", "le=\"0.004\""}), 0);
+  EXPECT_EQ(Sum(series, {bucket, "attend", "vanilla", "le=\"0.006\""}), 1);
   EXPECT_EQ(series.at("castor_answers_lost_total{method=\"attend\"}"), 1);
 }
 

@@ -78,10 +78,10 @@ class OipDecodeTest : public ::testing::Test {
     if (!status.ok()) return status;
     const auto model = catalogue_.Find(message_.model_name, message_.model_version);
     if (!model.ok()) return model.status();
-    wanted_ = Wanted();
-    wanted_.model = *model;
+    requested_ = RequestedOutputs();
+    requested_.model = *model;
     decoded_.regions = RequestRegions({regions_, "tenant"});
-    return DecodeEncode(message_, &decoded_, &wanted_);
+    return DecodeEncode(message_, &decoded_, &requested_);
   }
   std::string Refusal(const ModelInferRequest& from) {
     const absl::Status status = Decode(from);
@@ -95,7 +95,7 @@ class OipDecodeTest : public ::testing::Test {
   SharedMemory regions_{4};
   DecodeBudget budget_{Options(), 1 << 20};
   wire::ModelInferRequest message_;
-  Wanted wanted_;
+  RequestedOutputs requested_;
   DecodedEncode decoded_;
 };
 
@@ -215,8 +215,8 @@ TEST_F(OipDecodeTest, WhatMustBeCopiedIsTakenFromTheBudget) {
   decoded_.slices = SliceView(grpc::ByteBuffer(&slice, 1), small);
   message_ = wire::ModelInferRequest();
   ASSERT_TRUE(server::wire::Parse(&decoded_.slices, &message_).ok());
-  EXPECT_EQ(ReasonOf(DecodeEncode(message_, &decoded_, &wanted_)), Reason::kQueueFull);
-  EXPECT_TRUE(small.Take(1 << 18));
+  EXPECT_EQ(ReasonOf(DecodeEncode(message_, &decoded_, &requested_)), Reason::kQueueFull);
+  EXPECT_TRUE(small.TakeBytes(1 << 18));
   decoded_.slices = SliceView();  // it refers to the budget
 }
 
@@ -238,7 +238,7 @@ TEST_F(OipDecodeTest, ErrorsNameWhatTheCallerSent) {
   AddTexts("passages", {"b"}, &pairs);
   ASSERT_TRUE(Decode(pairs).ok());
   const absl::Status error = InvalidField("texts.pairs[2]", "is bad");
-  EXPECT_EQ(FieldOf(NameInputs(error, true, wanted_)), "passages[2]");
+  EXPECT_EQ(FieldOf(RenameFields(error, true, requested_)), "passages[2]");
 
   // An input without elements, and one whose elements are where another datatype's belong.
   ModelInferRequest empty = RequestTo("embed");

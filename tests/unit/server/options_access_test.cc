@@ -57,7 +57,7 @@ TEST_F(OptionsTest, WhoGetsInComesFromFiles) {
   EXPECT_EQ(options.access.callers, "t");
   EXPECT_TRUE(options.access.metrics_tls && options.access.metrics_callers);
   EXPECT_FALSE(ParseOrDie({}).access.tls.on());
-  EXPECT_FALSE(ParseOrDie({}).access.asks());
+  EXPECT_FALSE(ParseOrDie({}).access.identifies_callers());
 }
 
 TEST_F(OptionsTest, OptionsAboutWhoGetsInMustGoTogether) {

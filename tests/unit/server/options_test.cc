@@ -36,13 +36,6 @@ TEST_F(OptionsTest, NothingGivenMeansTheDefaults) {
   EXPECT_NE(options.engine.build, "") << "the cost model file is keyed by it";
 }
 
-TEST_F(OptionsTest, TheCostModelHasAFileOnlyWhereOneIsNamed) {
-  EXPECT_EQ(ParseOrDie({}).engine.cost_model_file, "");
-  EXPECT_EQ(ParseOrDie({"--cost-model", "/x/costs"}).engine.cost_model_file, "/x/costs");
-  SetEnvironment("CASTOR_COST_MODEL", "/y");
-  EXPECT_EQ(ParseOrDie({}).engine.cost_model_file, "/y");
-}
-
 TEST_F(OptionsTest, ProtocolsOfOthersAreAList) {
   EXPECT_EQ(ParseOrDie({}).protocols, (Protocols{.oip = true, .tei = true}));
   EXPECT_EQ(ParseOrDie({"--protocols", "tei"}).protocols, (Protocols{.oip = false, .tei = true}));
@@ -122,16 +115,6 @@ TEST_F(OptionsTest, TracesGoNowhereUnlessACollectorIsNamed) {
   EXPECT_EQ(trace.sample, 0.5);
 }
 
-TEST_F(OptionsTest, TheHealthPortIsAnOptionLikeOthers) {
-  EXPECT_EQ(ParseOrDie({"--config", WriteFile("health-listen = \"[::]:1\"\n")}).health_listen,
-            "[::]:1");
-  SetEnvironment("CASTOR_HEALTH_LISTEN", "127.0.0.1:2");
-  EXPECT_EQ(ParseOrDie({}).health_listen, "127.0.0.1:2");
-  EXPECT_EQ(ParseOrDie({"--health-listen", "off"}).health_listen, "");
-  EXPECT_THAT(ErrorOf({"--health-listen", "50052"}), HasSubstr("--health-listen"));
-  EXPECT_THAT(ErrorOf({"--health-listen", "unix:/tmp/s"}), HasSubstr("--health-listen"));
-}
-
 TEST_F(OptionsTest, BadValuesAreRefusedWithFlagValueAndRange) {
   EXPECT_THAT(ErrorOf({"--max-batch-tokens", "0"}),
               AllOf(HasSubstr("--max-batch-tokens"), HasSubstr("'0'"), HasSubstr("out of range")));
@@ -150,13 +133,6 @@ TEST_F(OptionsTest, BadValuesAreRefusedWithFlagValueAndRange) {
   EXPECT_THAT(ErrorOf({"--lissen", "x"}), HasSubstr("--lissen"));
   EXPECT_THAT(ErrorOf({"stray"}), HasSubstr("stray"));
   EXPECT_THAT(ErrorOf({"--max-batch-tokens"}), HasSubstr("--max-batch-tokens"));
-}
-
-// 4096 used to pass here and then fail in the engine.
-TEST_F(OptionsTest, ThreadsAreBoundedAsTheEngineBoundsThem) {
-  EXPECT_EQ(ParseOrDie({"--cpu-threads", "1024"}).engine.cpu_threads, 1024);
-  EXPECT_THAT(ErrorOf({"--cpu-threads", "1025"}), HasSubstr("out of range (0 to 1024)"));
-  EXPECT_THAT(ErrorOf({"--cpu-threads", "4096"}), HasSubstr("--cpu-threads"));
 }
 
 TEST_F(OptionsTest, ModelsTakeTheirNameFromTheFlagOrTheDirectory) {
@@ -196,18 +172,6 @@ TEST_F(OptionsTest, AModelIsCalledWhatItsPathIsCalled) {
   EXPECT_EQ(name_of("."), "0f3a9c");
   EXPECT_EQ(name_of("../minilm"), "minilm");
   std::filesystem::current_path(here);
-}
-
-TEST_F(OptionsTest, ModelsComeFromEnvironmentAndFileToo) {
-  const std::string a = MakeFolder("a");
-  const std::string b = MakeFolder("b");
-  const std::string file = WriteFile("model = [\"x=" + a + "\", \"y=" + b + "\"]\n");
-  EXPECT_EQ(ParseOrDie({"--config", file}).engine.models.size(), 2u);
-  SetEnvironment("CASTOR_MODEL", "p=" + a + ",q=" + b);
-  const ServerOptions options = ParseOrDie({"--config", file});
-  ASSERT_EQ(options.engine.models.size(), 2u);
-  EXPECT_EQ(options.engine.models[0].name, "p");
-  EXPECT_EQ(options.engine.models[1].name, "q");
 }
 
 // Existing clients send the hub's names; paths may hold a '=' themselves.

@@ -65,27 +65,6 @@ class ReflectionAnswersTest : public ::testing::Test {
   ReflectionAnswers::Sent sent_;
 };
 
-TEST_F(ReflectionAnswersTest, EverySymbolOfAFileLeadsToIt) {
-  for (const char* symbol : {"castor.v1.AttentionService", "castor.v1.AttentionService.Attend",
-                             "castor.v1.AttendRequest", "castor.v1.AttendRequest.request_id"}) {
-    sent_.clear();
-    const auto names = NamesOf(ForSymbol(symbol));
-    ASSERT_FALSE(names.empty()) << symbol;
-    EXPECT_EQ(names.front(), "castor/v1/attention.proto") << symbol;
-  }
-}
-
-TEST_F(ReflectionAnswersTest, TheFilesOfAnAnswerAreAllThatTheyNeed) {
-  const auto files = FilesOf(ForFile("castor/v1/encoder.proto"));
-  for (const FileDescriptorProto& file : files) {
-    for (const std::string& needed : file.dependency()) {
-      EXPECT_TRUE(std::any_of(files.begin(), files.end(), [&](const auto& other) {
-        return other.name() == needed;
-      })) << needed;
-    }
-  }
-}
-
 TEST_F(ReflectionAnswersTest, FindsExtensions) {
   const std::string type = "google.protobuf.FieldOptions";
   EXPECT_EQ(NamesOf(ForExtension(type, kNumber)).front(), "castor/v1/kernel.proto");

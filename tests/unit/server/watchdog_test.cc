@@ -13,7 +13,9 @@ using std::chrono::seconds;
 class StallMeterTest : public testing::Test {
  protected:
   // A look at this progress, `later` after the last one.
-  bool LookAfter(seconds later, Progress progress) { return meter_.Look(progress, now_ += later); }
+  bool LookAfter(seconds later, Progress progress) {
+    return meter_.Update(progress, now_ += later);
+  }
 
   TimePoint now_{hours(1)};
   StallMeter meter_{seconds(60), /*most_per_look=*/seconds(10)};

@@ -234,5 +234,17 @@ TEST(CallerFileTest, NoRefusalQuotesADigest) {
   EXPECT_EQ(Refusal(text).find("aaaa"), std::string::npos);
 }
 
+// Exactly these characters, whatever the locale.
+TEST(TenantTest, NamesAreShortAndOfASmallAlphabet) {
+  EXPECT_FALSE(IsTenant(""));
+  EXPECT_TRUE(IsTenant(std::string(64, 'x')));
+  EXPECT_FALSE(IsTenant(std::string(65, 'x')));
+  const std::string allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+  for (int byte = 0; byte < 256; ++byte) {
+    const char c = static_cast<char>(byte);
+    EXPECT_EQ(IsTenant(std::string(1, c)), allowed.find(c) != std::string::npos) << byte;
+  }
+}
+
 }  // namespace
 }  // namespace castor::server

@@ -1,5 +1,3 @@
-#include "server/auth/token_command.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "server/auth/caller_file.h"
+#include "server/auth/token.h"
 #include "tests/support/temporary_folder.h"
 
 namespace castor::server {

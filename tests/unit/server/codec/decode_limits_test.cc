@@ -13,8 +13,8 @@
 #include "gtest/gtest.h"
 #include "inference/grpc_service.pb.h"
 #include "server/codec/attention_codec.h"
+#include "server/codec/encoder_codec.h"
 #include "server/codec/rerank_codec.h"
-#include "server/codec/token_codec.h"
 #include "server/oip/wire.h"
 #include "tests/unit/server/codec/random_wire.h"
 #include "tests/unit/server/codec/twin.h"
@@ -167,16 +167,16 @@ TEST(DecodeLimitsTest, MemoryIsTakenFromTheBudgetUntilTheDecodedFormIsGone) {
   {
     DecodedEncode out, other;
     ASSERT_TRUE(DecodeTokens(bytes, budget, &out).ok());
-    EXPECT_FALSE(budget.Take(kMost)) << "it holds more than half";
+    EXPECT_FALSE(budget.TakeBytes(kMost)) << "it holds more than half";
     const absl::Status full = DecodeTokens(bytes, budget, &other);
     EXPECT_EQ(ReasonOf(full), Reason::kQueueFull);
     EXPECT_TRUE(RetryAfterOf(full).has_value());
     const std::string small = LengthField(4, LengthField(1, std::string(1000, '\1')));
     EXPECT_TRUE(DecodeTokens(small, budget, &other).ok()) << "small ones have room";
     const DecodedEncode moved = std::move(out);
-    EXPECT_FALSE(budget.Take(kMost));
+    EXPECT_FALSE(budget.TakeBytes(kMost));
   }
-  EXPECT_TRUE(budget.Take(2 * kMost));
+  EXPECT_TRUE(budget.TakeBytes(2 * kMost));
 }
 
 TEST(DecodeLimitsTest, JoinedTextsAndSlicesAreCounted) {
@@ -190,7 +190,7 @@ TEST(DecodeLimitsTest, JoinedTextsAndSlicesAreCounted) {
   const std::string tensor = LengthField(5, LengthField(1, LengthField(3, text)));
   const std::vector<size_t> sizes(kBytes / 32, 32);
   EXPECT_EQ(ReasonOf(DecodeTokens(tensor, budget, &out, sizes)), Reason::kQueueFull);
-  EXPECT_TRUE(budget.Take(kBytes / 2)) << "what found no room is given back";
+  EXPECT_TRUE(budget.TakeBytes(kBytes / 2)) << "what found no room is given back";
 }
 
 }  // namespace

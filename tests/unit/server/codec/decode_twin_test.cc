@@ -10,7 +10,6 @@
 #include "server/codec/attention_codec.h"
 #include "server/codec/encoder_codec.h"
 #include "server/codec/rerank_codec.h"
-#include "server/codec/token_codec.h"
 #include "tests/support/sanitizer.h"
 #include "tests/support/seeded.h"
 #include "tests/unit/server/codec/random_wire.h"

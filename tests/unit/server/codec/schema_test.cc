@@ -29,56 +29,28 @@ using Lines = std::map<uint32_t, std::string>;  // by field number
 
 // The declared type of a member, as words.
 template <typename T>
-struct TypeOf {
-  static std::string Words() { return "message"; }
-};
-template <>
-struct TypeOf<bool> {
-  static std::string Words() { return "bool"; }
-};
-template <>
-struct TypeOf<int32_t> {
-  static std::string Words() { return "int32"; }
-};
-template <>
-struct TypeOf<int64_t> {
-  static std::string Words() { return "int64"; }
-};
-template <>
-struct TypeOf<uint64_t> {
-  static std::string Words() { return "uint64"; }
-};
-template <>
-struct TypeOf<float> {
-  static std::string Words() { return "float"; }
-};
-template <>
-struct TypeOf<double> {
-  static std::string Words() { return "double"; }
-};
-template <>
-struct TypeOf<Text> {
-  static std::string Words() { return "string"; }
-};
-template <>
-struct TypeOf<Bytes> {
-  static std::string Words() { return "bytes"; }
-};
-template <typename T>
-struct TypeOf<std::optional<T>> {
-  static std::string Words() { return "optional " + TypeOf<T>::Words(); }
-};
-template <typename T>
-  requires(!std::same_as<T, ByteSpan>)
-struct TypeOf<Repeated<T>> {
-  static std::string Words() { return "repeated " + TypeOf<T>::Words(); }
-};
+std::string WordsOf() {
+  if constexpr (std::same_as<T, bool>) return "bool";
+  if constexpr (std::same_as<T, int32_t>) return "int32";
+  if constexpr (std::same_as<T, int64_t>) return "int64";
+  if constexpr (std::same_as<T, uint64_t>) return "uint64";
+  if constexpr (std::same_as<T, float>) return "float";
+  if constexpr (std::same_as<T, double>) return "double";
+  if constexpr (std::same_as<T, Text>) return "string";
+  if constexpr (std::same_as<T, Bytes>) return "bytes";
+  if constexpr (requires(T v) { v.has_value(); }) {
+    return "optional " + WordsOf<typename T::value_type>();
+  } else if constexpr (kIsRepeated<T>) {
+    return "repeated " + WordsOf<typename T::value_type>();
+  }
+  return "message";
+}
 
 template <Message M>
 Lines Declared() {
   Lines lines;
   M::Fields::Visit([&]<typename T>(std::string_view name, uint32_t number) {
-    lines[number] = std::string(name) + ": " + TypeOf<T>::Words();
+    lines[number] = std::string(name) + ": " + WordsOf<T>();
   });
   return lines;
 }

@@ -10,19 +10,18 @@ namespace {
 
 using std::chrono::milliseconds;
 
-RequestTrace RanIn(uint64_t batch) {
+RequestTrace Ran() {
   RequestTrace trace;
   trace.own = {.trace = NewTraceId(), .span = NewSpanId(), .sampled = true};
   trace.ran = true;
   trace.stage = Stage::kAnswer;
-  trace.batch.id = batch;
   return trace;
 }
 
 // On a GPU the copy in ends long before the batch before has computed: this one computes when the
 // device is free, right before its copy out.
 TEST(RequestSpansTest, TheDevicesStagesLieWithinTheBatch) {
-  RequestTrace trace = RanIn(1);
+  RequestTrace trace = Ran();
   const TimePoint zero = std::chrono::steady_clock::now();
   trace.received = zero;
   trace.timing = {.decode_us = 1000,
@@ -36,7 +35,7 @@ TEST(RequestSpansTest, TheDevicesStagesLieWithinTheBatch) {
   trace.ended = zero + milliseconds(14);
   ScopeSpans scope;
   const WallClock clock = WallClock::Now();
-  AddRequest(trace, BatchContext(1, 1), clock, &scope);
+  AddRequest(trace, clock, &scope);
   EXPECT_EQ(scope.spans_size(), SpanCount(trace));
   std::string order;
   for (const auto& span : scope.spans()) {
@@ -52,54 +51,18 @@ TEST(RequestSpansTest, TheDevicesStagesLieWithinTheBatch) {
 }
 
 TEST(RequestSpansTest, StagesThatClaimMoreThanTheirBatchAreCut) {
-  RequestTrace trace = RanIn(1);
+  RequestTrace trace = Ran();
   trace.received = trace.batch.begun = std::chrono::steady_clock::now();
   trace.batch.ended = trace.completed = trace.ended = trace.received + milliseconds(1);
   trace.timing = {.copy_in_us = 1e6, .compute_us = 1e6, .copy_out_us = 1e6};
   ScopeSpans scope;
   const WallClock clock = WallClock::Now();
-  AddRequest(trace, BatchContext(1, 1), clock, &scope);
+  AddRequest(trace, clock, &scope);
   for (const auto& span : scope.spans()) {
     EXPECT_LE(span.start_time_unix_nano(), span.end_time_unix_nano()) << span.name();
     EXPECT_LE(span.end_time_unix_nano(), static_cast<uint64_t>(clock.At(trace.ended)))
         << span.name();
   }
-}
-
-TEST(BatchSpansTest, ABatchIsWrittenOnceWhenItIsDue) {
-  const TimePoint now = std::chrono::steady_clock::now();
-  const WallClock clock = WallClock::Now();
-  BatchSpans batches(7);
-  ScopeSpans scope;
-  const RequestTrace requests[] = {RanIn(1), RanIn(1), RanIn(2)};
-  for (const RequestTrace& request : requests) {
-    batches.Add(request, clock, now + milliseconds(10 * request.batch.id));
-  }
-  batches.Take(now, &scope);
-  EXPECT_EQ(scope.spans_size(), 0);
-  batches.Take(now + milliseconds(10), &scope);
-  ASSERT_EQ(scope.spans_size(), 1);
-  EXPECT_EQ(scope.spans(0).links_size(), 2);
-  batches.Take(TimePoint::max(), &scope);
-  ASSERT_EQ(scope.spans_size(), 2);
-  EXPECT_EQ(scope.spans(1).links_size(), 1);
-  batches.Take(TimePoint::max(), &scope);
-  EXPECT_EQ(scope.spans_size(), 2);
-}
-
-TEST(BatchSpansTest, AreBounded) {
-  const WallClock clock = WallClock::Now();
-  BatchSpans batches(7);
-  ScopeSpans scope;
-  for (size_t i = 0; i < BatchSpans::kMaxLinks + 5; ++i) {
-    batches.Add(RanIn(0), clock, TimePoint::max());
-  }
-  for (uint64_t i = 1; i <= BatchSpans::kMaxWaiting; ++i) {
-    batches.Add(RanIn(i), clock, TimePoint::max());
-  }
-  batches.Take(TimePoint::min(), &scope);
-  ASSERT_EQ(scope.spans_size(), 1) << "the oldest makes room";
-  EXPECT_EQ(scope.spans(0).links_size(), static_cast<int>(BatchSpans::kMaxLinks));
 }
 
 }  // namespace

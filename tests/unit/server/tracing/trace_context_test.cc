@@ -89,16 +89,6 @@ TEST(IdsTest, AreDifferentOnAllThreads) {
   EXPECT_NE(NewSpanId(), SpanId{});
 }
 
-TEST(IdsTest, ABatchIsTheSameForAllItsRequests) {
-  EXPECT_EQ(BatchContext(1, 7), BatchContext(1, 7));
-  std::set<std::string> traces;
-  for (uint64_t batch = 0; batch < 1000; ++batch) {
-    traces.insert(ToHex(BatchContext(1, batch).trace));
-    traces.insert(ToHex(BatchContext(2, batch).trace));
-  }
-  EXPECT_EQ(traces.size(), 2000U) << "neither of another batch nor of another process";
-}
-
 TEST(SamplerTest, TheCallersDecisionHolds) {
   const TraceContext yes{.trace = NewTraceId(), .span = NewSpanId(), .sampled = true};
   TraceContext no = yes;

@@ -152,7 +152,7 @@ TEST_F(ConnectionsTest, BoundsAllOfThemAndThoseOfOneHost) {
 
 // An attacker with many sockets displaces its own.
 TEST_F(ConnectionsTest, OfTooManyNewOnesTheOldestOfTheHostWithMostIsClosed) {
-  Connections connections({.total = 100, .per_host = 100, .new_ones = 3}, metrics_);
+  Connections connections({.total = 100, .per_host = 100, .new_connections = 3}, metrics_);
   const Pair good, first, second, third, fourth;
   const auto add = [&](const Pair& pair, const char* host) {
     const sockaddr_storage from = Address(AF_INET, host, ++port_);
@@ -342,9 +342,9 @@ TEST_F(ConnectionsTest, TellsAtTheEndWhoHasNotTakenItsAnswer) {
     late.PeerCloses();
   });
   connections.CloseAll(steady_clock::now() + 2 * Connection::kLinger);
-  EXPECT_EQ(connections.untaken(), 1);
+  EXPECT_EQ(connections.undelivered(), 1);
   connections.CloseAll(steady_clock::now());  // which counts nobody twice
-  EXPECT_EQ(connections.untaken(), 1);
+  EXPECT_EQ(connections.undelivered(), 1);
   reader.join();
   EXPECT_TRUE(idle.PeerSeesTheEnd());
 }

@@ -1,124 +1,21 @@
 // tei.v1 over a socket, beside castor.v1 on the same server: its defaults, codes, orders and
 // headers. What models compute is compared with transformers (tests/golden/encoder/make_heads.py).
 
-#include <gmock/gmock.h>
-#include <grpcpp/support/sync_stream.h>
-
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <functional>
 #include <limits>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
 
-#include "engine/base/error.h"
-#include "engine/engine.h"
-#include "grpc/health/v1/health.grpc.pb.h"
 #include "server/tei/messages.h"
-#include "tei/v1/tei.grpc.pb.h"
-#include "tests/integration/server_fixture.h"
-#include "tests/support/sanitizer.h"
+#include "tests/integration/tei/fixture.h"
 
 namespace castor::testing {
 namespace {
 
-namespace tei = ::tei::v1;
 using nlohmann::json;
 using ::testing::StartsWith;
-
-const std::string kGolden = CASTOR_GOLDEN_ENCODER;
-
-class ServerTeiTest : public ServerTest {
- protected:
-  // Models by the names of their folders.
-  void Start(const std::vector<std::string>& models, server::ServerOptions server = TestOptions(),
-             EngineOptions engine = {}) {
-    std::vector<ModelSource> sources;
-    for (const std::string& name : models) {
-      sources.push_back({name, kGolden + (name == "tiny_bert" ? "/" : "/heads/") + name});
-    }
-    StartReal(std::move(sources), std::move(server), std::move(engine));
-    Connect();
-  }
-
-  void Connect() {
-    info_ = tei::Info::NewStub(channel_);
-    embed_ = tei::Embed::NewStub(channel_);
-    predict_ = tei::Predict::NewStub(channel_);
-    rerank_ = tei::Rerank::NewStub(channel_);
-    tokenize_ = tei::Tokenize::NewStub(channel_);
-  }
-
-  template <typename Stub, typename Request, typename Response>
-  Response Ask(Stub& stub,
-               grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-               const std::type_identity_t<Request>& request) {
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + Patience(std::chrono::seconds(60)));
-    if (!model_.empty()) context.AddMetadata("castor-model", model_);
-    if (!tenant_.empty()) context.AddMetadata("castor-tenant", tenant_);
-    Response response;
-    status_ = (stub.*method)(&context, request, &response);
-    headers_.clear();
-    for (const auto& [name, value] : context.GetServerInitialMetadata()) {
-      headers_[std::string(name.data(), name.size())] = std::string(value.data(), value.size());
-    }
-    return response;
-  }
-
-  tei::EmbedResponse Embed(const tei::EmbedRequest& request) {
-    return Ask(*embed_, &tei::Embed::Stub::Embed, request);
-  }
-  tei::PredictResponse Pair(const tei::PredictPairRequest& request) {
-    return Ask(*predict_, &tei::Predict::Stub::PredictPair, request);
-  }
-  tei::RerankResponse Rerank(const tei::RerankRequest& request) {
-    return Ask(*rerank_, &tei::Rerank::Stub::Rerank, request);
-  }
-
-  static std::string Code(const grpc::Status& status) {
-    return std::to_string(status.error_code()) + " " + status.error_message();
-  }
-
-  std::string Health(const std::string& name) {
-    grpc::ClientContext context;
-    grpc::health::v1::HealthCheckRequest request;
-    grpc::health::v1::HealthCheckResponse response;
-    request.set_service(name);
-    const auto status =
-        grpc::health::v1::Health::NewStub(channel_)->Check(&context, request, &response);
-    return status.ok()
-               ? grpc::health::v1::HealthCheckResponse::ServingStatus_Name(response.status())
-               : status.error_message();
-  }
-
-  std::unique_ptr<tei::Info::Stub> info_;
-  std::unique_ptr<tei::Embed::Stub> embed_;
-  std::unique_ptr<tei::Predict::Stub> predict_;
-  std::unique_ptr<tei::Rerank::Stub> rerank_;
-  std::unique_ptr<tei::Tokenize::Stub> tokenize_;
-  std::string model_;   // of the metadata castor-model; empty: none
-  std::string tenant_;  // likewise, castor-tenant
-  grpc::Status status_;
-  std::map<std::string, std::string> headers_;
-};
-
-tei::EmbedRequest EmbedOf(const std::string& text) {
-  tei::EmbedRequest request;
-  request.set_inputs(text);
-  return request;
-}
-
-tei::RerankRequest RerankOf(const std::string& query, const std::vector<std::string>& texts) {
-  tei::RerankRequest request;
-  request.set_query(query);
-  request.mutable_texts()->Add(texts.begin(), texts.end());
-  return request;
-}
 
 double Norm(const tei::EmbedResponse& response) {
   double sum = 0;
@@ -394,114 +291,6 @@ TEST_F(ServerTeiTest, SeveralModelsNeedAChoice) {
   EXPECT_NE(Health("tei.v1.Info"), "SERVING");
 }
 
-// ---- streams, of an engine whose answers wait
-
-class ServerTeiStreamTest : public ServerTeiTest {
- protected:
-  void SetUp() override {
-    StartServer();
-    Connect();
-    stream_ = embed_->EmbedStream(&context_);
-  }
-
-  void Write(const std::string& text) { stream_->Write(EmbedOf(text)); }
-  int Answers() {
-    tei::EmbedResponse response;
-    int answers = 0;
-    while (stream_->Read(&response)) ++answers;
-    return answers;
-  }
-
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReaderWriter<tei::EmbedRequest, tei::EmbedResponse>> stream_;
-};
-
-TEST_F(ServerTeiStreamTest, EndsWithOkWhenAllIsAnswered) {
-  for (int i = 0; i < 5; ++i) Write("cat");
-  stream_->WritesDone();
-  EXPECT_EQ(Answers(), 5);
-  EXPECT_TRUE(stream_->Finish().ok());
-  EXPECT_EQ(context_.GetServerInitialMetadata().count("x-total-time"), 0u);
-}
-
-TEST_F(ServerTeiStreamTest, TheFirstFailureEndsItAfterTheAnswersBefore) {
-  engine_->Hold();
-  Write("cat");
-  Write("");
-  Write("cat");
-  ASSERT_TRUE(engine_->AwaitWaiting(2));
-  engine_->Release();
-  EXPECT_EQ(Answers(), 1);
-  EXPECT_EQ(Code(stream_->Finish()), "3 Input validation error: `inputs` cannot be empty");
-  EXPECT_TRUE(AwaitNoCalls());
-}
-
-TEST_F(ServerTeiStreamTest, ACancelledOneLeavesNothing) {
-  engine_->Hold();
-  Write("cat");
-  Write("");
-  Write("cat");
-  ASSERT_TRUE(engine_->AwaitWaiting(2));
-  context_.TryCancel();
-  EXPECT_EQ(stream_->Finish().error_code(), grpc::CANCELLED);
-  EXPECT_TRUE(AwaitNoCalls());
-  engine_->Release();
-}
-
-TEST_F(ServerTeiStreamTest, OverloadHasItsCode) {
-  engine_->RefuseWith(QueueFull("full", std::chrono::milliseconds(10)));
-  Embed(EmbedOf("cat"));
-  EXPECT_EQ(status_.error_code(), grpc::RESOURCE_EXHAUSTED);
-}
-
-// ---- streams of the real engine
-
-// The texts take different times; the answers come in the order of the texts.
-TEST_F(ServerTeiTest, AStreamsAnswersComeInOrder) {
-  Start({"tiny_bert"});
-  std::vector<tei::EmbedRequest> requests;
-  std::vector<tei::EmbedResponse> expected;
-  for (int i = 0; i < 60; ++i) {
-    std::string text;
-    for (int words = 0; words <= i * 37 % 30; ++words) text += words % 2 == 0 ? "cat " : "dog ";
-    requests.push_back(EmbedOf(text));
-    requests.back().set_truncate(true);
-    expected.push_back(Embed(requests.back()));
-    ASSERT_TRUE(status_.ok()) << status_.error_message();
-  }
-  const auto expect_answers = [&](size_t count, bool fails) {
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + Patience(std::chrono::seconds(60)));
-    const auto stream = embed_->EmbedStream(&context);
-    for (size_t i = 0; i < requests.size(); ++i) {
-      tei::EmbedRequest request = requests[i];
-      // It is found to be too long by whoever tokenizes it.
-      if (fails && i == count) {
-        request.set_truncate(false);
-        for (int words = 0; words < 200; ++words) request.mutable_inputs()->append("cat ");
-      }
-      if (!stream->Write(request)) break;
-    }
-    stream->WritesDone();
-    tei::EmbedResponse answer;
-    size_t answers = 0;
-    for (; stream->Read(&answer); ++answers) {
-      ASSERT_LT(answers, count);
-      const tei::EmbedResponse& alone = expected[answers];
-      EXPECT_EQ(answer.metadata().compute_tokens(), alone.metadata().compute_tokens());
-      for (int k = 0; k < alone.embeddings_size(); ++k) {
-        ASSERT_NEAR(answer.embeddings(k), alone.embeddings(k), 1e-5) << answers;
-      }
-    }
-    EXPECT_EQ(answers, count);
-    EXPECT_EQ(stream->Finish().error_code(), fails ? grpc::INVALID_ARGUMENT : grpc::OK);
-  };
-  expect_answers(requests.size(), false);
-  expect_answers(30, true);
-  expect_answers(0, true);
-  EXPECT_TRUE(AwaitNoBytes());
-}
-
 // ---- what a message makes the server do before it is admitted
 
 // The query's characters are not counted for each text, nor any text before there are too many.
@@ -529,92 +318,6 @@ TEST_F(ServerTeiTest, MoreCharactersThanTheirCountHolds) {
   tei::Metadata metadata;
   server::tei::Fill(EncodeResult(), int64_t{1} << 32, 0, &metadata);
   EXPECT_EQ(metadata.compute_chars(), std::numeric_limits<uint32_t>::max());
-}
-
-// ---- what RerankStream gathers
-
-class ServerTeiGatheringTest : public ServerTeiTest {
- protected:
-  // A call that has sent a text and may send more.
-  struct Call {
-    grpc::ClientContext context;
-    tei::RerankResponse response;
-    std::unique_ptr<grpc::ClientWriter<tei::RerankStreamRequest>> writer;
-
-    grpc::Status End() {
-      writer->WritesDone();
-      return writer->Finish();
-    }
-  };
-  std::unique_ptr<Call> Begin(const std::string& tenant, size_t bytes = 3) {
-    auto call = std::make_unique<Call>();
-    call->context.set_deadline(std::chrono::system_clock::now() +
-                               Patience(std::chrono::seconds(60)));
-    if (!tenant.empty()) call->context.AddMetadata("castor-tenant", tenant);
-    call->writer = rerank_->RerankStream(&call->context, &call->response);
-    tei::RerankStreamRequest part;
-    part.set_query("answers");
-    part.set_text(std::string(bytes, 'a'));
-    part.set_truncate(true);
-    call->writer->Write(part);
-    return call;
-  }
-  grpc::StatusCode Whole(const std::string& tenant, size_t bytes = 3) {
-    return Begin(tenant, bytes)->End().error_code();
-  }
-  bool AwaitRefusals(const std::string& tenant, size_t bytes = 3) {
-    return Await([&] { return Whole(tenant, bytes) == grpc::RESOURCE_EXHAUSTED; });
-  }
-};
-
-TEST_F(ServerTeiGatheringTest, CountsAgainstItsTenantsQuotas) {
-  EngineOptions engine;
-  engine.tenants["otter"] = {.max_queued_requests = 1, .max_queued_bytes = 1 << 20};
-  Start({"cross_encoder"}, TestOptions(), engine);
-  auto open = Begin("otter");
-  EXPECT_TRUE(AwaitRefusals("otter"));
-  tenant_ = "otter";
-  Rerank(RerankOf("answers", {"the mill"}));
-  EXPECT_EQ(status_.error_code(), grpc::RESOURCE_EXHAUSTED) << "it counts as a request";
-  EXPECT_EQ(Whole("beaver"), grpc::OK);
-  EXPECT_EQ(Whole(""), grpc::OK);
-  const grpc::Status own = open->End();
-  EXPECT_TRUE(own.ok()) << own.error_message() << ", which is admitted by the same quota";
-  EXPECT_EQ(open->response.ranks_size(), 1);
-  EXPECT_TRUE(Await([&] { return Whole("otter") == grpc::OK; }));
-  EXPECT_EQ(Whole("otter", 2 << 20), grpc::RESOURCE_EXHAUSTED) << "of bytes";
-  open = Begin("otter");
-  EXPECT_TRUE(AwaitRefusals("otter"));
-  open->context.TryCancel();
-  EXPECT_EQ(open->writer->Finish().error_code(), grpc::CANCELLED);
-  EXPECT_TRUE(Await([&] { return Whole("otter") == grpc::OK; }));
-}
-
-// Of 2 MiB, a sixteenth of the budget. Who names no tenant is known by the host.
-TEST_F(ServerTeiGatheringTest, NoTenantAndNoHostHoldsMoreThanThreeQuarters) {
-  EngineOptions engine;
-  engine.max_queued_bytes = 32 << 20;
-  Start({"cross_encoder"}, TestOptions(), engine);
-  for (const std::string greedy : {"otter", ""}) {
-    auto open = Begin(greedy, 1'500'000);
-    EXPECT_TRUE(AwaitRefusals(greedy, 100'000)) << greedy;
-    EXPECT_EQ(Whole("beaver", 400'000), grpc::OK);
-    EXPECT_EQ(Whole(greedy.empty() ? "otter" : "", 400'000), grpc::OK);
-    EXPECT_EQ(open->End().error_code(), grpc::INVALID_ARGUMENT) << "over --max-text-bytes";
-    EXPECT_TRUE(Await([&] { return Whole(greedy, 100'000) == grpc::OK; }));
-  }
-}
-
-TEST_F(ServerTeiGatheringTest, EndsWhenTheRestDoesNotCome) {
-  server::ServerOptions options = TestOptions();
-  options.transfer_timeout = std::chrono::milliseconds(300);
-  EngineOptions engine;
-  engine.tenants["otter"].max_queued_requests = 1;
-  Start({"cross_encoder"}, options, engine);
-  auto idle = Begin("otter");
-  EXPECT_EQ(idle->writer->Finish().error_code(), grpc::CANCELLED);
-  EXPECT_TRUE(AwaitNoCalls());
-  EXPECT_EQ(Whole("otter"), grpc::OK);
 }
 
 }  // namespace
