@@ -117,11 +117,10 @@ void OfAttend(std::string_view bytes) {
        {request.mutable_query(), request.mutable_key(), request.mutable_value()}) {
     *tensor = client::MakeTensor(std::vector<float>(6, 1), {3, 1, 2});
   }
-  request.set_return_log_sum_exp(response.has_log_sum_exp());
-  std::string problem;
-  const auto result = cli::CheckExactly(request, response, 1 << 20, &problem);
-  Require(result.has_value() == problem.empty());
-  RequireClean(problem);
+  request.add_query_lengths(3);
+  const std::string misfit = cli::FindMisfit(request, response);
+  RequireClean(misfit);
+  if (misfit.empty()) static_cast<void>(cli::CheckExactly(request, response, 1 << 20));
   cli::Rows rows;
   cli::AppendReports(response.kernel(), response.timing(), response.batch(), response.memory(), 1,
                      &rows);

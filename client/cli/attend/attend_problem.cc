@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <climits>
-#include <cstring>
 #include <map>
 #include <random>
 #include <span>
@@ -34,11 +33,10 @@ constexpr size_t kCentres = 32;  // of structured inputs, whose variance is 1
 constexpr float kNoise = 0.3F;   // around them
 
 // The bytes of all tensors together, and of the output. Doubles, which cannot overflow here.
-void CheckSize(double bytes, double output_bytes, bool shared_memory) {
+void CheckSize(double bytes, double output_bytes) {
   const auto text = [](double size) { return FormatReal(size / (1 << 30), "%.3g") + " GiB"; };
-  if (!shared_memory && bytes > INT_MAX) {  // protobuf's limit
-    throw UsageError("the problem has " + text(bytes) +
-                     ", but messages are limited to 2 GiB (not so in shared memory)");
+  if (bytes > INT_MAX) {  // protobuf's limit
+    throw UsageError("the problem has " + text(bytes) + ", but messages are limited to 2 GiB");
   }
   // The tensors, their copy in the message, and the answer.
   const double needed = 2 * bytes + output_bytes;
@@ -125,14 +123,8 @@ void AddProblemFlags(CLI::App* command, ProblemFlags* flags) {
   number("--kv-heads", &flags->kv_heads,
          "Heads of key and value, each for as many neighbouring heads (default: --heads)", "");
   number("--head-dim", &flags->head_dim, "Dimensions of query and key per head", "64");
-  AddOption(command, random, "--value-dim", &flags->value_dim, "N",
-            "Dimensions of value per head (default: --head-dim)",
-            Number(int64_t{1}, int64_t{1} << 24))
-      ->default_str("");
-  command
-      ->add_flag("--value-is-key-prefix", flags->value_is_key_prefix,
-                 "Send no values: they are the first --value-dim elements of the keys")
-      ->group(random);
+  number("--value-dim", &flags->value_dim, "Dimensions of value per head (default: --head-dim)",
+         "");
   number("--surrogate-tokens", &flags->surrogate_tokens,
          "For kernel cast: number of random surrogate tokens, without --surrogates and --layer",
          "16");
@@ -156,13 +148,13 @@ void AddProblemFlags(CLI::App* command, ProblemFlags* flags) {
       AddOption(command, files, "--key", &flags->key, "FILE.npy", "The keys, likewise", FileName());
   CLI::Option* value = AddOption(command, files, "--value", &flags->value, "FILE.npy",
                                  "The values, likewise", FileName());
-  query->needs(key);
+  query->needs(key)->needs(value);
   for (CLI::Option* option : drawn) option->excludes(query);
   key->needs(query);
   value->needs(query);
 }
 
-v1::AttendRequest MakeProblem(const ProblemFlags& flags, bool shared_memory) {
+v1::AttendRequest MakeProblem(const ProblemFlags& flags) {
   v1::AttendRequest request;
   const bool packed = flags.random() || flags.lengths_given;
   if (packed) request.mutable_query_lengths()->Assign(flags.lengths.begin(), flags.lengths.end());
@@ -170,9 +162,7 @@ v1::AttendRequest MakeProblem(const ProblemFlags& flags, bool shared_memory) {
   if (!flags.random()) {
     *request.mutable_query() = ReadTensor(flags.query);
     *request.mutable_key() = ReadTensor(flags.key);
-    if (!flags.value.empty()) *request.mutable_value() = ReadTensor(flags.value);
-    request.set_value_is_key_prefix(flags.value_is_key_prefix);
-    request.set_value_dim(flags.value_dim);
+    *request.mutable_value() = ReadTensor(flags.value);
     return request;
   }
   Generator generator(flags.seed);
@@ -186,23 +176,17 @@ v1::AttendRequest MakeProblem(const ProblemFlags& flags, bool shared_memory) {
   };
   const double query = row(flags.heads) * tokens * flags.head_dim;
   const double output = row(flags.heads) * tokens * value_dim;
-  const int64_t own_values = flags.value_is_key_prefix ? 0 : value_dim;
-  CheckSize(query + row(kv_heads) * keys * (flags.head_dim + own_values), output, shared_memory);
+  CheckSize(query + row(kv_heads) * keys * (flags.head_dim + value_dim), output);
   const auto draw = [&](int64_t rows, int64_t heads, int64_t dim) {
     return Draw({rows, heads, dim}, dtype, generator, flags.structured);
   };
   *request.mutable_query() = draw(tokens, flags.heads, flags.head_dim);
   *request.mutable_key() = draw(keys, kv_heads, flags.head_dim);
-  if (flags.value_is_key_prefix) {
-    request.set_value_is_key_prefix(true);
-    request.set_value_dim(value_dim);
-  } else {
-    *request.mutable_value() = draw(keys, kv_heads, value_dim);
-  }
+  *request.mutable_value() = draw(keys, kv_heads, value_dim);
   return request;
 }
 
-void DrawCastInputs(const ProblemFlags& flags, bool shared_memory, v1::AttendRequest* request) {
+void DrawCastInputs(const ProblemFlags& flags, v1::AttendRequest* request) {
   if (!flags.random() || !request->has_cast()) return;
   // Not the generator of the problem itself, which is the same for every kernel.
   Generator generator(~flags.seed);
@@ -211,75 +195,13 @@ void DrawCastInputs(const ProblemFlags& flags, bool shared_memory, v1::AttendReq
     CheckSize(static_cast<double>(request->ByteSizeLong()) +
                   static_cast<double>(flags.surrogate_tokens) * flags.heads * flags.head_dim *
                       client::SizeOf(flags.dtype),
-              0, shared_memory);
+              0);
     *cast.mutable_surrogate_tokens() =
         Draw({flags.surrogate_tokens, flags.heads, flags.head_dim}, flags.dtype, generator);
   }
   if (!cast.has_gate()) {
     *cast.mutable_gate() = Draw({request->query().shape(0)}, v1::FLOAT32, generator);
   }
-}
-
-namespace {
-
-constexpr size_t kAlignment = 64;
-
-size_t AlignUp(size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
-
-std::vector<v1::Tensor*> TensorsOf(v1::AttendRequest& request) {
-  std::vector<v1::Tensor*> tensors = {request.mutable_query(), request.mutable_key()};
-  if (!request.value_is_key_prefix()) tensors.push_back(request.mutable_value());
-  if (request.has_cast()) {
-    v1::Cast& cast = *request.mutable_cast();
-    if (cast.has_surrogate_tokens()) tensors.push_back(cast.mutable_surrogate_tokens());
-    if (cast.has_gate()) tensors.push_back(cast.mutable_gate());
-  }
-  if (request.has_key_bias()) tensors.push_back(request.mutable_key_bias());
-  return tensors;
-}
-
-// The query's shape with the values' dimension. For shapes that make no sense the size is
-// arbitrary: the server refuses them anyway.
-size_t OutputBytes(const v1::AttendRequest& request) {
-  std::vector<int64_t> shape = client::ShapeOf(request.query());
-  const auto& value = request.value().shape();
-  if (shape.empty() || (value.empty() && !request.value_is_key_prefix())) return 0;
-  shape.back() = request.value_is_key_prefix() ? request.value_dim() : *value.rbegin();
-  return static_cast<size_t>(client::NumElements(shape).value_or(0)) *
-         client::SizeOf(request.query().dtype());
-}
-
-client::SharedMemory Create(v1::AttendRequest& request, const std::string& key_prefix) {
-  size_t size = AlignUp(OutputBytes(request));
-  for (const v1::Tensor* tensor : TensorsOf(request)) size += AlignUp(tensor->raw().size());
-  return OrUsageError(client::SharedMemory::Create(size, key_prefix));
-}
-
-}  // namespace
-
-client::Result<std::string> SharedKeyPrefix(client::Client& client) {
-  auto info = client.GetServerInfo();
-  if (!info.ok()) return info.error();
-  const std::string& prefix = info->limits().shared_memory_key_prefix();
-  return prefix.empty() ? "/" : prefix;  // servers before this field take any key
-}
-
-SharedProblem::SharedProblem(const v1::AttendRequest& request, const std::string& key_prefix)
-    : request_(request), memory_(Create(request_, key_prefix)) {
-  size_t offset = 0;
-  for (v1::Tensor* tensor : TensorsOf(request_)) {
-    const std::string raw = std::move(*tensor->mutable_raw());
-    if (!raw.empty()) std::memcpy(memory_.data() + offset, raw.data(), raw.size());
-    *tensor->mutable_shared_memory() = memory_.Ref(offset, raw.size());
-    offset += AlignUp(raw.size());
-  }
-  *request_.mutable_output() = memory_.Ref(offset, OutputBytes(request_));
-}
-
-void SharedProblem::TakeOutput(v1::AttendResponse* response) const {
-  const v1::SharedMemoryRef& ref = request_.output();
-  response->mutable_output()->set_raw(memory_.data() + ref.offset(),
-                                      static_cast<size_t>(ref.size()));
 }
 
 }  // namespace castor::cli

@@ -38,13 +38,10 @@ struct Stages {
   void Add(const Stages& other);
 };
 
-// What verification found. Errors are relative: ||answer - exact|| / ||exact||, in billionths, so
-// that a Histogram can hold them.
+// How many answers equal that of the same request sent alone, and how many do not.
 struct Verified {
-  int64_t equal = 0;      // answers like that of the same request sent alone
-  int64_t different = 0;  // others
-  Histogram error_e9;     // of answers whose reference was also computed here
-  void Add(const Verified& other);
+  int64_t equal = 0;
+  int64_t different = 0;
 };
 
 // The requests of one class at one endpoint.
@@ -69,6 +66,8 @@ struct Cell {
   int64_t counted() const { return CountedOf(outcomes); }
   double error_share() const;  // of counted(): those that got no OK answer. 0 when there are none
   int64_t of(Outcome outcome) const { return outcomes[static_cast<size_t>(outcome)]; }
+  // Counts errors of a kind; where there are too many kinds, under a common name.
+  void CountMessage(const std::string& message, int64_t times);
   void Add(const Cell& other);
 };
 

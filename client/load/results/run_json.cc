@@ -86,7 +86,7 @@ void from_json(const Json& json, Objective& objective) {
 }
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Stages, queue, compute, server, network)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Verified, equal, different, error_e9)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Verified, equal, different)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Cell, outcomes, good, above_goal, intended, service, lag, tokens,
                                    kernels, messages, stages, verified)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Second, outcomes, good, in_flight, intended)

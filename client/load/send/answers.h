@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "client/load/send/requests.h"
-#include "client/load/workload/workload.h"
 
 namespace castor::load {
 
@@ -31,22 +30,16 @@ enum class Match { kNotAsked, kEqual, kDifferent };
 // before the run, constant during it.
 class References {
  public:
-  // Takes `answer` as the reference of a payload. Attention is also computed here, exactly and in
-  // double precision, for the answer's error. Call it for the payloads of a class in order.
-  void Add(const ClassSpec& spec, size_t cls, uint64_t seed, const Payload& payload,
-           std::string_view answer);
+  // Adds the reference answer to a payload. Call it for the payloads of a class in order.
+  void Add(size_t cls, const Payload& payload, std::string_view answer);
 
   // Attention must have the same bytes, embeddings must be close. Any thread.
   Match Compare(size_t cls, size_t index, bool encode, const std::string& elements) const;
-
-  // ||answer - exact|| / ||exact|| of the reference itself; below 0: not known.
-  double ExactError(size_t cls, size_t index) const { return references_[cls][index].exact_error; }
 
  private:
   struct Reference {
     uint64_t size = 0, fingerprint = 0;  // of the elements
     std::string elements{};              // kept only where answers may differ a little
-    double exact_error = -1;
   };
 
   std::vector<std::vector<Reference>> references_;  // by class and payload

@@ -213,7 +213,7 @@ void Driver::SendAlone() {
                           error.ToString() + (hint.empty() ? "" : "; " + hint));
       }
       if (references_ == nullptr) break;  // the first tells whether the class can be served
-      references_->Add(spec, cls, workload_.seed, payload, answer);
+      references_->Add(cls, payload, answer);
     }
   }
 }

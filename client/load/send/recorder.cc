@@ -18,9 +18,7 @@
 namespace castor::load {
 namespace {
 
-constexpr size_t kMaxMessages = 32;       // kinds of errors that are told apart, in each cell
 constexpr size_t kMaxMessageWidth = 160;  // characters
-constexpr double kErrorUnit = 1e9;        // Verified::error_e9
 constexpr size_t kQuickBytes = 64 << 10;  // answers up to this are read in some microseconds
 // Bytes of answers that wait to be read; beyond, the lane's own thread reads.
 constexpr size_t kMaxWaiting = size_t{256} << 20;
@@ -39,11 +37,6 @@ std::string KindOf(const client::Error& error) {
     in_number = digit;
   }
   return cli::FitText(text, kMaxMessageWidth);
-}
-
-void CountMessage(std::string message, std::map<std::string, int64_t>& messages) {
-  if (messages.size() >= kMaxMessages && !messages.contains(message)) message = "others";
-  ++messages[std::move(message)];
 }
 
 int64_t Nanoseconds(double us) {
@@ -228,7 +221,7 @@ void Recorder::Record(const EndedCall& call) {
   }
   Cell& cell = cells_[planned.cls][call.endpoint];
   Second& second = SecondOf(planned.cls, planned.at_ns);
-  if (!message.empty()) CountMessage(std::move(message), cell.messages);
+  if (!message.empty()) cell.CountMessage(message, 1);
   for (auto* outcomes : {&cell.outcomes, &second.outcomes, &recent_[planned.cls].outcomes}) {
     ++(*outcomes)[static_cast<size_t>(outcome)];
   }
@@ -240,10 +233,6 @@ void Recorder::Record(const EndedCall& call) {
   }
   if (match == Match::kNotAsked) return;
   ++(match == Match::kEqual ? cell.verified.equal : cell.verified.different);
-  const double error = references_->ExactError(planned.cls, planned.payload);
-  if (match == Match::kEqual && error >= 0) {
-    cell.verified.error_e9.Record(static_cast<int64_t>(std::min(error, 1e3) * kErrorUnit));
-  }
 }
 
 void Recorder::Dropped(const Planned& planned) {
