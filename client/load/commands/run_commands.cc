@@ -16,7 +16,8 @@
 #include "client/load/commands/command.h"
 #include "client/load/commands/flags.h"
 #include "client/load/report/report.h"
-#include "client/load/results/bootstrap.h"
+#include "client/load/results/run_json.h"
+#include "client/load/results/statistics.h"
 #include "client/load/search/find_rate.h"
 #include "client/load/search/sweep.h"
 #include "client/load/send/driver.h"
@@ -159,7 +160,6 @@ int RunSearch(const TrafficFlags& flags, const OutputFlags& output, const Search
                                  .greatest_rate = search.greatest_rate,
                                  .tolerance = search.tolerance,
                                  .requests = requests,
-                                 .warm_up = workload.warm_up,
                                  .probe = Seconds(search.probe),
                                  .confirmation = Seconds(search.confirmation),
                                  .max_time = Seconds(search.max_time)};
@@ -170,9 +170,8 @@ int RunSearch(const TrafficFlags& flags, const OutputFlags& output, const Search
     load.rate = rate;
     return session.Run(load, duration, workload.warm_up, seed++);
   };
-  Say("expected to take about " + cli::ClockText(InSeconds(ExpectedTime(options, 0, 0))) +
-      "; more where the rate is far from --start-rate, " +
-      cli::ClockText(InSeconds(options.max_time)) + " at most, warm-ups aside");
+  Say("takes at most " + cli::ClockText(InSeconds(options.max_time)) +
+      " without warm-ups (--max-time)");
   const FoundRate found = FindRate(
       run_at, [&](const RunData& run) { return Judge(run, rules); }, options, SayProbe,
       StopRequested());
@@ -189,17 +188,16 @@ int RunSearch(const TrafficFlags& flags, const OutputFlags& output, const Search
 
 // ---- sweep
 
-std::string SeriesText(const SweepCell& cell) {
+std::string TextOf(const SweepCell& cell) {
   std::string text;
-  for (const auto& [name, value] : cell.series) {
+  for (const auto& [name, value] : cell.parameters) {
     text += (text.empty() ? "" : " ") + name + "=" + value;
   }
   return text;
 }
 
-// What makes the cell's p99 a matter of chance; "": nothing.
+// Why the cell's p99 is a matter of chance; "" if it is not.
 std::string FewRequests(const SweepCell& cell) {
-  if (cell.summary.is_null()) return "";
   const int64_t ok = cell.summary["total"]["outcomes"]["ok"];
   return ok < RequestsNeeded(0.99, Rules().confidence)
              ? "p99 of only " + std::to_string(ok) + " requests"
@@ -208,70 +206,59 @@ std::string FewRequests(const SweepCell& cell) {
 
 std::string TableOf(const std::vector<SweepCell>& cells) {
   std::vector<std::vector<std::string>> table = {
-      {"series", "load", "sent/s", "OK/s", "good/s", "p50", "p99", "errors", ""}};
+      {"parameters", "sent/s", "OK/s", "good/s", "p50", "p99", "errors", ""}};
   for (const SweepCell& cell : cells) {
-    std::vector<std::string> row = {SeriesText(cell), cell.load};
-    if (cell.summary.is_null()) {
-      row.resize(table[0].size() - 1, "-");
-    } else {
-      const auto& total = cell.summary["total"];
-      for (const char* key : {"rate", "ok_rate", "goodput"}) {
-        row.push_back(cli::FormatReal(total[key], "%.4g"));
-      }
-      for (const char* key : {"p50_ms", "p99_ms"}) {
-        row.push_back(cli::TimeText(1e6 * total["intended"][key].get<double>()));
-      }
-      row.push_back(PercentText(total["error_share"], 1));
+    if (cell.summary.is_null()) continue;
+    const auto& total = cell.summary["total"];
+    std::vector<std::string> row = {TextOf(cell)};
+    for (const char* key : {"rate", "ok_rate", "goodput"}) {
+      row.push_back(cli::FormatReal(total[key], "%.4g"));
     }
-    row.push_back(cell.state == CellState::kInvalid   ? "INVALID"
-                  : cell.state == CellState::kSkipped ? "skipped"
-                                                      : FewRequests(cell));
+    for (const char* key : {"p50_ms", "p99_ms"}) {
+      row.push_back(cli::TimeText(1e6 * total["intended"][key].get<double>()));
+    }
+    row.push_back(PercentText(total["error_share"], 1));
+    row.push_back(cell.fault.empty() ? FewRequests(cell) : "INVALID");
     table.push_back(std::move(row));
   }
   return cli::FormatTable(table);
 }
 
 nlohmann::json ToJson(const std::vector<SweepCell>& cells) {
-  static constexpr const char* kStates[] = {"pending", "done", "skipped", "invalid"};
-  nlohmann::json json = {{"format", "castor-load sweep"}, {"version", 1}};
+  nlohmann::json json = {{"format", "castor-load sweep"}, {"version", 2}};
   for (const SweepCell& cell : cells) {
-    nlohmann::json series = nlohmann::json::object();
-    for (const auto& [name, value] : cell.series) series[name] = value;
-    json["cells"].push_back({{"series", std::move(series)},
-                             {"load", cell.load},
-                             {"state", kStates[static_cast<size_t>(cell.state)]},
-                             {"why", cell.why},
+    if (cell.summary.is_null()) continue;
+    nlohmann::json parameters = nlohmann::json::object();
+    for (const auto& [name, value] : cell.parameters) parameters[name] = value;
+    json["cells"].push_back({{"parameters", std::move(parameters)},
+                             {"fault", cell.fault},
                              {"few_requests", !FewRequests(cell).empty()},
                              {"summary", cell.summary}});
   }
   return json;
 }
 
-int RunTheSweep(const TrafficFlags& flags, const std::vector<std::string>& vary,
-                const std::string& file, bool quiet) {
+int RunSweep(const TrafficFlags& flags, const std::vector<std::string>& vary,
+             const std::string& file, bool quiet) {
   WatchForStop();
   std::vector<SweepCell> cells =
       MakeSweep(flags.Toml(), vary, [&](const toml::table& toml) { return flags.Read(toml); });
-  const auto write = [&] {
-    if (file.empty()) return;
+  bool any_valid = false;
+  for (SweepCell& cell : cells) {
+    // Requests differ from cell to cell, so each has a session of its own.
+    const RunData run = Session(flags, cell.workload, quiet).Run();
+    if (StopRequested()) break;
+    cell.summary = SummaryOf(run);
+    cell.fault = ClientFault(Judge(run, flags.rules));
+    any_valid = any_valid || cell.fault.empty();
+    Say(TextOf(cell) + (cell.fault.empty() ? "" : ": " + cell.fault));
+    if (file.empty()) continue;
     const absl::Status written = client::WriteFile(file, {ToJson(cells).dump(1), "\n"});
     if (!written.ok()) throw std::runtime_error(std::string(written.message()));
-  };
-  const bool whole = RunSweep(
-      // Requests differ from cell to cell, so each has a session of its own.
-      [&](const Workload& of_cell) { return Session(flags, of_cell, quiet).Run(); },
-      [&](const RunData& run) { return Judge(run, flags.rules); }, &cells,
-      [&](const SweepCell& cell) {
-        Say(SeriesText(cell) + " " + cell.load + (cell.why.empty() ? "" : ": " + cell.why));
-        write();
-      },
-      StopRequested());
+  }
   const int written = cli::WriteText(TableOf(cells));
   if (written != cli::kOk) return written;
-  const bool told = std::any_of(cells.begin(), cells.end(), [](const SweepCell& cell) {
-    return cell.state == CellState::kDone;
-  });
-  return !whole ? kInterrupted : told ? kMet : kInvalid;
+  return StopRequested() ? kInterrupted : any_valid ? kMet : kInvalid;
 }
 
 }  // namespace
@@ -335,7 +322,7 @@ Runner AddSweepCommand(CLI::App* command) {
   cli::AddOption(command, "Sweep", "--json", file.get(), "FILE",
                  "Write the cells' figures to this file after each cell", cli::FileName());
   AddQuietFlag(command, quiet.get());
-  return [=] { return RunTheSweep(*flags, *vary, *file, *quiet); };
+  return [=] { return RunSweep(*flags, *vary, *file, *quiet); };
 }
 
 namespace {

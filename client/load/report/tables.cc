@@ -6,7 +6,7 @@
 
 #include "client/cli/report.h"
 #include "client/load/report/report.h"
-#include "client/load/results/bootstrap.h"
+#include "client/load/results/statistics.h"
 
 namespace castor::load {
 namespace {

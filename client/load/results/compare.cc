@@ -12,6 +12,7 @@
 #include <stdexcept>
 
 #include "client/cli/report.h"
+#include "client/load/results/statistics.h"
 #include "client/load/workload/toml_table.h"
 
 namespace castor::load {
@@ -19,8 +20,6 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kLeastAbove = 20;  // answers above a percentile, for its interval to mean anything
-constexpr size_t kLeastSeconds = 5;
-constexpr int kResamples = 2000;
 constexpr size_t kLongestGate = 1000;
 
 // What is compared: a latency, the goodput, or the errors.
@@ -48,36 +47,32 @@ std::vector<Metric> MetricsOf(const std::vector<double>& quantiles) {
   return metrics;
 }
 
-// One class of one run, or the total: its figures by metric, and those of its resamples.
+// One class of one run, or the total: its figures by metric, and their standard errors.
 struct Side {
   int64_t answers = 0;
-  size_t seconds = 0;
+  size_t blocks = 0;  // 0: the run is too short to have errors
   std::vector<double> figures{};
-  std::vector<std::vector<double>> resampled{};
+  std::vector<double> errors{};
 
   bool EnoughFor(const Metric& metric) const {
-    return seconds >= kLeastSeconds &&
-           (metric.quantile == 0 ||
-            static_cast<double>(answers) * (1 - metric.quantile) >= kLeastAbove);
+    return blocks > 0 && (metric.quantile == 0 ||
+                          static_cast<double>(answers) * (1 - metric.quantile) >= kLeastAbove);
   }
 };
 
 // nullopt: the total.
-Side SideOf(const RunData& run, std::optional<size_t> cls, const std::vector<double>& quantiles,
-            uint64_t seed) {
+Side SideOf(const RunData& run, std::optional<size_t> cls, const std::vector<double>& quantiles) {
   const Cell sum = cls ? run.OfClass(*cls) : run.Total();
   std::vector<Second> seconds;
   for (size_t i = 0; i < run.seconds.size(); ++i) {
     seconds.push_back(cls ? run.seconds[i][*cls] : run.OfSecond(i));
   }
-  Side side = {.answers = sum.intended.count(), .seconds = seconds.size()};
-  for (const double quantile : quantiles) {
-    side.figures.push_back(static_cast<double>(sum.intended.ValueAt(quantile)));
-  }
-  const double length = run.MeasuredSeconds();
-  side.figures.push_back(length > 0 ? static_cast<double>(sum.good) / length : 0);
-  side.figures.push_back(sum.error_share());
-  if (!seconds.empty()) side.resampled = Resample(seconds, quantiles, kResamples, seed);
+  Side side = {
+      .answers = sum.intended.count(),
+      .blocks = BlocksOf(seconds.size()),
+      .figures = FiguresOf({.outcomes = sum.outcomes, .good = sum.good, .intended = sum.intended},
+                           run.MeasuredSeconds(), quantiles)};
+  if (side.blocks > 0) side.errors = StandardErrors(seconds, quantiles, side.figures);
   return side;
 }
 
@@ -96,15 +91,15 @@ Interval IntervalOf(const Metric& metric, size_t i, const Side& a, const Side& b
   if (metric.quantile > 0 && b.answers == 0) return {kInfinity, kInfinity};
   if (!b.EnoughFor(metric)) return {-kInfinity, kInfinity};
   if (!std::isfinite(change)) return {change, change};
-  std::vector<double> changes;
-  for (size_t r = 0; r < a.resampled.size(); ++r) {
-    changes.push_back(metric.Change(a.resampled[r][i], b.resampled[r][i]));
+  double error = std::hypot(a.errors[i], b.errors[i]);
+  if (!metric.is_share) {  // of the quotient b / a, to the first order
+    const double before = a.figures[i], after = b.figures[i];
+    if (before <= 0) return {change, change};
+    error = std::hypot(b.errors[i] / before, a.errors[i] * after / (before * before));
   }
-  double blocks = 0;
-  for (const size_t seconds : {a.seconds, b.seconds}) {
-    blocks += static_cast<double>(seconds) / static_cast<double>(BlockSeconds(seconds));
-  }
-  return SpreadInterval(change, std::move(changes), confidence, blocks);
+  const auto degrees = static_cast<double>(a.blocks + b.blocks - 2);
+  const double reach = StudentQuantile(confidence, degrees) * error;
+  return {change - reach, change + reach};
 }
 
 ClassComparison CompareSides(const std::string& name, const Side& a, const Side& b,
@@ -254,8 +249,8 @@ Comparison Compare(const RunData& a, const RunData& b, const std::vector<Gate>& 
   const std::vector<double> quantiles(wanted.begin(), wanted.end());
   const auto compare = [&](const std::string& name, std::optional<size_t> in_a,
                            std::optional<size_t> in_b) {
-    return CompareSides(name, SideOf(a, in_a, quantiles, 2), SideOf(b, in_b, quantiles, 3),
-                        quantiles, confidence);
+    return CompareSides(name, SideOf(a, in_a, quantiles), SideOf(b, in_b, quantiles), quantiles,
+                        confidence);
   };
   Comparison comparison;
   comparison.notes = NotesOn(a, b);

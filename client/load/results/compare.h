@@ -6,7 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include "client/load/results/bootstrap.h"
 #include "client/load/results/run_data.h"
 
 namespace castor::load {
@@ -32,6 +31,10 @@ struct Gate {
 // Throws std::runtime_error that says how to write it.
 Gate ParseGate(std::string_view text);
 
+struct Interval {
+  double low = 0, high = 0;
+};
+
 enum class Trend { kRegression, kImprovement, kNoChange, kUnclear };
 const char* NameOf(Trend trend);  // "regression", "improvement", "no change", "unclear"
 
@@ -42,7 +45,7 @@ struct Change {
   // b / a - 1; for errors b - a. Infinite when a answered and b did not.
   double change = 0;
   // Of `change`. Infinite on both sides when there are too few answers to tell: fewer than 20 above
-  // the percentile in either run, or less than 5 s.
+  // the percentile in either run, or less than 10 s.
   Interval interval{};
   // Regression or improvement: the interval is on one side of 0, and the change at least 1 % (0.1
   // points for errors). No change: the interval is within 5 % (0.5 points) of 0. Else unclear:

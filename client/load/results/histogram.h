@@ -32,10 +32,10 @@ int64_t HighestOf(int index);
 
 }  // namespace buckets
 
-// Values are nanoseconds; those below 0 count as 0, those above an hour as an hour. The first few
-// thousand values are kept as a list of their buckets, two bytes each, so that a timeline of
-// seconds is small; more are kept as blocks of counts, which exist where there are values. An empty
-// histogram owns no memory. Not thread-safe.
+// Values are nanoseconds; those below 0 count as 0, those above an hour as an hour. A timeline has
+// a histogram for each second, so few values are kept as a list of their buckets, two bytes each.
+// Where that list would outgrow an array of all counts, the array replaces it. An empty histogram
+// owns no memory. Not thread-safe.
 class Histogram {
  public:
   // A few ns, but when memory must grow.
@@ -66,17 +66,13 @@ class Histogram {
   std::vector<Bucket> Buckets() const;
 
  private:
+  static constexpr size_t kMaxListed = buckets::kCount * sizeof(int64_t) / sizeof(uint16_t);
+
   int64_t ValueAtRank(int64_t rank) const;  // the `rank`-th smallest, from 1 on
-  static constexpr int kBlockBits = 5;      // 32 counts, 256 bytes
-  static constexpr size_t kMaxListed = 4096;
-
-  int64_t& CountOf(int index);
   void AddToBucket(int index, int64_t count);
-  void Unlist();
 
-  std::vector<uint16_t> list_;    // buckets of single values, in no order ...
-  std::vector<uint16_t> blocks_;  // ... or by block of buckets, 1 + its place in counts_; 0: none
-  std::vector<int64_t> counts_;
+  std::vector<uint16_t> list_;   // buckets of single values, in no order ...
+  std::vector<int64_t> counts_;  // ... or the counts of all buckets; empty: there is the list
   int64_t count_ = 0, min_ = 0, max_ = 0, sum_ = 0;
 };
 

@@ -214,16 +214,6 @@ const char* NameOf(ProbeResult result) {
   return kNames[static_cast<size_t>(result)];
 }
 
-nanoseconds ExpectedTime(const SearchOptions& options, double met, double missed) {
-  double rate = met > 0 ? met : missed > 0 ? missed / 2 : options.start_rate;
-  const bool open = met == 0 || missed == 0;  // one more doubling or halving, if all goes well
-  const double width = open ? 2 : missed / met;
-  const double halvings = std::log2(std::log(width) / std::log1p(options.tolerance));
-  const auto probes = static_cast<int64_t>(std::max(0.0, std::ceil(halvings))) + (open ? 1 : 0);
-  return probes * (LengthOf(rate, options.probe, options) + options.warm_up) +
-         LengthOf(rate, options.confirmation, options) + options.warm_up;
-}
-
 FoundRate FindRate(const RunAt& run_at, const JudgeRun& judge, const SearchOptions& options,
                    const std::function<void(const Probe&)>& on_probe,
                    const std::atomic<bool>& stop) {

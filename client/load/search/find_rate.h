@@ -26,7 +26,6 @@ struct SearchOptions {
   double greatest_rate = 1e6;
   double tolerance = 0.02;  // ends when the rates that missed and met are this close
   double requests = 0;      // that a run needs, for its percentiles to be known; longer where slow
-  std::chrono::nanoseconds warm_up{};  // before each run
   std::chrono::nanoseconds probe{std::chrono::seconds(15)};
   std::chrono::nanoseconds confirmation{std::chrono::seconds(60)};
   int longer_probes = 2;  // of a rate that is too near the edge to tell, each twice as long
@@ -62,9 +61,6 @@ struct FoundRate {
   std::vector<Probe> probes;
   std::optional<RunData> run;  // the confirmation
 };
-
-// How long the search is likely to take from here, warm-ups included, if it has found these rates.
-std::chrono::nanoseconds ExpectedTime(const SearchOptions& options, double met, double missed);
 
 // `on_probe` is called after each run; `stop` ends the search after the run that goes on, which
 // should end early too. REQUIRES: rates and times above 0, 0 < tolerance < 1.

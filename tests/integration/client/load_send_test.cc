@@ -186,7 +186,6 @@ TEST(LoadSend, WrongAnswersDoNotStayUnnoticed) {
   EXPECT_EQ(verified.equal + verified.different, run.Total().of(Outcome::kOk));
   EXPECT_GT(verified.different, 0);
   EXPECT_LT(verified.different, verified.equal);
-  EXPECT_FALSE(verified.error_e9.empty()) << "attention is computed here, too";
 }
 
 TEST(LoadSend, NoCallExpiresBeforeItsDeadline) {

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "client/load/results/bootstrap.h"
+#include "client/load/results/statistics.h"
 #include "tests/unit/load/made_run.h"
 
 namespace castor::load {
