@@ -126,8 +126,15 @@ Client::Time Client::DeadlineOf(CallOptions call) const {
 std::optional<milliseconds> Client::DelayBefore(const Error& error,
                                                 const grpc::ClientContext* context,
                                                 Time deadline) const {
-  const auto delay = DelayBeforeRetry(options_.retry, error.attempts, FailureOf(error, context),
-                                      Remaining(deadline), Random());
+  std::optional<std::string_view> pushback;
+  if (context != nullptr) {
+    const auto& trailers = context->GetServerTrailingMetadata();
+    if (const auto found = trailers.find("grpc-retry-pushback-ms"); found != trailers.end()) {
+      pushback.emplace(found->second.data(), found->second.size());
+    }
+  }
+  const auto delay =
+      DelayBeforeRetry(options_.retry, error, pushback, Remaining(deadline), Random());
   if (delay && options_.on_retry) options_.on_retry(error);
   return delay;
 }
@@ -334,27 +341,18 @@ Result<HealthStatus> Client::Health(const std::string& service, CallOptions call
   return response->status();
 }
 
-Failure FailureOf(const Error& error, const grpc::ClientContext* context) {
-  Failure failure{.code = error.code, .pushback = std::nullopt, .retry_after = error.retry_after};
-  if (context == nullptr) return failure;
-  const auto& trailers = context->GetServerTrailingMetadata();
-  if (const auto found = trailers.find("grpc-retry-pushback-ms"); found != trailers.end()) {
-    failure.pushback = std::string_view(found->second.data(), found->second.size());
-  }
-  return failure;
-}
-
-std::optional<milliseconds> DelayBeforeRetry(const RetryPolicy& policy, int attempts,
-                                             const Failure& failure, milliseconds remaining,
-                                             double random) {
+std::optional<milliseconds> DelayBeforeRetry(const RetryPolicy& policy, const Error& error,
+                                             std::optional<std::string_view> pushback,
+                                             milliseconds remaining, double random) {
+  const int attempts = error.attempts;
   const bool last = policy.max_attempts > 0 && attempts >= policy.max_attempts;
-  if (failure.code != grpc::StatusCode::UNAVAILABLE || last) return std::nullopt;
+  if (error.code != grpc::StatusCode::UNAVAILABLE || last) return std::nullopt;
   milliseconds delay;
-  if (failure.pushback.has_value()) {
+  if (pushback.has_value()) {
     int32_t wished = 0;
-    const char* end = failure.pushback->data() + failure.pushback->size();
-    const auto [rest, error] = std::from_chars(failure.pushback->data(), end, wished);
-    if (error != std::errc() || rest != end || wished < 0) return std::nullopt;
+    const char* const end = pushback->data() + pushback->size();
+    const auto [rest, unreadable] = std::from_chars(pushback->data(), end, wished);
+    if (unreadable != std::errc() || rest != end || wished < 0) return std::nullopt;
     // Without a bound on attempts, a server that says 0 each time would keep the client spinning.
     delay = milliseconds(wished);
     if (attempts > 1) delay = std::max(delay, policy.initial_backoff);
@@ -363,7 +361,7 @@ std::optional<milliseconds> DelayBeforeRetry(const RetryPolicy& policy, int atte
                                     static_cast<double>(policy.initial_backoff.count()) *
                                         std::pow(policy.multiplier, std::max(0, attempts - 1)));
     delay = milliseconds(std::llround(backoff * (0.5 + 0.5 * random)));
-    delay = std::max(delay, failure.retry_after.value_or(delay));
+    delay = std::max(delay, error.retry_after.value_or(delay));
   }
   if (delay >= remaining) return std::nullopt;
   return delay;

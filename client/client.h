@@ -60,25 +60,14 @@ struct RetryPolicy {
   double multiplier = 2;
 };
 
-// What ended an attempt.
-struct Failure {
-  grpc::StatusCode code = grpc::StatusCode::UNKNOWN;
-  // The trailer grpc-retry-pushback-ms: the delay that the server asks for, which replaces the
-  // backoff. Negative or unreadable means "never again".
-  std::optional<std::string_view> pushback = std::nullopt;
-  // RetryInfo.retry_delay: the minimum wait, used if there is no pushback.
-  std::optional<std::chrono::milliseconds> retry_after = std::nullopt;
-};
-
-// What the retry policy asks of a failed call. The result refers to `context`, which is null if no
-// call was made.
-Failure FailureOf(const Error& error, const grpc::ClientContext* context);
-
-// The wait before the next attempt, or nullopt to give up. `attempts` were made, the last of which
-// ended in `failure`; `remaining` is the time to the call's deadline, within which the next attempt
-// must begin; `random` in [0, 1) spreads the retries of clients that failed together.
-std::optional<std::chrono::milliseconds> DelayBeforeRetry(const RetryPolicy& policy, int attempts,
-                                                          const Failure& failure,
+// The wait before the next attempt, or nullopt to give up. `error` ended the last of
+// `error.attempts` attempts. `pushback` is its trailer grpc-retry-pushback-ms: the delay that the
+// server asks for, which replaces the backoff; negative or unreadable means "never again".
+// `remaining` is the time to the call's deadline, before which the next attempt must begin;
+// `random` in [0, 1) spreads the retries of clients that failed together.
+std::optional<std::chrono::milliseconds> DelayBeforeRetry(const RetryPolicy& policy,
+                                                          const Error& error,
+                                                          std::optional<std::string_view> pushback,
                                                           std::chrono::milliseconds remaining,
                                                           double random);
 
@@ -166,7 +155,7 @@ class Client {
 
   std::chrono::milliseconds Allowed(std::chrono::milliseconds deadline) const;
   Time DeadlineOf(CallOptions call) const;
-  // By the options: see DelayBeforeRetry and FailureOf.
+  // DelayBeforeRetry by the options. `context` is null if no call was made.
   std::optional<std::chrono::milliseconds> DelayBefore(const Error& error,
                                                        const grpc::ClientContext* context,
                                                        Time deadline) const;
