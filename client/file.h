@@ -4,9 +4,7 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <initializer_list>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -28,9 +26,6 @@ class InputFile {
   // Appends the next `size` bytes, fewer only at the end. Memory is allocated as the bytes arrive,
   // so it is safe to ask for as many as a file merely claims to have.
   absl::Status Append(size_t size, std::string* bytes);
-
-  // In bytes; nullopt of what has no size, such as a pipe.
-  std::optional<int64_t> size() const;
 
   const std::string& name() const { return name_; }  // for messages: the path in quotes
 

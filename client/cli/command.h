@@ -110,7 +110,4 @@ Runner AddInfoCommand(CLI::App* command);
 Runner AddHealthCommand(CLI::App* command);
 Runner AddTopCommand(CLI::App* command);
 
-// The whole command: parses the arguments, runs what they say, and returns the exit code.
-int Run(int argc, char** argv);
-
 }  // namespace castor::cli

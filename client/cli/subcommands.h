@@ -24,8 +24,7 @@ class Failure : public CLI::Error {
   Failure(const std::string& message, int exit_code) : CLI::Error("Failure", message, exit_code) {}
 };
 
-// Parses, runs, and returns the exit code. A mistyped subcommand or flag is answered with the
-// nearest one. May throw what the standard library throws.
+// Parses, runs, and returns the exit code. May throw what the standard library throws.
 int RunSubcommands(CLI::App& app, const std::vector<Subcommand>& subcommands, int argc,
                    const char* const* argv);
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,16 +20,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-const std::map<std::string, top::Sort> kSorts = {{"name", top::Sort::kName},
-                                                 {"requests", top::Sort::kRequests},
-                                                 {"p99", top::Sort::kP99},
-                                                 {"errors", top::Sort::kErrors}};
-
 struct TopFlags {
   std::vector<std::string> metrics = {"127.0.0.1:9464"};
   SecurityFlags security{};
   double interval = 1;
-  top::Sort sort = top::Sort::kName;
   bool once = false;
 };
 
@@ -45,11 +38,9 @@ std::string FrameText(const top::Fleet& fleet, const TopFlags& flags) {
     screen.color = false;
   }
   std::string text;
-  for (const std::string& line : top::FrameLines({.servers = fleet.servers(),
-                                 .clock = clock,
-                                 .now = static_cast<double>(now),
-                                 .sort = flags.sort},
-                                                 screen)) {
+  const top::View view = {
+      .servers = fleet.servers(), .clock = clock, .now = static_cast<double>(now)};
+  for (const std::string& line : top::FrameLines(view, screen)) {
     // What is not written over is erased line by line: no flicker.
     text += (text.empty() ? "" : flags.once ? "\n" : "\x1b[K\n") + line;
   }
@@ -100,8 +91,6 @@ Runner AddTopCommand(CLI::App* command) {
   AddOption(command, "Output", "--interval", &flags->interval, "TIME",
             "Between readings: 1s, 500ms, 2m, or seconds", Seconds(0.1, 3600.0))
       ->capture_default_str();
-  AddOption(command, "Output", "--sort", &flags->sort, "NAME", "By name, requests, p99 or errors",
-            OneOf(kSorts));
   command
       ->add_flag("--once", flags->once,
                  "Print one interval's frame as text and exit (default without a terminal)")

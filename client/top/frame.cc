@@ -34,12 +34,6 @@ struct Row {
   Ink ink = Ink::kPlain;
   Value requests{}, errors{}, queue{}, busy{}, batch{}, memory{}, tokens{}, load{}, uptime{};
   std::optional<Work::Quantile> p50{}, p99{};
-
-  double SortedBy(Sort sort) const {
-    if (sort == Sort::kName) return 0;
-    if (sort == Sort::kP99) return p99 ? p99->seconds : -1;
-    return (sort == Sort::kRequests ? requests : errors).value_or(-1);
-  }
 };
 
 // A column: shown if the screen has room for it and all before it.
@@ -104,43 +98,27 @@ Row RowOf(const ServerView& server, double now) {
 
 std::string HeadOf(const Row& row) { return row.name + (row.state.empty() ? "" : " " + row.state); }
 
-// The sorted rows, at most `most` of them; a line says of those left out.
-Lines LinesOf(std::vector<Row> rows, size_t most, Sort sort, size_t names, const Screen& screen) {
-  std::stable_sort(rows.begin(), rows.end(),
-                   [&](const Row& a, const Row& b) { return a.SortedBy(sort) > b.SortedBy(sort); });
-  Lines lines;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    ScreenLine line(screen);
-    const Row& row = rows[i];
-    if (lines.size() + 1 == most && i + 1 < rows.size()) {
-      line.Add("and " + std::to_string(rows.size() - i) + " more", Ink::kDim);
-      lines.push_back(line.Take());
-      break;
-    }
-    const Ink ink = row.state.empty() ? row.ink : Ink::kYellow;
-    if (row.silent) {
-      lines.push_back(line.Add(HeadOf(row), ink).Take());
-      continue;
-    }
-    line.Column(HeadOf(row), names, false, ink);
-    for (const Column& column : kColumns) {
-      if (line.room() < column.cells) break;
-      std::string text = "-";
-      if (column.quantile != nullptr) {
-        const auto& quantile = row.*column.quantile;
-        if (quantile) {
-          text = quantile->beyond ? ">" : "";
-          text += column.text(quantile->seconds);
-        }
-      } else if (const Value& value = row.*column.value) {
-        text = column.text(*value);
+std::string LineOf(const Row& row, size_t names, const Screen& screen) {
+  ScreenLine line(screen);
+  const Ink ink = row.state.empty() ? row.ink : Ink::kYellow;
+  if (row.silent) return line.Add(HeadOf(row), ink).Take();
+  line.Column(HeadOf(row), names, false, ink);
+  for (const Column& column : kColumns) {
+    if (line.room() < column.cells) break;
+    std::string text = "-";
+    if (column.quantile != nullptr) {
+      const auto& quantile = row.*column.quantile;
+      if (quantile) {
+        text = quantile->beyond ? ">" : "";
+        text += column.text(quantile->seconds);
       }
-      const bool wrong = column.value == &Row::errors && row.errors.value_or(0) > 0;
-      line.Column(text, column.cells, true, wrong ? Ink::kYellow : row.ink);
+    } else if (const Value& value = row.*column.value) {
+      text = column.text(*value);
     }
-    lines.push_back(line.Take());
+    const bool wrong = column.value == &Row::errors && row.errors.value_or(0) > 0;
+    line.Column(text, column.cells, true, wrong ? Ink::kYellow : row.ink);
   }
-  return lines;
+  return line.Take();
 }
 
 // Items after a label, on as many lines as they need.
@@ -233,12 +211,12 @@ Lines Details(const Rates& rates, const Screen& screen) {
 }  // namespace
 
 std::vector<std::string> FrameLines(const View& view, const Screen& screen) {
-  std::vector<std::vector<Row>> groups(3);  // servers, models and kernels, tenants
+  std::vector<Row> rows;
   std::optional<Rates> total;
   size_t serving = 0;
   for (const ServerView& server : view.servers) {
-    groups[0].push_back(RowOf(server, view.now));
-    serving += groups[0].back().state.empty() ? 1 : 0;
+    rows.push_back(RowOf(server, view.now));
+    serving += rows.back().state.empty() ? 1 : 0;
     if (!server.rates) continue;
     if (total) {
       AddTo(*server.rates, &*total);
@@ -246,29 +224,31 @@ std::vector<std::string> FrameLines(const View& view, const Screen& screen) {
       total = server.rates;
     }
   }
-  Lines sum, details;
+  Lines details;
   if (total) {
+    if (total->servers > 1) {
+      rows.push_back(RowOf("all", *total, view.now));
+      rows.back().ink = Ink::kBold;
+    }
     for (const auto& [name, work] : WorkOf(*total)) {
-      groups[1].push_back(RowOf(name, work, *total));
-      if (work.requests + work.errors == 0) groups[1].back().ink = Ink::kDim;
+      rows.push_back(RowOf(name, work, *total));
+      if (work.requests + work.errors == 0) rows.back().ink = Ink::kDim;
     }
     for (const auto& [name, time] :
          CountersOf(*total, "castor_tenant_compute_seconds_total", "tenant")) {
-      Row& row = groups[2].emplace_back(Row{.name = "tenant " + name});
+      Row& row = rows.emplace_back(Row{.name = "tenant " + name});
       if (total->compared) row.busy = time.per_second / total->servers;
     }
     details = Details(*total, screen);
   }
-  // Names give way where the screen is narrow.
+  // On a narrow screen the names are cut, so that the first five columns fit.
   size_t least = 1;
   for (size_t i = 0; i < 5; ++i) least += kColumns[i].cells;
   const size_t room =
       std::min(kLongestName, screen.columns > least + 8 ? screen.columns - least : 8);
   size_t names = 8;
-  for (const auto& group : groups) {
-    for (const Row& row : group) {
-      if (!row.silent) names = std::max(names, std::min(cli::CellsOf(HeadOf(row)), room));
-    }
+  for (const Row& row : rows) {
+    if (!row.silent) names = std::max(names, std::min(cli::CellsOf(HeadOf(row)), room));
   }
 
   const bool all = serving == view.servers.size();
@@ -283,19 +263,16 @@ std::vector<std::string> FrameLines(const View& view, const Screen& screen) {
     head.Column(column.name, column.cells, true, Ink::kDim);
   }
   Lines lines = {first.Take(), head.Take()};
-  // What the details leave is for the groups' rows.
-  const size_t used = lines.size() + details.size() + 1;
-  const size_t most = screen.rows == 0         ? SIZE_MAX
-                      : screen.rows > used + 9 ? (screen.rows - used) / 3
-                                               : 3;
-  Append(LinesOf(groups[0], most, view.sort, names, screen), &lines);
-  if (total && total->servers > 1) {
-    Row row = RowOf("all", *total, view.now);
-    row.ink = Ink::kBold;
-    Append(LinesOf({row}, most, view.sort, names, screen), &lines);
+  // Rows that find no room above the details are counted.
+  const size_t used = lines.size() + details.size();
+  const size_t most = screen.rows == 0 ? SIZE_MAX : screen.rows > used + 1 ? screen.rows - used : 1;
+  const size_t shown = rows.size() <= most ? rows.size() : most - 1;
+  for (size_t i = 0; i < shown; ++i) lines.push_back(LineOf(rows[i], names, screen));
+  if (shown < rows.size()) {
+    lines.push_back(ScreenLine(screen)
+                        .Add("and " + std::to_string(rows.size() - shown) + " more", Ink::kDim)
+                        .Take());
   }
-  Append(LinesOf(groups[1], most, view.sort, names, screen), &lines);
-  Append(LinesOf(groups[2], most, view.sort, names, screen), &lines);
   Append(std::move(details), &lines);
   if (screen.rows > 0 && lines.size() > screen.rows) lines.resize(screen.rows);
   return lines;

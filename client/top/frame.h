@@ -16,14 +16,10 @@ struct ServerView {
   std::string error{};           // why
 };
 
-// What rows are sorted by, the greatest first; by name where that is equal.
-enum class Sort { kName, kRequests, kP99, kErrors };
-
 struct View {
   std::vector<ServerView> servers{};
   std::string clock{};  // the time of day
   double now = 0;       // the same in seconds since the epoch
-  Sort sort = Sort::kName;
 };
 
 // At most `screen.rows` lines (0: as many as it takes), none wider than `screen.columns` - 1.

@@ -90,7 +90,7 @@ int Run(const EncodeFlags& flags) {
       {.window = kWindow});
   EncodeAnswer answer;
   AnswerOutput output(flags.common);
-  Progress progress(inputs.bytes());
+  Progress progress;
   const auto begin = std::chrono::steady_clock::now();
   while (auto response = stream->Next()) {
     const Input input = std::move(asked.front());
@@ -106,7 +106,7 @@ int Run(const EncodeFlags& flags) {
       return kServerError;
     }
     if (const int failed = output.Take(&answer); failed != kOk) return failed;
-    if (next) progress.Advance(input.labels.size(), input.bytes);
+    if (next) progress.Advance(input.labels.size());
   }
   progress.Clear();
   const double elapsed_us =

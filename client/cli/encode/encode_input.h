@@ -11,10 +11,15 @@
 #include <vector>
 
 #include "castor/v1/encoder.pb.h"
-#include "client/cli/encode/encode_output.h"
 #include "client/file.h"
 
 namespace castor::cli {
+
+// Ranges of the inputs, which are pooled by themselves.
+struct SpanFlags {
+  std::vector<std::string> ranges;  // "0:120", of every input
+  v1::Spans::Unit unit = v1::Spans::UNIT_DEFAULT;
+};
 
 struct InputFlags {
   std::vector<std::string> texts;
@@ -33,7 +38,6 @@ struct Input {
   v1::EncodeRequest request;             // only the input and its spans are set
   std::vector<std::string> labels;       // what to call each sequence in the output
   std::vector<std::string> span_labels;  // one per range, if there are any
-  size_t bytes = 0;                      // of its lines
 };
 
 void AddInputFlags(CLI::App* command, InputFlags* flags);
@@ -55,7 +59,6 @@ class LineReader {
 
   // Without its end; false where the file ends, which must have a line.
   bool Next(std::string* line);
-  std::optional<int64_t> file_bytes() const { return file_.size(); }
 
  private:
   client::InputFile file_;
@@ -71,9 +74,6 @@ class InputReader {
   // outlive the reader.
   explicit InputReader(const InputFlags& flags);
   std::optional<Input> Next();
-
-  // The size of all inputs, where it is known.
-  std::optional<int64_t> bytes() const { return lines_ ? lines_->file_bytes() : std::nullopt; }
 
  private:
   bool NextText(std::string* text);
