@@ -1,6 +1,5 @@
 #include "tests/integration/client/cli_fixture.h"
 
-#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -61,10 +60,7 @@ std::string CliTest::OutputOf(const std::vector<std::string>& arguments, const s
 
 std::string CliTest::ErrorOf(int exit_code, const std::vector<std::string>& arguments,
                              const std::string& input, const std::string& redirections) {
-  const Outcome outcome = Run(arguments, input, address_, redirections);
-  EXPECT_EQ(outcome.exit_code, exit_code) << outcome.out << outcome.err;
-  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
-  return outcome.err;
+  return testing::OneError(Run(arguments, input, address_, redirections), exit_code);
 }
 
 }  // namespace castor::cli

@@ -22,4 +22,7 @@ Ended RunProgram(const std::string& program, const std::vector<std::string>& arg
                  const std::string& folder, const std::string& input = "",
                  const std::string& redirections = "");
 
+// The one line on standard error of a program that must end with this code, and say one thing.
+std::string OneError(const Ended& ended, int exit_code);
+
 }  // namespace castor::testing

@@ -4,33 +4,21 @@
 #include <grpcpp/client_context.h>
 #include <gtest/gtest.h>
 
-#include <cstdio>
-
 #include "client/client.h"
-#include "client/file.h"
 #include "tests/support/secure_server.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/tls_test.h"
 
 namespace castor::client {
 namespace {
 
 using castor::testing::KeyPair;
 using castor::testing::SecureServer;
-using castor::testing::Subject;
-using castor::testing::TestAuthority;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class ClientTlsTest : public ::testing::Test {
+class ClientTlsTest : public castor::testing::TlsTest {
  protected:
-  // Writes a file as programs do that rotate certificates: it is never there in part.
-  std::string File(const std::string& name, const std::string& text) {
-    EXPECT_TRUE(WriteFile(folder_ / "new", {text}).ok());
-    EXPECT_EQ(std::rename((folder_ / "new").c_str(), (folder_ / name).c_str()), 0);
-    return folder_ / name;
-  }
-
   // Tries once, and waits for as long as a machine may stall.
   ClientOptions Options(const SecureServer& server, std::optional<TlsOptions> tls) const {
     ClientOptions options{.target = server.target()};
@@ -47,10 +35,6 @@ class ClientTlsTest : public ::testing::Test {
   }
 
   KeyPair Issue(const std::string& name) const { return authority_.Issue({.common_name = name}); }
-
-  TemporaryFolder folder_;
-  const TestAuthority authority_, other_{"another"};
-  const std::string ca_ = File("ca", authority_.certificate());
 };
 
 TEST_F(ClientTlsTest, CallsAServerThatItsAuthorityVouchesFor) {

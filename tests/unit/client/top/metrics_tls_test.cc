@@ -6,17 +6,14 @@
 #include <memory>
 #include <string>
 
-#include "client/file.h"
 #include "client/top/fleet.h"
-#include "tests/support/temporary_folder.h"
-#include "tests/support/test_authority.h"
+#include "tests/support/tls_test.h"
 #include "tests/unit/client/canned_server.h"
 
 namespace castor::top {
 namespace {
 
 using castor::testing::KeyPair;
-using castor::testing::TestAuthority;
 using ::testing::HasSubstr;
 
 // For callers who have a certificate of `authorities`. All are files.
@@ -30,13 +27,8 @@ std::shared_ptr<SSL_CTX> Strict(const std::string& certificate, const std::strin
   return tls;
 }
 
-class MetricsTlsTest : public ::testing::Test {
+class MetricsTlsTest : public castor::testing::TlsTest {
  protected:
-  std::string File(const std::string& name, const std::string& text) {
-    EXPECT_TRUE(client::WriteFile(folder_ / name, {text}).ok());
-    return folder_ / name;
-  }
-
   // "" if the page comes.
   std::string Problem(const client::TlsOptions& files) const {
     client::ClientOptions options;
@@ -48,12 +40,9 @@ class MetricsTlsTest : public ::testing::Test {
     return (*fleet)->Problem();
   }
 
-  TemporaryFolder folder_;
-  const TestAuthority authority_, other_{"another"};
   const KeyPair pair_ = authority_.IssueForLocalhost();
   const KeyPair me_ = authority_.Issue({.common_name = "me"});
   const KeyPair stranger_ = other_.Issue({.common_name = "me"});
-  const std::string ca_ = File("ca", authority_.certificate());
   const client::CannedServer server_{
       client::Http("200 OK", "castor_ready 1\n"), /*endless=*/false,
       Strict(File("server", pair_.certificate), File("server.key", pair_.key), ca_)};
