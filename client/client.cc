@@ -26,7 +26,7 @@ namespace tls_api = grpc::experimental;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr unsigned kLookSeconds = 1;  // at the files of TLS; the least that gRPC takes
+constexpr unsigned kFileCheckSeconds = 1;  // at the files of TLS; the least that gRPC takes
 
 // Longer than anyone needs, and short enough for every clock's arithmetic.
 constexpr milliseconds kLongest = std::chrono::hours(24 * 365);
@@ -49,7 +49,7 @@ std::shared_ptr<grpc::ChannelCredentials> MakeCredentials(const std::string& tar
   tls_api::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(std::make_shared<tls_api::FileWatcherCertificateProvider>(
       identity ? tls->key_file : "", identity ? tls->certificate_file : "", authorities,
-      kLookSeconds));
+      kFileCheckSeconds));
   if (!authorities.empty()) options.watch_root_certs();
   if (identity) options.watch_identity_key_cert_pairs();
   return tls_api::TlsCredentials(options);
@@ -85,7 +85,7 @@ milliseconds Remaining(steady_clock::time_point deadline) {
 }
 
 // The same point in time on gRPC's clock.
-std::chrono::system_clock::time_point OnTheWall(steady_clock::time_point time) {
+std::chrono::system_clock::time_point ToSystemClock(steady_clock::time_point time) {
   return std::chrono::system_clock::now() + (time - steady_clock::now());
 }
 
@@ -115,12 +115,12 @@ Client::Client(ClientOptions options)
       shared_memory_(v1::SharedMemoryService::NewStub(channel_)),
       health_(grpc::health::v1::Health::NewStub(channel_)) {}
 
-milliseconds Client::Allowed(milliseconds deadline) const {
+milliseconds Client::ClampDeadline(milliseconds deadline) const {
   return std::clamp(deadline.count() > 0 ? deadline : options_.deadline, milliseconds(0), kLongest);
 }
 
 Client::Time Client::DeadlineOf(CallOptions call) const {
-  return steady_clock::now() + Allowed(call.deadline);
+  return steady_clock::now() + ClampDeadline(call.deadline);
 }
 
 std::optional<milliseconds> Client::DelayBefore(const Error& error,
@@ -163,7 +163,7 @@ absl::Status Client::Authorize(grpc::ClientContext& context) {
 grpc::Status Client::Connect(Time deadline) {
   if (channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) return grpc::Status::OK;
   grpc::ClientContext context;
-  context.set_deadline(OnTheWall(deadline));
+  context.set_deadline(ToSystemClock(deadline));
   (void)Authorize(context);  // else Call() has said why not
   grpc::health::v1::HealthCheckResponse response;
   const grpc::Status status = health_->Check(&context, {}, &response);
@@ -182,7 +182,7 @@ void Client::Wait(milliseconds delay) {
   while (steady_clock::now() < until) {
     const grpc_connectivity_state state = channel_->GetState(/*try_to_connect=*/true);
     if (state == GRPC_CHANNEL_SHUTDOWN) return std::this_thread::sleep_until(until);
-    channel_->WaitForStateChange(state, OnTheWall(until));
+    channel_->WaitForStateChange(state, ToSystemClock(until));
   }
 }
 
@@ -195,14 +195,14 @@ Result<Response> Client::Call(Stub& stub,
   std::optional<Error> first;  // failure
   for (int attempts = 1;; ++attempts) {
     grpc::ClientContext context;
-    if (const absl::Status may = Authorize(context); !may.ok()) return OfThisSide(may);
+    if (const absl::Status may = Authorize(context); !may.ok()) return LocalError(may);
     grpc::Status status = grpc::Status::OK;
     // When a call fails on a connection, nobody can say whether the server took it in. Where that
     // matters, wait for the connection first.
     if (repeat == Repeat::kUnlessSent) status = Connect(deadline);
     const bool sent = status.ok();
     if (sent) {
-      context.set_deadline(OnTheWall(deadline));
+      context.set_deadline(ToSystemClock(deadline));
       Response response;
       status = (stub.*method)(&context, request, &response);
       if (status.ok()) return response;
@@ -252,7 +252,7 @@ Result<v1::DetokenizeResponse> Client::Detokenize(const v1::DetokenizeRequest& r
 
 std::unique_ptr<Client::AttendStreaming> Client::AttendStream(AttendStreaming::Source source,
                                                               StreamOptions options) {
-  options.deadline = Allowed(options.deadline);
+  options.deadline = ClampDeadline(options.deadline);
   return std::make_unique<AttendStreaming>(
       *this,
       [this](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
@@ -263,7 +263,7 @@ std::unique_ptr<Client::AttendStreaming> Client::AttendStream(AttendStreaming::S
 
 std::unique_ptr<Client::EncodeStreaming> Client::EncodeStream(EncodeStreaming::Source source,
                                                               StreamOptions options) {
-  options.deadline = Allowed(options.deadline);
+  options.deadline = ClampDeadline(options.deadline);
   return std::make_unique<EncodeStreaming>(
       *this,
       [this](grpc::ClientContext* context, grpc::CompletionQueue* queue) {

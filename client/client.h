@@ -153,7 +153,7 @@ class Client {
   // Whether to repeat a call of which nobody knows whether the server took it in.
   enum class Repeat { kYes, kUnlessSent };
 
-  std::chrono::milliseconds Allowed(std::chrono::milliseconds deadline) const;
+  std::chrono::milliseconds ClampDeadline(std::chrono::milliseconds deadline) const;
   Time DeadlineOf(CallOptions call) const;
   // DelayBeforeRetry by the options. `context` is null if no call was made.
   std::optional<std::chrono::milliseconds> DelayBefore(const Error& error,

@@ -64,7 +64,7 @@ Error ParseError(const grpc::Status& status) {
   return ParseError(details);
 }
 
-Error OfThisSide(const absl::Status& status) {
+Error LocalError(const absl::Status& status) {
   Error error;
   error.code = static_cast<grpc::StatusCode>(status.code());  // the same numbers
   error.message = std::string(status.message());

@@ -42,7 +42,7 @@ Error ParseError(const grpc::Status& status);
 Error ParseError(const google::rpc::Status& status);
 
 // An error of this side: nothing was sent.
-Error OfThisSide(const absl::Status& status);
+Error LocalError(const absl::Status& status);
 
 // The error of a message that cannot be sent; nullopt: it can. protobuf ends at 2 GiB, and gRPC
 // would end the process.

@@ -79,21 +79,21 @@ class Stream {
     bool started = false;
     bool writing = false;
     bool finishing = false;
-    bool leaving = false;  // nothing more is sent: all is answered, or the server drains
-    int events = 0;        // to come
+    bool done_sending = false;  // nothing more is sent: all is answered, or the server drains
+    int events = 0;             // to come
     Response response;
     grpc::Status status;
   };
 
-  void Fill();
-  std::optional<Error> Open();
-  void Write();
+  void FillWindow();
+  std::optional<Error> StartCall();
+  void WriteNext();
   // Waits for an event of the call and handles it.
-  void Await(Time until);
-  void Take(Response response);
-  void Finish();
+  void HandleEvent(Time until);
+  void HandleResponse(Response response);
+  void RequestStatus();
   // The call is over; another one may begin before `deadline`.
-  void Settle(Time deadline);
+  void EndCall(Time deadline);
   void FailAll(const Error& error);
   bool InFlight() const;
 
@@ -106,7 +106,7 @@ class Stream {
   std::deque<Slot> slots_;
   uint64_t first_ = 0;  // the number of the first slot
   bool exhausted_ = false;
-  bool overdue_ = false;
+  bool timed_out_ = false;
   int attempts_ = 0;  // to make calls, since the last answer
 };
 

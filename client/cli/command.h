@@ -63,10 +63,11 @@ std::optional<int> KeepStandardDescriptors(char** argv);
 void SilenceGrpc();
 
 // Prints "PROGRAM: MESSAGE" as one line on standard error, whatever characters it contains.
-void Complain(std::string_view message);
+void PrintError(std::string_view message);
 
 // Warns that `what` ("2 of 3 inputs") did not fit the model, at which places, and what follows.
-void WarnOfCut(const std::string& what, const std::string& places, const std::string& result);
+void WarnOfTruncation(const std::string& what, const std::string& places,
+                      const std::string& result);
 
 // The tensor in an .npy file. Throws UsageError.
 v1::Tensor ReadTensor(const std::string& path);
@@ -79,7 +80,7 @@ void AddCommonFlags(CLI::App* command, CommonFlags* flags, bool npy);
 int ReportError(const client::Error& error, const CommonFlags& flags);
 
 // Reports an error of writing; returns the exit code.
-int Written(const absl::Status& status);
+int ReportWriteError(const absl::Status& status);
 
 // Writes text (with its newline) where the flags say, or an .npy file; reports an error if that
 // fails. Returns the exit code.

@@ -224,13 +224,13 @@ std::string TokensText(int64_t tokens, bool cut) {
   return std::to_string(tokens) + (cut ? " (cut)" : "");
 }
 
-void CutTexts::Add(bool is_cut) {
+void TruncationCount::Add(bool is_cut) {
   const std::string place = cut == 10 ? "..." : "[" + std::to_string(all) + "]";
   if (is_cut && cut++ <= 10) places += (places.empty() ? "" : ", ") + place;
   ++all;
 }
 
-std::string CutTexts::Text(const std::string& what) const {
+std::string TruncationCount::Text(const std::string& what) const {
   return std::to_string(cut) + " of " + std::to_string(all) + " " + what;
 }
 

@@ -28,7 +28,7 @@ std::string ShortCount(double count);      // of whole things: "0", "12", "1,024
 // A text's number of tokens: "12", "256 (cut)".
 std::string TokensText(int64_t tokens, bool cut);
 // Which of many texts were cut to fit the model.
-struct CutTexts {
+struct TruncationCount {
   size_t all = 0, cut = 0;
   std::string places;  // the first ten of the cut ones: "[0], [7]"
 

@@ -72,14 +72,14 @@ int Run(const RerankFlags& flags) {
   const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
   if (response.ok()) {
     if (const absl::Status fits = Check(request, *response); !fits.ok()) {
-      Complain(std::string(fits.message()));
+      PrintError(std::string(fits.message()));
       return kServerError;
     }
-    CutTexts texts;
+    TruncationCount texts;
     for (const bool cut : response->truncated()) texts.Add(cut);
     if (texts.cut > 0) {
-      WarnOfCut(texts.Text("documents (with the query)"), texts.places,
-                "scores do not cover the rest");
+      WarnOfTruncation(texts.Text("documents (with the query)"), texts.places,
+                       "scores do not cover the rest");
     }
   }
   return Show(response, flags.common,

@@ -39,7 +39,7 @@ class ScreenLine {
 
   size_t room() const { return room_; }  // cells that are left
 
-  std::string Take() { return std::move(text_); }
+  std::string TakeText() { return std::move(text_); }
 
  private:
   size_t room_;

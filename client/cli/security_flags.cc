@@ -14,7 +14,7 @@ bool SecurityFlags::secure() const {
          !files.key_file.empty() || !files.server_name.empty();
 }
 
-void SecurityFlags::SetOn(client::ClientOptions* options) const {
+void SecurityFlags::ApplyTo(client::ClientOptions* options) const {
   if (files.certificate_file.empty() != files.key_file.empty()) {
     throw UsageError(files.key_file.empty() ? "--cert needs --cert-key"
                                             : "--cert-key needs --cert");

@@ -19,7 +19,7 @@ struct SecurityFlags {
 
   // Sets the options' tls and tokens. The token itself comes from the environment alone: a command
   // line is there for all to read. Throws UsageError when --cert or --cert-key is missing.
-  void SetOn(client::ClientOptions* options) const;
+  void ApplyTo(client::ClientOptions* options) const;
 };
 
 void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, const std::string& group);

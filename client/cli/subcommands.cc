@@ -65,10 +65,10 @@ int RunSubcommands(CLI::App& app, const std::vector<Subcommand>& subcommands, in
     app.exit(request, text, text);
     return WriteText(text.str());
   } catch (const Failure& error) {
-    Complain(error.what());
+    PrintError(error.what());
     return error.get_exit_code();
   } catch (const CLI::Error& error) {
-    Complain(ExplainParseError(app, error, argc, argv));
+    PrintError(ExplainParseError(app, error, argc, argv));
     return kUsageError;
   }
 }
@@ -79,9 +79,9 @@ int Main(int argc, char** argv, int (*run)(int argc, char** argv)) {
     SilenceGrpc();
     return run(argc, argv);
   } catch (const std::bad_alloc&) {
-    Complain("not enough memory on this machine");
+    PrintError("not enough memory on this machine");
   } catch (const std::exception& error) {
-    Complain(error.what());
+    PrintError(error.what());
   }
   return kUsageError;
 }

@@ -49,7 +49,7 @@ std::string FrameText(const top::Fleet& fleet, const TopFlags& flags) {
 
 int RunTop(TopFlags flags) {
   client::ClientOptions options;
-  flags.security.SetOn(&options);
+  flags.security.ApplyTo(&options);
   const auto created = OrUsageError(top::Fleet::Create(flags.metrics, options));
   top::Fleet& fleet = *created;
   flags.once = flags.once || !IsScreen(STDOUT_FILENO);
@@ -65,12 +65,12 @@ int RunTop(TopFlags flags) {
       fleet.Wait(milliseconds(100));
     }
     if (flags.once && !fleet.HasEverRead()) {
-      Complain(fleet.Problem());
+      PrintError(fleet.Problem());
       return kServerError;
     }
     if (!flags.once || round == 1) {  // rates need two readings
       const absl::Status status = client::WriteStandardOutput(FrameText(fleet, flags));
-      if (!status.ok()) Complain(std::string(status.message()));
+      if (!status.ok()) PrintError(std::string(status.message()));
       if (!status.ok() || flags.once) return status.ok() ? kOk : kUsageError;
     }
     while (Clock::now() < next) wait();

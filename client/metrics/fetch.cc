@@ -129,8 +129,8 @@ struct MetricsFetcher::Transfer {
   char error[CURL_ERROR_SIZE] = "";
 };
 
-MetricsFetcher::MetricsFetcher(TlsOptions tls, Duration patience)
-    : tls_(std::move(tls)), patience_(patience), multi_(curl_multi_init(), curl_multi_cleanup) {}
+MetricsFetcher::MetricsFetcher(TlsOptions tls, Duration timeout)
+    : tls_(std::move(tls)), timeout_(timeout), multi_(curl_multi_init(), curl_multi_cleanup) {}
 
 MetricsFetcher::~MetricsFetcher() {
   for (Transfer& transfer : transfers_) {
@@ -147,7 +147,7 @@ void MetricsFetcher::Start(const MetricsAddress& address, Done done) {
   set(CURLOPT_PROTOCOLS_STR, "http,https");
   set(CURLOPT_NOPROXY, "*");  // as Prometheus does; a token stays between us
   set(CURLOPT_NOSIGNAL, 1L);
-  set(CURLOPT_TIMEOUT_MS, static_cast<long>(patience_.count()));
+  set(CURLOPT_TIMEOUT_MS, static_cast<long>(timeout_.count()));
   set(CURLOPT_CONNECT_TO, transfer.connect_to.get());
   set(CURLOPT_HTTPHEADER, transfer.headers.get());
   set(CURLOPT_HEADERFUNCTION, Transfer::CheckHeader);
@@ -188,12 +188,12 @@ MetricsPage FetchMetrics(const std::string& address) {
   MetricsPage page;
   const auto where = ParseMetricsAddress(address, /*tls=*/false);
   if (!where.ok()) return page;
-  constexpr std::chrono::seconds kPatience{5};
-  MetricsFetcher fetcher({}, kPatience);
+  constexpr std::chrono::seconds kTimeout{5};
+  MetricsFetcher fetcher({}, kTimeout);
   fetcher.Start(*where, [&](absl::StatusOr<MetricsPage> answer) {
     if (answer.ok()) page = *std::move(answer);
   });
-  while (fetcher.pending()) fetcher.Wait(kPatience);
+  while (fetcher.pending()) fetcher.Wait(kTimeout);
   return page;
 }
 

@@ -39,11 +39,11 @@ class MetricsFetcher {
  public:
   using Duration = std::chrono::milliseconds;
   // Errors are UNAVAILABLE, or UNAUTHENTICATED and PERMISSION_DENIED with what the server says; a
-  // page beyond 16 MiB is one, and one that is not here after `patience`.
+  // page beyond 16 MiB is one, and one that is not here after `timeout`.
   using Done = std::function<void(absl::StatusOr<MetricsPage> page)>;
 
   // The files of `tls` are read when a connection is made; its server_name is the URL's to say.
-  MetricsFetcher(TlsOptions tls, Duration patience);
+  MetricsFetcher(TlsOptions tls, Duration timeout);
   ~MetricsFetcher();
   MetricsFetcher(const MetricsFetcher&) = delete;
   MetricsFetcher& operator=(const MetricsFetcher&) = delete;
@@ -60,7 +60,7 @@ class MetricsFetcher {
   struct Transfer;
 
   const TlsOptions tls_;
-  const Duration patience_;
+  const Duration timeout_;
   const std::unique_ptr<CURLM, decltype(&curl_multi_cleanup)> multi_;
   std::list<Transfer> transfers_;  // their addresses are curl's
 };

@@ -19,7 +19,7 @@ size_t NameSize(std::string_view text) {
 }
 
 // What follows the blanks at its beginning.
-std::string_view Skipped(std::string_view text) {
+std::string_view SkipBlanks(std::string_view text) {
   return text.substr(std::min(text.find_first_not_of(kBlanks), text.size()));
 }
 
@@ -35,7 +35,7 @@ size_t SizeTo(char end, std::string_view text, bool quoted) {
 
 // Adds a line's series, if it is one.
 void ParseLine(std::string_view line, MetricsPage* page) {
-  line = Skipped(line);
+  line = SkipBlanks(line);
   size_t key = NameSize(line);
   if (key == 0 || key == line.size() || (line[0] >= '0' && line[0] <= '9')) return;
   if (line[key] == '{') {
@@ -46,7 +46,7 @@ void ParseLine(std::string_view line, MetricsPage* page) {
     return;
   }
   // A timestamp or an exemplar may follow the value.
-  std::string_view word = Skipped(line.substr(key));
+  std::string_view word = SkipBlanks(line.substr(key));
   word = word.substr(0, word.find_first_of(kBlanks));
   double value = 0;
   if (word.find_first_of("xX") != std::string_view::npos) return;  // not in hexadecimal
@@ -93,9 +93,9 @@ std::string LabelOf(std::string_view labels, std::string_view name) {
     if (start == std::string_view::npos) return "";
     labels.remove_prefix(start);
     const size_t size = NameSize(labels);
-    const std::string_view after = Skipped(labels.substr(size));
+    const std::string_view after = SkipBlanks(labels.substr(size));
     if (!after.starts_with('=')) return "";
-    const std::string_view value = Skipped(after.substr(1));
+    const std::string_view value = SkipBlanks(after.substr(1));
     const size_t quoted = value.starts_with('"') ? SizeTo('"', value, true) : 0;
     if (quoted == 0) return "";
     if (labels.substr(0, size) == name) return Unescaped(value.substr(1, quoted - 2));

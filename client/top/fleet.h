@@ -56,7 +56,7 @@ class Fleet {
     const Source* source;
     ServerView view;
     client::MetricsAddress address;
-    bool asked = false;
+    bool request_pending = false;
     std::optional<client::MetricsPage> page{};  // the last
     Clock::time_point when{};                   // it came
     absl::Status error{};
@@ -65,14 +65,14 @@ class Fleet {
   Fleet(client::ClientOptions options, std::list<Source> sources);
 
   void LookUp(Source* source);
-  void Take(absl::StatusOr<client::MetricsPage> page, Server* server);
+  void HandlePage(absl::StatusOr<client::MetricsPage> page, Server* server);
   std::string HintFor(const Server& server) const;
   bool MaySendToken(const client::MetricsAddress& address) const;
 
   const client::ClientOptions options_;
   client::TokenSource token_;
   std::list<Source> sources_;
-  std::list<Server> servers_;  // the fetcher points to those that are asked
+  std::list<Server> servers_;  // the fetcher points to those with a request pending
   client::MetricsFetcher fetcher_;
   bool ever_read_ = false;
 };

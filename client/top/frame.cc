@@ -101,7 +101,7 @@ std::string HeadOf(const Row& row) { return row.name + (row.state.empty() ? "" :
 std::string LineOf(const Row& row, size_t names, const Screen& screen) {
   ScreenLine line(screen);
   const Ink ink = row.state.empty() ? row.ink : Ink::kYellow;
-  if (row.silent) return line.Add(HeadOf(row), ink).Take();
+  if (row.silent) return line.Add(HeadOf(row), ink).TakeText();
   line.Column(HeadOf(row), names, false, ink);
   for (const Column& column : kColumns) {
     if (line.room() < column.cells) break;
@@ -118,7 +118,7 @@ std::string LineOf(const Row& row, size_t names, const Screen& screen) {
     const bool wrong = column.value == &Row::errors && row.errors.value_or(0) > 0;
     line.Column(text, column.cells, true, wrong ? Ink::kYellow : row.ink);
   }
-  return line.Take();
+  return line.TakeText();
 }
 
 // Items after a label, on as many lines as they need.
@@ -130,7 +130,7 @@ class Flow {
 
   void Add(const std::string& item, Ink ink = Ink::kPlain) {
     if (items_++ > 0 && cli::CellsOf(item) + 3 > line_.room()) {
-      lines_.push_back(line_.Take());
+      lines_.push_back(line_.TakeText());
       line_ = ScreenLine(screen_);
       line_.Add(std::string(kLabel, ' '));
     } else if (items_ > 1) {
@@ -153,9 +153,9 @@ class Flow {
     }
   }
 
-  Lines Take() {
+  Lines TakeLines() {
     if (items_ == 0) Add("none", Ink::kDim);
-    lines_.push_back(line_.Take());
+    lines_.push_back(line_.TakeText());
     return std::move(lines_);
   }
 
@@ -203,8 +203,8 @@ Lines Details(const Rates& rates, const Screen& screen) {
       memory.Add(prefix + name, bytes.total, {}, Bytes);
     }
   }
-  Lines lines = load.Take();
-  for (Flow* const flow : {&errors, &refused, &memory}) Append(flow->Take(), &lines);
+  Lines lines = load.TakeLines();
+  for (Flow* const flow : {&errors, &refused, &memory}) Append(flow->TakeLines(), &lines);
   return lines;
 }
 
@@ -262,7 +262,7 @@ std::vector<std::string> FrameLines(const View& view, const Screen& screen) {
     if (head.room() < column.cells) break;
     head.Column(column.name, column.cells, true, Ink::kDim);
   }
-  Lines lines = {first.Take(), head.Take()};
+  Lines lines = {first.TakeText(), head.TakeText()};
   // Rows that find no room above the details are counted.
   const size_t used = lines.size() + details.size();
   const size_t most = screen.rows == 0 ? SIZE_MAX : screen.rows > used + 1 ? screen.rows - used : 1;
@@ -271,7 +271,7 @@ std::vector<std::string> FrameLines(const View& view, const Screen& screen) {
   if (shown < rows.size()) {
     lines.push_back(ScreenLine(screen)
                         .Add("and " + std::to_string(rows.size() - shown) + " more", Ink::kDim)
-                        .Take());
+                        .TakeText());
   }
   Append(std::move(details), &lines);
   if (screen.rows > 0 && lines.size() > screen.rows) lines.resize(screen.rows);

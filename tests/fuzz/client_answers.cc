@@ -88,7 +88,7 @@ void Show(const std::vector<v1::EncodeResponse>& responses, size_t sequences, si
   RequireClean(answer.Table(1));
   RequireClean(cli::JsonText(answer.Sequences()));
   RequireClean(cli::JsonText(answer.Reports(1)));
-  RequireClean(answer.CutText());
+  RequireClean(answer.TruncationText());
   Require(answer.sparse() ||
           answer.rows() * answer.width() == static_cast<int64_t>(answer.values().size()));
 }
@@ -118,9 +118,9 @@ void OfAttend(std::string_view bytes) {
     *tensor = client::MakeTensor(std::vector<float>(6, 1), {3, 1, 2});
   }
   request.add_query_lengths(3);
-  const std::string misfit = cli::FindMisfit(request, response);
-  RequireClean(misfit);
-  if (misfit.empty()) static_cast<void>(cli::CheckExactly(request, response, 1 << 20));
+  const std::string mismatch = cli::FindMismatch(request, response);
+  RequireClean(mismatch);
+  if (mismatch.empty()) static_cast<void>(cli::CheckExactly(request, response, 1 << 20));
   cli::Rows rows;
   cli::AppendReports(response.kernel(), response.timing(), response.batch(), response.memory(), 1,
                      &rows);

@@ -150,8 +150,8 @@ int Run(const AttendFlags& flags) {
       std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
   if (!response.ok()) return ReportError(response.error(), flags.common);
 
-  if (const std::string misfit = FindMisfit(request, *response); !misfit.empty()) {
-    Complain("the answer does not fit the request: " + misfit);
+  if (const std::string mismatch = FindMismatch(request, *response); !mismatch.empty()) {
+    PrintError("the answer does not fit the request: " + mismatch);
     return kServerError;
   }
   const std::optional<Verdict> verdict = Judge(flags, request, *response);
@@ -169,7 +169,7 @@ int Run(const AttendFlags& flags) {
   }
   if (written != kOk) return written;
   if (!verdict || verdict->passed) return kOk;
-  Complain("check " + VerdictText(*verdict));
+  PrintError("check " + VerdictText(*verdict));
   return kCheckFailed;
 }
 

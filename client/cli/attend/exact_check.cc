@@ -41,7 +41,7 @@ void AttendRow(const float* query, const Keys& keys, double scale, std::vector<d
 
 }  // namespace
 
-std::string FindMisfit(const v1::AttendRequest& request, const v1::AttendResponse& answer) {
+std::string FindMismatch(const v1::AttendRequest& request, const v1::AttendResponse& answer) {
   const v1::Tensor &query = request.query(), &value = request.value(), &output = answer.output();
   std::vector<int64_t> shape = client::ShapeOf(query);
   if (shape.empty() || value.shape().empty()) return "the request's tensors have no dimensions";

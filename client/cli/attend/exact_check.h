@@ -11,7 +11,7 @@ namespace castor::cli {
 
 // How the answer's output contradicts the request; empty if it does not. Call this before reading
 // the output: the peer may not be a castor-server.
-std::string FindMisfit(const v1::AttendRequest& request, const v1::AttendResponse& answer);
+std::string FindMismatch(const v1::AttendRequest& request, const v1::AttendResponse& answer);
 
 struct CheckResult {
   double relative_error = 0;  // ||answer - exact||_2 / ||exact||_2 over the rows checked
@@ -23,7 +23,7 @@ struct CheckResult {
 // Compares the answer with softmax(scale * Q K^T) V, whatever kernel the request names (only
 // `vanilla.causal` counts), on rows spread evenly over the output: as many as `max_operations`
 // multiply-adds allow, at least one. REQUIRES a random problem of MakeProblem, and an answer
-// without a misfit.
+// without a mismatch.
 CheckResult CheckExactly(const v1::AttendRequest& request, const v1::AttendResponse& answer,
                          int64_t max_operations);
 

@@ -24,26 +24,27 @@ class EncodeAnswer {
 
   // Of how many sequences and spans the model's length cut something off: "2 of 3 texts and 1 of 9
   // spans"; empty if of none.
-  std::string CutText() const;
+  std::string TruncationText() const;
   // These sequences, or spans where there are any: "[0], [7]".
-  const std::string& CutPlaces() const {
-    return cut_spans_.all > 0 ? cut_spans_.places : cut_inputs_.places;
+  const std::string& TruncatedPlaces() const {
+    return truncated_spans_.all > 0 ? truncated_spans_.places : truncated_inputs_.places;
   }
 
   bool sparse() const { return sparse_; }
-  size_t inputs() const { return forgotten_.inputs + inputs_.size(); }
-  int64_t rows() const { return forgotten_.rows + kept_rows(); }
+  size_t inputs() const { return discarded_.inputs + inputs_.size(); }
+  int64_t rows() const { return discarded_.rows + kept_rows(); }
   int64_t width() const { return width_; }  // elements of a row
-  // The values of the rows since the last Forget, or those of `sparse`.
+  // The values of the rows since the last DiscardRows, or those of `sparse`.
   const std::vector<float>& values() const { return values_; }
 
   // Everything so far but the reports.
-  void Forget();
+  void DiscardRows();
   // Whether Table shows the rows one by one, unless they are forgotten.
   bool ShowsRows() const;
 
   std::string Table(double round_trip_us) const;
-  // Sequences: an entry for each sequence since the last Forget. Reports: totals over all of them.
+  // Sequences: an entry for each sequence since the last DiscardRows. Reports: totals over all of
+  // them.
   Json Sequences() const;
   Json Reports(double round_trip_us) const;
 
@@ -85,8 +86,8 @@ class EncodeAnswer {
     size_t inputs = 0, spans = 0, values = 0;
     int64_t rows = 0, tokens = 0;
   };
-  Counts forgotten_;
-  CutTexts cut_inputs_, cut_spans_;
+  Counts discarded_;
+  TruncationCount truncated_inputs_, truncated_spans_;
   Counts Count() const;  // of everything
 };
 

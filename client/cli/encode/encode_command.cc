@@ -102,18 +102,18 @@ int Run(const EncodeFlags& flags) {
     const absl::Status fits = answer.Append(**std::move(response), input.labels, input.span_labels);
     if (!fits.ok()) {
       progress.Clear();
-      Complain(std::string(fits.message()));
+      PrintError(std::string(fits.message()));
       return kServerError;
     }
-    if (const int failed = output.Take(&answer); failed != kOk) return failed;
+    if (const int failed = output.Write(&answer); failed != kOk) return failed;
     if (next) progress.Advance(input.labels.size());
   }
   progress.Clear();
   const double elapsed_us =
       std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
-  if (const std::string cut = answer.CutText(); !cut.empty()) {
-    WarnOfCut(cut, answer.CutPlaces(),
-              "rows do not cover the rest, and are zeros where nothing is left");
+  if (const std::string cut = answer.TruncationText(); !cut.empty()) {
+    WarnOfTruncation(cut, answer.TruncatedPlaces(),
+                     "rows do not cover the rest, and are zeros where nothing is left");
   }
   return output.End(answer, elapsed_us);
 }

@@ -12,7 +12,7 @@ namespace {
 constexpr std::chrono::milliseconds kRefresh{100};
 
 // A JSON object or array without its brackets.
-std::string Inside(const Json& json) {
+std::string WithoutBrackets(const Json& json) {
   const std::string text = JsonText(json);  // "[\n ... \n]\n"
   return client::CleanText(text.substr(2, text.size() - 5));
 }
@@ -40,10 +40,11 @@ absl::Status AnswerOutput::AppendJson(const EncodeAnswer& answer) {
   if (first) {
     if (absl::Status s = Open(); !s.ok()) return s;
   }
-  return json_->Append((first ? "{\n\"sequences\": [\n" : ",\n") + Inside(answer.Sequences()));
+  return json_->Append((first ? "{\n\"sequences\": [\n" : ",\n") +
+                       WithoutBrackets(answer.Sequences()));
 }
 
-int AnswerOutput::Take(EncodeAnswer* answer) {
+int AnswerOutput::Write(EncodeAnswer* answer) {
   absl::Status status;
   switch (format_) {
     case OutputFormat::kTable:
@@ -51,7 +52,7 @@ int AnswerOutput::Take(EncodeAnswer* answer) {
       break;
     case OutputFormat::kNpy:
       if (answer->sparse()) {
-        Complain("sparse rows are not a matrix: use --output json");
+        PrintError("sparse rows are not a matrix: use --output json");
         return kCheckFailed;
       }
       if (!npy_.has_value()) status = Open();
@@ -61,18 +62,18 @@ int AnswerOutput::Take(EncodeAnswer* answer) {
       status = AppendJson(*answer);
       break;
   }
-  answer->Forget();
-  return Written(status);
+  answer->DiscardRows();
+  return ReportWriteError(status);
 }
 
 int AnswerOutput::End(const EncodeAnswer& answer, double round_trip_us) {
   switch (format_) {
     case OutputFormat::kNpy:
-      return Written(npy_->Close(answer.width()));
+      return ReportWriteError(npy_->Close(answer.width()));
     case OutputFormat::kJson: {
       const absl::Status status =
-          json_->Append("\n],\n" + Inside(answer.Reports(round_trip_us)) + "\n}\n");
-      return Written(status.ok() ? json_->Close() : status);
+          json_->Append("\n],\n" + WithoutBrackets(answer.Reports(round_trip_us)) + "\n}\n");
+      return ReportWriteError(status.ok() ? json_->Close() : status);
     }
     case OutputFormat::kTable:
       break;

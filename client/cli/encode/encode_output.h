@@ -20,7 +20,7 @@ class AnswerOutput {
   explicit AnswerOutput(const CommonFlags& flags) : flags_(flags), format_(flags.format()) {}
 
   // What has been added to the answer. Both report errors and return the exit code.
-  int Take(EncodeAnswer* answer);
+  int Write(EncodeAnswer* answer);
   int End(const EncodeAnswer& answer, double round_trip_us);
 
  private:

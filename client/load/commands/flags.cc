@@ -127,7 +127,7 @@ Workload TrafficFlags::Read(const toml::table& toml) const {
 
 DriveOptions TrafficFlags::MakeDriveOptions() const {
   DriveOptions options = drive;
-  security.SetOn(&options.client);
+  security.ApplyTo(&options.client);
   if (!verify.empty()) {
     const auto of_answers = ParsePercent(verify);
     if (!of_answers) throw cli::UsageError("--verify: '" + verify + "' is not a share such as 1%");

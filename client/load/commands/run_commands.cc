@@ -28,7 +28,9 @@ namespace {
 constexpr int kSecondsBetweenLines = 10;  // where nobody watches a terminal
 
 // One line on standard error: what is being done, or was found.
-void Say(const std::string& line) { std::fprintf(stderr, "%s\n", cli::CleanText(line).c_str()); }
+void PrintStatus(const std::string& line) {
+  std::fprintf(stderr, "%s\n", cli::CleanText(line).c_str());
+}
 
 // How a run goes, on one line of the terminal that is written anew each second; elsewhere as a
 // line now and then.
@@ -51,7 +53,7 @@ class LiveLine {
     if (line_.on()) {
       line_.Show(text);
     } else {
-      Say(text);
+      PrintStatus(text);
     }
   }
 
@@ -123,17 +125,19 @@ double InSeconds(std::chrono::nanoseconds time) {
   return std::chrono::duration<double>(time).count();
 }
 
-void SayProbe(const Probe& probe) {
+void PrintProbe(const Probe& probe) {
   std::string result = NameOf(probe.result);
-  if (probe.again.count() > 0) {
-    result += ", again for " + cli::FormatReal(InSeconds(probe.again), "%.4g s");
+  if (probe.retry_duration.count() > 0) {
+    result += ", again for " + cli::FormatReal(InSeconds(probe.retry_duration), "%.4g s");
   }
-  Say(cli::FormatReal(probe.rate, "%9.4g") + "/s  " + result + "  p50 " +
-      cli::TimeText(static_cast<double>(probe.p50_ns)) + ", p99 " +
-      cli::TimeText(static_cast<double>(probe.p99_ns)) + ", goodput " +
-      cli::FormatReal(probe.goodput, "%.4g") + "/s" + (probe.confirms ? "  (confirmation)" : ""));
+  PrintStatus(cli::FormatReal(probe.rate, "%9.4g") + "/s  " + result + "  p50 " +
+              cli::TimeText(static_cast<double>(probe.p50_ns)) + ", p99 " +
+              cli::TimeText(static_cast<double>(probe.p99_ns)) + ", goodput " +
+              cli::FormatReal(probe.goodput, "%.4g") + "/s" +
+              (probe.confirms ? "  (confirmation)" : ""));
   if (probe.result == ProbeResult::kMet) return;
-  for (const Finding& finding : probe.failed) Say("    " + finding.rule + ": " + finding.text);
+  for (const Finding& finding : probe.failed)
+    PrintStatus("    " + finding.rule + ": " + finding.text);
 }
 
 int RunSearch(const TrafficFlags& flags, const OutputFlags& output, const SearchFlags& search,
@@ -170,10 +174,10 @@ int RunSearch(const TrafficFlags& flags, const OutputFlags& output, const Search
     load.rate = rate;
     return session.Run(load, duration, workload.warm_up, seed++);
   };
-  Say("takes at most " + cli::ClockText(InSeconds(options.max_time)) +
-      " without warm-ups (--max-time)");
+  PrintStatus("takes at most " + cli::ClockText(InSeconds(options.max_time)) +
+              " without warm-ups (--max-time)");
   const FoundRate found = FindRate(
-      run_at, [&](const RunData& run) { return Judge(run, rules); }, options, SayProbe,
+      run_at, [&](const RunData& run) { return Judge(run, rules); }, options, PrintProbe,
       StopRequested());
   std::string text = found.text + "\n";
   if (found.run) {
@@ -251,7 +255,7 @@ int RunSweep(const TrafficFlags& flags, const std::vector<std::string>& vary,
     cell.summary = SummaryOf(run);
     cell.fault = ClientFault(Judge(run, flags.rules));
     any_valid = any_valid || cell.fault.empty();
-    Say(TextOf(cell) + (cell.fault.empty() ? "" : ": " + cell.fault));
+    PrintStatus(TextOf(cell) + (cell.fault.empty() ? "" : ": " + cell.fault));
     if (file.empty()) continue;
     const absl::Status written = client::WriteFile(file, {ToJson(cells).dump(1), "\n"});
     if (!written.ok()) throw std::runtime_error(std::string(written.message()));

@@ -134,18 +134,18 @@ GateResult Evaluate(const Gate& gate, const ClassComparison& comparison, double 
   const bool known = std::isfinite(change->interval.high - change->interval.low) ||
                      change->interval.low == change->interval.high;
   if (beyond(gate.above ? change->interval.low : change->interval.high)) {
-    result.end = GateEnd::kFailed;
+    result.end = GateOutcome::kFailed;
   } else if (!known || beyond(change->change)) {
-    result.end = GateEnd::kUnknown;
+    result.end = GateOutcome::kUnknown;
   }
   result.text = gate.metric + " of " + result.cls + " changed by " + Signed(change->change) + " (" +
                 cli::FormatReal(100 * confidence, "%g") + " % interval " +
                 Signed(change->interval.low) + " to " + Signed(change->interval.high) + ")";
-  if (result.end == GateEnd::kFailed) {
+  if (result.end == GateOutcome::kFailed) {
     result.text += ": beyond " + Signed(gate.threshold);
   } else if (!known) {
     result.text += ": too few answers to tell; run for longer";
-  } else if (result.end == GateEnd::kUnknown) {
+  } else if (result.end == GateOutcome::kUnknown) {
     result.text +=
         ": beyond " + Signed(gate.threshold) + ", but that may be chance; run for longer to know";
   } else {
@@ -217,15 +217,15 @@ const char* NameOf(Trend trend) {
   return "unclear";
 }
 
-bool Comparison::Has(GateEnd end) const {
+bool Comparison::Has(GateOutcome end) const {
   return std::any_of(gates.begin(), gates.end(), [&](const GateResult& g) { return g.end == end; });
 }
 
-void Comparison::Distrust() {
+void Comparison::MarkUnclear() {
   for (ClassComparison& cls : classes) {
     for (Change& change : cls.changes) change.trend = Trend::kUnclear;
   }
-  for (GateResult& gate : gates) gate.end = GateEnd::kUnknown;
+  for (GateResult& gate : gates) gate.end = GateOutcome::kUnknown;
 }
 
 Trend Comparison::trend() const {

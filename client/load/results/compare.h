@@ -61,10 +61,10 @@ struct ClassComparison {
 // Failed: the whole interval of the change lies beyond the threshold, which is not by chance.
 // Passed: the change is not beyond it, and its interval is known. Else nobody can tell: there are
 // too few answers, or the change is beyond the threshold and that may be chance.
-enum class GateEnd { kPassed, kFailed, kUnknown };
+enum class GateOutcome { kPassed, kFailed, kUnknown };
 struct GateResult {
   std::string gate, cls;  // as written; the class it was evaluated for, "total" for the total
-  GateEnd end = GateEnd::kPassed;
+  GateOutcome end = GateOutcome::kPassed;
   std::string text;  // a sentence with the figures
 };
 
@@ -73,9 +73,9 @@ struct Comparison {
   std::vector<ClassComparison> classes;  // those of both runs; then the total if there are several
   std::vector<GateResult> gates;
 
-  bool Has(GateEnd end) const;  // any gate
+  bool Has(GateOutcome end) const;  // any gate
   // A run is INVALID, so its figures show nothing.
-  void Distrust();
+  void MarkUnclear();
   // Regression if any figure is one; else improvement, if any is; else unclear, if any is.
   Trend trend() const;
 };

@@ -101,7 +101,7 @@ class Search {
 
   // Whether the rate meets; moves the interval's end.
   bool Meets(double rate, bool confirms = false) {
-    const ProbeResult result = Look(rate, confirms);
+    const ProbeResult result = ProbeRate(rate, confirms);
     if (result == ProbeResult::kInvalid) {
       std::string failures;
       for (const Finding& finding : found_.probes.back().failed) {
@@ -120,7 +120,7 @@ class Search {
   }
 
   // Runs at a rate until it is known whether it meets, with longer runs where that is in doubt.
-  ProbeResult Look(double rate, bool confirms) {
+  ProbeResult ProbeRate(double rate, bool confirms) {
     nanoseconds duration =
         LengthOf(rate, confirms ? options_.confirmation : options_.probe, options_);
     bool repeated = false;
@@ -138,8 +138,9 @@ class Search {
     }
   }
 
-  // `again`: the length of the next run if this one leaves it unclear.
-  ProbeResult RunOnce(double rate, nanoseconds duration, bool confirms, nanoseconds again) {
+  // `retry_duration`: the length of the next run if this one leaves it unclear.
+  ProbeResult RunOnce(double rate, nanoseconds duration, bool confirms,
+                      nanoseconds retry_duration) {
     if (stop_.load()) End(kInterrupted, ": stopped");
     if (time_ + duration > options_.max_time) {
       const std::string why = "a run of " +
@@ -168,7 +169,7 @@ class Search {
       probe.failed.push_back(finding);
       worst(finding.unsure ? ProbeResult::kUnclear : ProbeResult::kMissed);
     }
-    if (probe.result == ProbeResult::kUnclear) probe.again = again;
+    if (probe.result == ProbeResult::kUnclear) probe.retry_duration = retry_duration;
     const Cell total = run.Total();
     probe.goodput = static_cast<double>(total.good) / std::max(run.asked_seconds, 1e-9);
     probe.p50_ns = total.intended.ValueAt(0.5);

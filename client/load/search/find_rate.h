@@ -45,8 +45,9 @@ const char* NameOf(ProbeResult result);
 struct Probe {
   double rate = 0;
   std::chrono::nanoseconds duration{};
-  bool confirms = false;             // it is the longer run at the answer
-  std::chrono::nanoseconds again{};  // if it is unclear: the length of the run that follows; or 0
+  bool confirms = false;  // it is the longer run at the answer
+  std::chrono::nanoseconds
+      retry_duration{};  // if it is unclear: the length of the run that follows; or 0
   ProbeResult result = ProbeResult::kMet;
   double goodput = 0;              // good answers/s
   int64_t p50_ns = 0, p99_ns = 0;  // of OK answers, all classes, from the intended time

@@ -25,7 +25,7 @@ using std::chrono::nanoseconds;
 using std::chrono::seconds;
 using std::chrono::system_clock;
 
-constexpr seconds kConnectPatience{10};
+constexpr seconds kConnectTimeout{10};
 constexpr std::chrono::milliseconds kHeadStart{200};  // for the lanes' threads to be ready
 
 double ProcessorSeconds() {
@@ -72,7 +72,7 @@ class Lanes {
       recorders_.push_back(std::make_unique<Recorder>(traffic, references, log));
       lanes_.push_back(std::make_unique<Lane>(traffic, *recorders_.back(), in_flight_));
     }
-    for (const auto& lane : lanes_) lane->AwaitConnections(kConnectPatience);
+    for (const auto& lane : lanes_) lane->AwaitConnections(kConnectTimeout);
   }
 
   const InFlight& in_flight() const { return in_flight_; }
@@ -159,10 +159,10 @@ void Driver::CheckSecurity() {
   }
 }
 
-void Driver::AskServer(const std::string& endpoint) {
+void Driver::QueryServer(const std::string& endpoint) {
   client::ClientOptions options = options_.client;
   options.target = endpoint;
-  options.deadline = kConnectPatience;
+  options.deadline = kConnectTimeout;
   const auto info = client::Client(options).GetServerInfo();
   const auto index = static_cast<size_t>(&endpoint - options_.endpoints.data());
   if (info.ok()) {
@@ -188,7 +188,7 @@ void Driver::AskServer(const std::string& endpoint) {
 void Driver::Prepare() {
   CheckSecurity();
   traffic_.payloads = MakePayloads(workload_.classes, workload_.seed);
-  for (const std::string& endpoint : options_.endpoints) AskServer(endpoint);
+  for (const std::string& endpoint : options_.endpoints) QueryServer(endpoint);
   if (options_.verify_share > 0) references_ = std::make_unique<References>();
   SendAlone();
 }
@@ -218,7 +218,7 @@ void Driver::SendAlone() {
   }
 }
 
-RunData Driver::Empty(const Workload& workload) const {
+RunData Driver::MakeRunData(const Workload& workload) const {
   RunData run;
   run.client_version = CASTOR_VERSION;
   run.server_version = server_version_;
@@ -247,7 +247,7 @@ RunData Driver::Run(const Load& load, nanoseconds duration, nanoseconds warm_up,
   workload.duration = duration;
   workload.warm_up = warm_up;
   workload.seed = seed;
-  RunData run = Empty(workload);
+  RunData run = MakeRunData(workload);
   std::vector<Planned> schedule;
   if (run.open_loop) schedule = MakeSchedule(workload, options_.verify_share);
 

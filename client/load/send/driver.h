@@ -67,9 +67,9 @@ class Driver {
 
  private:
   void CheckSecurity();
-  void AskServer(const std::string& endpoint);
+  void QueryServer(const std::string& endpoint);
   void SendAlone();
-  RunData Empty(const Workload& workload) const;
+  RunData MakeRunData(const Workload& workload) const;
 
   const Workload workload_;
   const DriveOptions options_;

@@ -75,13 +75,13 @@ Lane::~Lane() {
   }
 }
 
-void Lane::AwaitConnections(std::chrono::seconds patience) {
-  const auto until = std::chrono::system_clock::now() + patience;
+void Lane::AwaitConnections(std::chrono::seconds timeout) {
+  const auto until = std::chrono::system_clock::now() + timeout;
   for (size_t i = 0; i < connections_.size(); ++i) {
     for (const Connection& connection : connections_[i]) {
       if (connection.client->channel()->WaitForConnected(until)) continue;
       throw ServerError("cannot connect to " + traffic_.endpoints[i] +
-                        ": not all connections are up after " + std::to_string(patience.count()) +
+                        ": not all connections are up after " + std::to_string(timeout.count()) +
                         " s; does the server limit them? Set --connections");
     }
   }
@@ -107,7 +107,7 @@ void Lane::StartClosed(Picker picker, int64_t callers, std::chrono::nanoseconds 
 
 void Lane::Start(Clock::time_point begin) {
   begin_ = begin;
-  taker_ = std::thread([this] { TakeAll(); });
+  receiver_ = std::thread([this] { ReceiveAll(); });
   sender_ = std::thread([this] { SendAll(); });
 }
 
@@ -125,11 +125,11 @@ void Lane::Stop() {
 
 void Lane::Await() {
   if (sender_.joinable()) sender_.join();
-  if (taker_.joinable()) taker_.join();
+  if (receiver_.joinable()) receiver_.join();
 }
 
-void Lane::Release() {
-  if (holds_.fetch_sub(1) == 1) queue_.Shutdown();
+void Lane::ReleaseQueue() {
+  if (queue_users_.fetch_sub(1) == 1) queue_.Shutdown();
 }
 
 void Lane::SendAll() {
@@ -145,7 +145,7 @@ void Lane::SendAll() {
   }
   lock.unlock();
   send_time_ = ThisThreadsTime();
-  Release();
+  ReleaseQueue();
 }
 
 Clock::time_point Lane::SendDue(std::unique_lock<std::mutex>& lock) {
@@ -206,7 +206,7 @@ void Lane::Send(const Planned& planned, Clock::time_point due) {
     call->place = calls_.begin();
     if (cancel_all_) call->context.TryCancel();
   }
-  holds_.fetch_add(1);
+  queue_users_.fetch_add(1);
   call->result.sent = Clock::now();
   call->reader = connection.stub->PrepareUnaryCall(&call->context, payload.method(),
                                                    grpc::ByteBuffer(&payload.message, 1), &queue_);
@@ -218,8 +218,8 @@ void Lane::Send(const Planned& planned, Clock::time_point due) {
   changed_.notify_all();
 }
 
-void Lane::TakeAll() {
-  pthread_setname_np(pthread_self(), "taker");
+void Lane::ReceiveAll() {
+  pthread_setname_np(pthread_self(), "receiver");
   void* tag = nullptr;
   bool ok = false;
   while (queue_.Next(&tag, &ok)) {
@@ -233,9 +233,9 @@ void Lane::TakeAll() {
     in_flight_.Remove(call->result.planned.cls);
     if (schedule_ == nullptr) SendNextOfCaller(call->result);
     sink_.Ended(std::move(call->result));
-    Release();
+    ReleaseQueue();
   }
-  take_time_ = ThisThreadsTime();
+  receive_time_ = ThisThreadsTime();
 }
 
 void Lane::SendNextOfCaller(const EndedCall& ended) {

@@ -103,8 +103,8 @@ class Lane {
   Lane& operator=(const Lane&) = delete;
 
   // Waits until every connection is up. Throws ServerError that names the endpoint when one is
-  // not within `patience`.
-  void AwaitConnections(std::chrono::seconds patience);
+  // not within `timeout`.
+  void AwaitConnections(std::chrono::seconds timeout);
 
   // Call one of them, once; they return at once. Times count from `begin`.
   //
@@ -124,7 +124,7 @@ class Lane {
   void Await();
 
   // Processor time of its busier thread. Call after Await.
-  std::chrono::nanoseconds BusiestThread() const { return std::max(send_time_, take_time_); }
+  std::chrono::nanoseconds BusiestThread() const { return std::max(send_time_, receive_time_); }
 
  private:
   struct Call;
@@ -136,12 +136,12 @@ class Lane {
 
   void Start(Clock::time_point begin);
   void SendAll();
-  void TakeAll();
+  void ReceiveAll();
   // Sends what is due. Returns when there is more to do; time_point::max(): never.
   Clock::time_point SendDue(std::unique_lock<std::mutex>& lock);
   void Send(const Planned& planned, Clock::time_point due);
   void SendNextOfCaller(const EndedCall& ended);
-  void Release();
+  void ReleaseQueue();
 
   const Traffic& traffic_;
   Sink& sink_;
@@ -169,10 +169,10 @@ class Lane {
   std::mutex calls_mu_;
   std::list<Call*> calls_;  // in flight; guarded by calls_mu_, as is
   bool cancel_all_ = false;
-  std::atomic<int64_t> holds_ = 1;  // calls in flight, and the sending thread
+  std::atomic<int64_t> queue_users_ = 1;  // calls in flight, and the sending thread
 
-  std::chrono::nanoseconds send_time_{0}, take_time_{0};
-  std::thread sender_, taker_;
+  std::chrono::nanoseconds send_time_{0}, receive_time_{0};
+  std::thread sender_, receiver_;
 };
 
 }  // namespace castor::load

@@ -121,13 +121,13 @@ Recorder::Recorder(const Traffic& traffic, const References* references, Request
   }
 }
 
-bool Recorder::TakesLong(const EndedCall& call) const {
+bool Recorder::IsSlowToRead(const EndedCall& call) const {
   if (!call.status.ok()) return false;
   return (call.planned.verify && references_ != nullptr) || call.answer.Length() > kQuickBytes;
 }
 
 void Recorder::Ended(EndedCall call) {
-  if (TakesLong(call)) {
+  if (IsSlowToRead(call)) {
     const std::lock_guard lock(waiting_mu_);
     if (waiting_bytes_ + call.answer.Length() <= kMaxWaiting) {
       waiting_bytes_ += call.answer.Length();

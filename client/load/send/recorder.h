@@ -73,7 +73,7 @@ class Recorder : public Sink {
   void AddTo(RunData& run);
 
  private:
-  bool TakesLong(const EndedCall& call) const;
+  bool IsSlowToRead(const EndedCall& call) const;
   void Work();
   void Record(const EndedCall& call);
   void RecordOk(const EndedCall& call, const AnswerFacts& facts, Cell& cell, Second& second);

@@ -32,7 +32,7 @@ LognormalLength ReadLognormal(TomlTable table, int64_t greatest) {
   table.Real("sigma", {0, 10}, &lognormal.sigma);
   table.Whole("max", 1, greatest, &lognormal.greatest);
   table.Whole("min", 1, lognormal.greatest, &lognormal.least);
-  table.RefuseOthers();
+  table.RefuseUnknownKeys();
   return lognormal;
 }
 
@@ -47,7 +47,7 @@ void ReadLength(TomlTable& table, std::string_view key, int64_t greatest, Length
   if (!node->is_table() || node->as_table()->size() != 1) {
     table.Refuse(key, *node, "a whole number, {uniform = [1, 512]} or {lognormal = {...}}");
   }
-  TomlTable shape = table.Sub(key);
+  TomlTable shape = table.SubTable(key);
   if (const toml::node* ends = shape.Find("uniform")) {
     const auto* pair = ends->as_array();
     if (pair == nullptr || pair->size() != 2) shape.Refuse("uniform", *ends, "[least, greatest]");
@@ -56,9 +56,9 @@ void ReadLength(TomlTable& table, std::string_view key, int64_t greatest, Length
     uniform.greatest = shape.WholeOf("uniform", *pair->get(1), uniform.least, greatest);
     *length = uniform;
   } else if (shape.Has("lognormal")) {
-    *length = ReadLognormal(shape.Sub("lognormal"), greatest);
+    *length = ReadLognormal(shape.SubTable("lognormal"), greatest);
   }
-  shape.RefuseOthers();
+  shape.RefuseUnknownKeys();
 }
 
 // ---- classes
@@ -162,7 +162,7 @@ ClassSpec ReadClass(const toml::table& toml, const std::string& file, size_t num
   } else {
     spec.call = ReadEncode(table);
   }
-  table.RefuseOthers();
+  table.RefuseUnknownKeys();
   return spec;
 }
 
@@ -205,7 +205,7 @@ Load ReadLoad(TomlTable table) {
     table.Whole("max-in-flight", 0, 10'000'000, &open.max_in_flight);
     load = open;
   }
-  table.RefuseOthers();
+  table.RefuseUnknownKeys();
   return load;
 }
 
@@ -215,7 +215,7 @@ void ReadRun(TomlTable table, Workload* workload) {
   auto seed = static_cast<int64_t>(workload->seed);
   table.Whole("seed", 0, INT64_MAX, &seed);
   workload->seed = static_cast<uint64_t>(seed);
-  table.RefuseOthers();
+  table.RefuseUnknownKeys();
 }
 
 }  // namespace
@@ -235,11 +235,11 @@ Workload ParseWorkload(const toml::table& toml, const std::string& name) {
   TomlTable defaults_table = section("defaults");
   ClassSpec defaults;
   ReadCommon(defaults_table, &defaults);
-  defaults_table.RefuseOthers();
+  defaults_table.RefuseUnknownKeys();
   workload.load = ReadLoad(section("load"));
   ReadRun(section("run"), &workload);
   workload.classes = ReadClasses(root, defaults);
-  root.RefuseOthers();
+  root.RefuseUnknownKeys();
   return workload;
 }
 

@@ -24,7 +24,7 @@ constexpr size_t kMaxShown = 60;  // bytes of a wrong value
   throw cli::UsageError(file + line + ": " + message);
 }
 
-std::string Shown(const toml::node& node) {
+std::string DescribeValue(const toml::node& node) {
   std::ostringstream text;
   node.visit([&](const auto& value) {
     if constexpr (toml::is_value<decltype(value)>) {
@@ -116,7 +116,7 @@ void TomlTable::Choice(std::string_view key, const std::vector<std::string>& nam
   *value = static_cast<size_t>(found - names.begin());
 }
 
-TomlTable TomlTable::Sub(std::string_view key) {
+TomlTable TomlTable::SubTable(std::string_view key) {
   const toml::node& node = *Find(key);
   if (!node.is_table()) Refuse(key, node, "a table: {...}");
   return {*node.as_table(), file_, what_ + ": " + std::string(key)};
@@ -141,7 +141,7 @@ int64_t TomlTable::WholeOf(std::string_view key, const toml::node& node, int64_t
   return whole->get();
 }
 
-void TomlTable::RefuseOthers() const {
+void TomlTable::RefuseUnknownKeys() const {
   for (const auto& [key, node] : *table_) {
     if (std::find(known_.begin(), known_.end(), key.str()) != known_.end()) continue;
     const std::string name(key.str());
@@ -154,7 +154,7 @@ void TomlTable::RefuseOthers() const {
 void TomlTable::Refuse(std::string_view key, const toml::node& node,
                        const std::string& expected) const {
   FailAt(file_, node.source(),
-         what_ + ": " + std::string(key) + " must be " + expected + ", not " + Shown(node));
+         what_ + ": " + std::string(key) + " must be " + expected + ", not " + DescribeValue(node));
 }
 
 void TomlTable::Fail(std::string_view key, const std::string& message) const {

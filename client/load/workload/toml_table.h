@@ -48,7 +48,7 @@ class TomlTable {
   void Choice(std::string_view key, const std::vector<std::string>& names, size_t* value);
 
   // A table below this one: `key = {...}`. Requires that the key is there.
-  TomlTable Sub(std::string_view key);
+  TomlTable SubTable(std::string_view key);
 
   // The same of a value that stands without a key, in an array.
   double RealOf(std::string_view key, const toml::node& node, Range range) const;
@@ -56,7 +56,7 @@ class TomlTable {
                   int64_t greatest) const;
 
   // Refuses a key that no one has asked for, and lists those that are known.
-  void RefuseOthers() const;
+  void RefuseUnknownKeys() const;
 
   // The key's value is wrong: "KEY must be EXPECTED, not VALUE".
   [[noreturn]] void Refuse(std::string_view key, const toml::node& node,

@@ -173,19 +173,19 @@ TEST(EncodeAnswerTest, AnswersThatDifferAreNotJoined) {
 TEST(EncodeAnswerTest, WhatWasCutIsCounted) {
   EncodeAnswer whole;
   ASSERT_OK(whole.Append(AnswerOf({1, 1}, 1, {1, 2}), {"a", "b"}));
-  EXPECT_EQ(whole.CutText(), "");
+  EXPECT_EQ(whole.TruncationText(), "");
   v1::EncodeResponse response = AnswerOf({1, 1}, 1, {1, 2});
   response.set_truncated(1, true);
   EncodeAnswer cut;
   ASSERT_OK(cut.Append(response, {"a", "b"}));
-  EXPECT_EQ(cut.CutText(), "1 of 2 inputs");
+  EXPECT_EQ(cut.TruncationText(), "1 of 2 inputs");
   EncodeAnswer spans;
   response = AnswerOf({2}, 1, {1, 2});
   response.set_truncated(0, true);
   response.add_spans()->set_truncated(true);
   response.add_spans();
   ASSERT_OK(spans.Append(response, {"a"}, {"first", "second"}));
-  EXPECT_EQ(spans.CutText(), "1 of 1 inputs and 1 of 2 spans");
+  EXPECT_EQ(spans.TruncationText(), "1 of 1 inputs and 1 of 2 spans");
 }
 
 TEST(EncodeAnswerTest, WhatIsForgottenIsStillCounted) {
@@ -198,12 +198,12 @@ TEST(EncodeAnswerTest, WhatIsForgottenIsStillCounted) {
     EXPECT_EQ(forgetful.Sequences().size(), 2U);
     EXPECT_EQ(forgetful.values(), std::vector<float>({1, 2, 3, 4}));
     EXPECT_EQ(kept.ShowsRows(), i < 10);
-    forgetful.Forget();
+    forgetful.DiscardRows();
   }
   EXPECT_EQ(forgetful.values().size(), 0U);
   EXPECT_EQ(forgetful.Table(0), kept.Table(0));
   EXPECT_EQ(forgetful.Reports(0), kept.Reports(0));
-  EXPECT_EQ(forgetful.CutText(), "11 of 22 inputs");
+  EXPECT_EQ(forgetful.TruncationText(), "11 of 22 inputs");
 }
 
 TEST(EncodeAnswerTest, NumbersThatAreNoneAndNamesThatCommandDoNoHarm) {

@@ -80,23 +80,24 @@ TEST(CheckExactly, ReadsSharedHeadsAndHiddenKeys) {
   EXPECT_LT(CheckExactly(hidden, Answer({0, 10, 30}, {3, 1, 1}), kPlenty).relative_error, 1e-6);
 }
 
-TEST(FindMisfit, NamesWhatDoesNotFit) {
+TEST(FindMismatch, NamesWhatDoesNotFit) {
   const v1::AttendRequest good = SmallRequest();
-  EXPECT_EQ(FindMisfit(good, SmallAnswer(false)), "");
-  EXPECT_THAT(FindMisfit(good, Answer(std::vector<double>(6), {3, 1, 2})), HasSubstr("[3, 1, 2]"));
-  EXPECT_THAT(FindMisfit(good, v1::AttendResponse()), HasSubstr("output is []"));
+  EXPECT_EQ(FindMismatch(good, SmallAnswer(false)), "");
+  EXPECT_THAT(FindMismatch(good, Answer(std::vector<double>(6), {3, 1, 2})),
+              HasSubstr("[3, 1, 2]"));
+  EXPECT_THAT(FindMismatch(good, v1::AttendResponse()), HasSubstr("output is []"));
   v1::AttendResponse answer = SmallAnswer(false);
   answer.mutable_output()->set_dtype(v1::FLOAT16);
-  EXPECT_THAT(FindMisfit(good, answer), HasSubstr("FLOAT16"));
+  EXPECT_THAT(FindMismatch(good, answer), HasSubstr("FLOAT16"));
   answer = SmallAnswer(false);
   answer.mutable_output()->mutable_raw()->resize(8);
-  EXPECT_THAT(FindMisfit(good, answer), HasSubstr("output has 8 bytes"));
+  EXPECT_THAT(FindMismatch(good, answer), HasSubstr("output has 8 bytes"));
   // An honest server refuses such a request.
   v1::AttendRequest bad = good;
   bad.add_key_lengths(3);
-  EXPECT_THAT(FindMisfit(bad, SmallAnswer(false)), HasSubstr("key_lengths"));
+  EXPECT_THAT(FindMismatch(bad, SmallAnswer(false)), HasSubstr("key_lengths"));
   bad.clear_query();
-  EXPECT_THAT(FindMisfit(bad, SmallAnswer(false)), HasSubstr("no dimensions"));
+  EXPECT_THAT(FindMismatch(bad, SmallAnswer(false)), HasSubstr("no dimensions"));
 }
 
 TEST(CheckExactly, ABudgetThinsTheRowsOutOverAllHeads) {

@@ -25,7 +25,7 @@ class SecurityFlagsTest : public ::testing::Test {
   }
   static client::ClientOptions Options(const std::vector<std::string>& arguments) {
     client::ClientOptions options;
-    Parse(arguments).SetOn(&options);
+    Parse(arguments).ApplyTo(&options);
     return options;
   }
 };

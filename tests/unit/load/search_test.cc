@@ -96,7 +96,7 @@ TEST(FindRate, WhereTooFewRequestsTellItLooksForLonger) {
   EXPECT_EQ(found.exit_code, kMet) << "15 s of 10/s are no p99, 60 s are";
   EXPECT_EQ(found.probes.front().duration, seconds(15));
   EXPECT_EQ(found.probes.front().result, ProbeResult::kUnclear);
-  EXPECT_EQ(found.probes.front().again, seconds(30));
+  EXPECT_EQ(found.probes.front().retry_duration, seconds(30));
   EXPECT_EQ(found.probes.at(1).duration, seconds(30));
 }
 

@@ -18,9 +18,9 @@ using ::testing::IsEmpty;
 using ::testing::Pair;
 
 absl::StatusOr<MetricsPage> AnswerOf(const MetricsAddress& address,
-                                     milliseconds patience = milliseconds(20'000)) {
+                                     milliseconds timeout = milliseconds(20'000)) {
   absl::StatusOr<MetricsPage> answer = absl::InternalError("none");
-  MetricsFetcher fetcher({}, patience);
+  MetricsFetcher fetcher({}, timeout);
   fetcher.Start(address, [&](absl::StatusOr<MetricsPage> page) { answer = std::move(page); });
   while (fetcher.pending()) fetcher.Wait(milliseconds(1000));
   return answer;
