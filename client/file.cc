@@ -40,7 +40,7 @@ absl::StatusOr<InputFile> InputFile::Open(const std::string& path) {
 }
 
 InputFile InputFile::StandardInput() {
-  // A closed descriptor has no copy; reading will report that.
+  // If the descriptor is closed, there is no copy, and reading reports it.
   return InputFile(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0), "standard input");
 }
 

@@ -17,7 +17,7 @@ enum Event : intptr_t { kStarted = 1, kRead, kWritten, kFinished };
 
 void* Tag(Event event) { return reinterpret_cast<void*>(event); }
 
-// How much longer than the deadline to wait for the server to say that it has passed.
+// Time beyond the deadline for the server to report that it has passed.
 constexpr milliseconds kGrace{1000};
 
 // Whether a request may be sent again when the client cannot tell if the server has received it.
@@ -54,7 +54,7 @@ std::optional<Result<Response>> Stream<Request, Response>::Next() {
       slots_.pop_front();
       ++first_;
       FillWindow();
-      if (call_ != nullptr) WriteNext();  // while the caller does something else
+      if (call_ != nullptr) WriteNext();  // travels while the caller handles the answer
       return answer;
     } else if (call_ == nullptr) {
       if (const auto error = StartCall()) FailAll(*error);
@@ -110,7 +110,7 @@ void Stream<Request, Response>::WriteNext() {
   if (slot == slots_.end() && !slots_.empty()) return;
   call.writing = true;
   ++call.events;
-  if (slots_.empty()) {  // and the source too: the server may end the call
+  if (slots_.empty()) {  // the source is exhausted too: let the server end the call
     call.done_sending = true;
     return call.stream->WritesDone(Tag(kWritten));
   }
@@ -141,7 +141,7 @@ void Stream<Request, Response>::HandleEvent(Time until) {
       break;
     case kWritten:
       call.writing = false;
-      // Only a read tells that the call is over.
+      // Only a failed read shows that the call is over.
       ok = true;
       break;
     case kFinished:
@@ -166,14 +166,14 @@ void Stream<Request, Response>::HandleResponse(Response response) {
   uint64_t number = 0;
   const auto [end, error] = std::from_chars(id.data(), id.data() + id.size(), number);
   const uint64_t place = number - first_;
-  // Whoever answers may be no castor-server.
+  // The peer may not be a castor-server.
   if (error != std::errc() || place >= slots_.size() || slots_[place].state != State::kSent) return;
   Slot& slot = slots_[place];
   slot.state = State::kRefused;
   if (response.has_error()) {
     Error refusal = ParseError(response.error());
     if (refusal.code == grpc::StatusCode::UNAVAILABLE) {
-      call_->done_sending = true;  // it answers the others before it ends the call
+      call_->done_sending = true;  // the server answers the others before it ends the call
       return;
     }
     if (refusal.retry_after && InFlight()) return;

@@ -18,7 +18,8 @@
 namespace castor::cli {
 namespace {
 
-// The format that the file's name has: a table in x.npy would be found out late.
+// Takes the format from the file's name, and refuses names that contradict --output: a table in
+// x.npy would be noticed late.
 void ChooseFormat(const CLI::Option& output, const CLI::Option& file, bool npy,
                   CommonFlags* flags) {
   const std::string extension =
@@ -43,7 +44,7 @@ void ChooseFormat(const CLI::Option& output, const CLI::Option& file, bool npy,
   }
 }
 
-// A gRPC target.
+// Accepts a gRPC target.
 CLI::Validator Target() {
   return CLI::Validator(
       [](std::string& input) -> std::string {
@@ -59,7 +60,7 @@ CLI::Validator Target() {
       "");
 }
 
-// The error, with a hint where one helps.
+// The error's text, with a hint where one helps.
 std::string TextOf(const client::Error& error, const CommonFlags& flags) {
   std::string hint;
   switch (error.code) {
@@ -102,7 +103,7 @@ v1::Tensor ReadTensor(const std::string& path) { return OrUsageError(client::Rea
 std::optional<int> KeepStandardDescriptors(char** argv) {
   bool missing = false;
   for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; ++descriptor) {
-    // A descriptor that closes on exec was not there at the start: one of our libraries opened it.
+    // A descriptor that closes on exec was not inherited: a library has opened it since the start.
     const int flags = fcntl(descriptor, F_GETFD);
     if (flags >= 0 && (flags & FD_CLOEXEC) == 0) continue;
     missing = true;
@@ -116,7 +117,7 @@ std::optional<int> KeepStandardDescriptors(char** argv) {
     }
   }
   if (!missing) return std::nullopt;
-  // Run the program again, since that library has lost its descriptor now.
+  // Run the program again, since that library has lost its descriptor.
   execv("/proc/self/exe", argv);
   return kUsageError;
 }

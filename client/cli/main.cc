@@ -15,8 +15,8 @@ int Run(int argc, char** argv) {
       "  castor attend --lengths 128,77,512 --heads 8 --head-dim 64\n"
       "  castor encode 'A cat sleeps.' 'A kitten naps.' 'Rates rose again.'\n"
       "\n"
-      "castor SUBCOMMAND --help says more. Exit codes: 0 ok, 1 server or connection, 2 usage, or\n"
-      "a file, the output or the memory here, 3 the answer failed its check.\n");
+      "See castor SUBCOMMAND --help. Exit codes: 0 ok; 1 server or connection; 2 usage, files,\n"
+      "output or memory on this machine; 3 the answer failed its check.\n");
 
   return RunSubcommands(
       app,

@@ -38,7 +38,7 @@ void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, const std::string
       "CASTOR_CA", "FILE");
   add("--cert", &flags->files.certificate_file,
       "This client's certificate, for servers that ask for one", "CASTOR_CERT", "FILE");
-  // Not --key: that is K, where attention is sent.
+  // --key is taken: `castor attend` uses it for K.
   add("--cert-key", &flags->files.key_file, "Its private key", "CASTOR_KEY", "FILE");
   add("--server-name", &flags->files.server_name,
       "Name that the server's certificate must have (default: the server's host)",
@@ -60,7 +60,7 @@ std::string HandshakeHint(std::string_view message, const client::ClientOptions&
     });
   };
   if (!options.tls) {
-    // What a plaintext client gets of a TLS server.
+    // The errors of a plaintext client at a TLS server.
     return says({"Socket closed", "Empty reply", "reset by peer", "HTTP/0.9"})
                ? "does the server use TLS? Try --tls"
                : "";

@@ -29,7 +29,7 @@ std::string ExplainParseError(const CLI::App& app, const CLI::Error& error, int 
                               const char* const* argv) {
   const CLI::App* command = &app;
   std::string name = app.get_name();
-  for (const CLI::App* each : app.get_subcommands()) {  // those that were parsed
+  for (const CLI::App* each : app.get_subcommands()) {  // the parsed ones
     command = each;
     name += " " + each->get_name();
   }

@@ -1,5 +1,5 @@
-// A program of subcommands, as castor and castor-load are: declares them, parses the arguments, and
-// says what is wrong with those that cannot be understood.
+// A program of subcommands, such as castor and castor-load: declares them, parses the arguments,
+// and explains errors in them.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -18,7 +18,7 @@ struct Subcommand {
   Runner (*declare)(CLI::App* command);
 };
 
-// An error that is not of the arguments as such: printed, and the exit code.
+// An error that ends the program with a message and an exit code.
 class Failure : public CLI::Error {
  public:
   Failure(const std::string& message, int exit_code) : CLI::Error("Failure", message, exit_code) {}
@@ -28,7 +28,7 @@ class Failure : public CLI::Error {
 int RunSubcommands(CLI::App& app, const std::vector<Subcommand>& subcommands, int argc,
                    const char* const* argv);
 
-// The whole of main: for all that `run` throws, a line and an exit code.
+// The body of main: turns exceptions of `run` into a line on standard error and an exit code.
 int Main(int argc, char** argv, int (*run)(int argc, char** argv));
 
 }  // namespace castor::cli

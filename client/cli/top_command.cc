@@ -1,4 +1,4 @@
-// castor top.
+// castor top: shows what servers do, live.
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ std::string FrameText(const top::Fleet& fleet, const TopFlags& flags) {
   const top::View view = {
       .servers = fleet.servers(), .clock = clock, .now = static_cast<double>(now)};
   for (const std::string& line : top::FrameLines(view, screen)) {
-    // What is not written over is erased line by line: no flicker.
+    // Erasing the rest of each line, and not the screen, avoids flicker.
     text += (text.empty() ? "" : flags.once ? "\n" : "\x1b[K\n") + line;
   }
   return flags.once ? text + "\n" : "\x1b[H" + text + "\x1b[J";
@@ -89,19 +89,23 @@ Runner AddTopCommand(CLI::App* command) {
       ->capture_default_str();
   AddSecurityFlags(command, &flags->security, "Connection");
   AddOption(command, "Output", "--interval", &flags->interval, "TIME",
-            "Between readings: 1s, 500ms, 2m, or seconds", Seconds(0.1, 3600.0))
+            "Time between readings: 1s, 500ms, 2m, or seconds", Seconds(0.1, 3600.0))
       ->capture_default_str();
   command
       ->add_flag("--once", flags->once,
                  "Print one interval's frame as text and exit (default without a terminal)")
       ->group("Output");
   command->footer(
-      "A row for each server, model (of attention: kernel) and tenant. Rates, percentiles (linear\n"
-      "within a histogram's bucket) and batches (requests in one, on average) are those of the\n"
-      "last interval; BUSY is the share of it in which the device computes, LOAD that of the\n"
-      "scarcest budget in use; figures in parentheses count from the server's start. A narrow\n"
-      "terminal shows fewer columns. NO_COLOR turns colours off. A token goes over TLS or to this\n"
-      "machine alone; elsewhere it is left out. Exit code 1: no server could be read.\n"
+      "Shows a row for each server, model (for attention: kernel) and tenant. Rates, percentiles\n"
+      "(linear within a histogram's bucket) and batches (mean number of requests) are those of "
+      "the\n"
+      "last interval. BUSY is the share of it in which the device computed, LOAD the used share "
+      "of\n"
+      "the scarcest budget. Figures in parentheses count from the server's start. A narrow "
+      "terminal\n"
+      "shows fewer columns. NO_COLOR turns colours off. A token is sent only over TLS or within "
+      "this\n"
+      "machine. Exit code 1: no server could be read.\n"
       "Examples:\n"
       "  castor top --metrics castor-headless.inference:9464 --interval 2s\n"
       "  castor top --once --metrics https://10.0.0.7:9464 --ca ca.pem --server-name castor\n");

@@ -24,21 +24,21 @@ const std::map<std::string, v1::DataType> kTypes = {
     {"float32", v1::FLOAT32}, {"float16", v1::FLOAT16}, {"bfloat16", v1::BFLOAT16}};
 const std::map<std::string, bool> kInputs = {{"gaussian", false}, {"structured", true}};
 
-// Standard normal values by the hundred million: windows of one table, at offsets drawn anew.
-// Drawing each by itself would take seconds for a request of 64K tokens.
+// Standard normal values are windows of one table at random offsets. Drawing each value would take
+// seconds for a request of 64K tokens.
 constexpr size_t kTableSize = size_t{1} << 20;
 constexpr size_t kTableWindow = 4096;  // values between two draws of an offset
 
 constexpr size_t kCentres = 32;  // of structured inputs, whose variance is 1
 constexpr float kNoise = 0.3F;   // around them
 
-// The bytes of all tensors together, and of the output. Doubles, which cannot overflow here.
+// `bytes` of all tensors together. Doubles cannot overflow here.
 void CheckSize(double bytes, double output_bytes) {
   const auto text = [](double size) { return FormatReal(size / (1 << 30), "%.3g") + " GiB"; };
   if (bytes > INT_MAX) {  // protobuf's limit
     throw UsageError("the problem has " + text(bytes) + ", but messages are limited to 2 GiB");
   }
-  // The tensors, their copy in the message, and the answer.
+  // Counts the tensors, their copy in the message, and the answer.
   const double needed = 2 * bytes + output_bytes;
   const double memory =
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
@@ -63,8 +63,8 @@ void FillGaussian(std::span<float> values, Generator& generator) {
   }
 }
 
-// Requires that it fits this machine's memory. Structured: each row is one of a few centres plus
-// noise, as trained keys and queries lie.
+// Structured: each row is one of a few centres plus noise, like trained keys and queries. REQUIRES:
+// it fits this machine's memory.
 v1::Tensor Draw(std::vector<int64_t> shape, v1::DataType dtype, Generator& generator,
                 bool structured = false) {
   std::vector<float> values(client::NumElements(shape).value());
@@ -113,7 +113,7 @@ void AddProblemFlags(CLI::App* command, ProblemFlags* flags) {
             "Keys of each sequence (default: --lengths)", Number(int64_t{1}, int64_t{1} << 40))
       ->delimiter(',')
       ->allow_extra_args(false);
-  std::vector<CLI::Option*> drawn;  // what files bring themselves
+  std::vector<CLI::Option*> drawn;  // files replace them
   auto number = [&](const char* flag, int64_t* value, const char* help, const char* default_text) {
     drawn.push_back(
         AddOption(command, random, flag, value, "N", help, Number(int64_t{1}, int64_t{1} << 24))
@@ -188,7 +188,7 @@ v1::AttendRequest MakeProblem(const ProblemFlags& flags) {
 
 void DrawCastInputs(const ProblemFlags& flags, v1::AttendRequest* request) {
   if (!flags.random() || !request->has_cast()) return;
-  // Not the generator of the problem itself, which is the same for every kernel.
+  // A generator of its own, so that the problem is the same for every kernel.
   Generator generator(~flags.seed);
   v1::Cast& cast = *request->mutable_cast();
   if (cast.surrogates_case() == v1::Cast::SURROGATES_NOT_SET) {

@@ -11,7 +11,7 @@
 namespace castor::cli {
 
 struct ProblemFlags {
-  // Random: standard normal values, or structured ones, rounded to the type.
+  // A random problem: standard normal values, or structured ones, rounded to the type.
   std::vector<int64_t> lengths = {128, 77, 512};
   std::vector<int64_t> key_lengths{};  // empty: lengths
   int64_t heads = 8;
@@ -19,11 +19,11 @@ struct ProblemFlags {
   int64_t kv_heads = 0;   // 0: heads
   int64_t value_dim = 0;  // 0: head_dim
   v1::DataType dtype = v1::FLOAT32;
-  bool structured = false;  // rows around a few centres, as trained keys and queries lie
+  bool structured = false;  // rows around a few centres, like trained keys and queries
   uint64_t seed = 0;
   int64_t surrogate_tokens = 16;  // for kernel cast
 
-  // From files, with `lengths` if given on the command line; empty: random.
+  // A problem from files, with `lengths` if --lengths was given. Empty: a random problem.
   std::string query{}, key{}, value{};
   bool lengths_given = false;
 

@@ -29,7 +29,7 @@ double Cosine(const float* a, const float* b, int64_t width) {
   return norm > 0 ? product / norm : 0;
 }
 
-// The places of the greatest, at most `most`, greatest first; NaN is less than every number.
+// The places of the greatest values, at most `most`, greatest first; NaN is less than every number.
 std::vector<size_t> Greatest(const float* values, size_t count, size_t most) {
   std::vector<size_t> places(count);
   std::iota(places.begin(), places.end(), size_t{0});
@@ -44,7 +44,7 @@ std::vector<size_t> Greatest(const float* values, size_t count, size_t most) {
   return places;
 }
 
-// The answer's `field` is not what the request or the rest of the answer asks for.
+// The answer's `field` contradicts the request or the rest of the answer.
 absl::Status Mismatch(const std::string& field, const std::string& problem) {
   return absl::DataLossError("the answer does not fit the request: " + field + " " + problem);
 }
@@ -54,7 +54,7 @@ absl::Status CountMismatch(const std::string& field, int64_t count, int64_t expe
                   "has " + std::to_string(count) + " entries, not " + std::to_string(expected));
 }
 
-// What is said of each sequence and each range.
+// Checks the fields that have an entry for each sequence or range.
 absl::Status CheckCounts(const v1::EncodeResponse& response, size_t sequences, size_t spans) {
   const auto count = static_cast<int>(sequences);
   const auto ranges = static_cast<int>(spans);
@@ -146,7 +146,7 @@ absl::Status EncodeAnswer::Append(v1::EncodeResponse response,
   if (absl::Status s = CheckCounts(response, inputs.size(), spans.size()); !s.ok()) return s;
   const bool sparse = response.has_sparse();
   if (requests_ > 0 && sparse != sparse_)
-    return Mismatch("sparse", "is in some of the answers only");
+    return Mismatch("sparse", "is in only some of the answers");
   if (requests_ > 0 && !std::equal(response.labels().begin(), response.labels().end(),
                                    last_.labels().begin(), last_.labels().end())) {
     return Mismatch("labels", "differ from answer to answer");
@@ -200,7 +200,7 @@ bool EncodeAnswer::ShowsRows() const {
 }
 
 std::string EncodeAnswer::TruncationText() const {
-  if (truncated_inputs_.cut == 0 && truncated_spans_.cut == 0) return "";
+  if (truncated_inputs_.truncated == 0 && truncated_spans_.truncated == 0) return "";
   return truncated_inputs_.Text("inputs") +
          (truncated_spans_.all > 0 ? " and " + truncated_spans_.Text("spans") : "");
 }
@@ -260,7 +260,7 @@ std::string EncodeAnswer::LabelsOfSequence(size_t sequence) const {
   return text;
 }
 
-// "O x3, B-LOC, O x2": of each token the label with the greatest value.
+// "O x3, B-LOC, O x2": the label with the greatest value, for each token.
 std::string EncodeAnswer::LabelsOfTokens(size_t sequence) const {
   std::string text;
   for (int64_t token = firsts_[sequence]; token < firsts_[sequence + 1];) {
@@ -284,7 +284,7 @@ std::string EncodeAnswer::LabelTable() const {
   return SequenceTable("LABELS", [this](size_t i) { return LabelsOfSequence(i); });
 }
 
-// "812 of them: 2023 1.52, 101 0.98": the greatest first.
+// "812: 2023 1.52, 101 0.98": the greatest first.
 std::string EncodeAnswer::SparseTable() const {
   return SequenceTable("TOKEN IDS", [this](size_t i) {
     const int64_t first = firsts_[i];

@@ -224,7 +224,7 @@ bool LineReader::Next(std::string* line) {
     line->append(block_, begin_);
     block_.clear();
     begin_ = 0;
-    // The file may be a device without an end.
+    // The file may be an endless device.
     if (line->size() > INT_MAX) throw UsageError(place + " is longer than a message can be");
     OrUsageError(file_.Append(kBlock, &block_));
     if (!block_.empty()) continue;
@@ -232,7 +232,7 @@ bool LineReader::Next(std::string* line) {
       if (lines_ == 0) throw UsageError(file_.name() + " contains no text");
       return false;
     }
-    block_ = "\n";  // of the last line, which has none
+    block_ = "\n";  // ends the last line
   }
   const size_t end = block_.find('\n', begin_);
   line->append(block_, begin_, end - begin_);

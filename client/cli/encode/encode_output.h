@@ -1,4 +1,4 @@
-// Where the answers of `castor encode` go as they come, and how far it is.
+// Writes the answers of `castor encode` as they come, and shows its progress.
 #pragma once
 
 #include <chrono>
@@ -14,12 +14,13 @@
 
 namespace castor::cli {
 
-// Writes rows of .npy and JSON at once, and a table at the end.
+// Writes rows of .npy and JSON as they come, and a table at the end.
 class AnswerOutput {
  public:
   explicit AnswerOutput(const CommonFlags& flags) : flags_(flags), format_(flags.format()) {}
 
-  // What has been added to the answer. Both report errors and return the exit code.
+  // Write the rows added since the last call; End also writes the totals. Both report errors and
+  // return the exit code.
   int Write(EncodeAnswer* answer);
   int End(const EncodeAnswer& answer, double round_trip_us);
 

@@ -75,7 +75,7 @@ TEST_F(CliCarelessTest, OptionsWithoutEffectNameWhatTheyNeed) {
     return attend(flags);
   };
   EXPECT_THAT(attend({"--kernel", "clustered,topk=9"}),
-              HasSubstr("--kernel: 'topk' is no parameter of clustered, which takes clusters,"));
+              HasSubstr("--kernel: 'topk' is not a parameter of clustered, which takes clusters,"));
   EXPECT_THAT(attend({"--fidelity-rows", "9"}), HasSubstr("--fidelity-rows: needs --kernel"));
   EXPECT_THAT(attend({"--surrogate-tokens", "9"}), HasSubstr("needs --kernel cast"));
   EXPECT_THAT(attend({"--no-check", "--tolerance", "1"}), HasSubstr("--no-check"));
