@@ -11,19 +11,19 @@ constexpr size_t kMaxSeries = 65'536;
 constexpr size_t kLongestLine = size_t{16} << 10;
 constexpr std::string_view kBlanks = " \t\r";
 
-// How many characters `text` begins with that a name may have.
+// The size of the name that `text` begins with.
 size_t NameSize(std::string_view text) {
   constexpr std::string_view kInName =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_:";
   return std::min(text.find_first_not_of(kInName), text.size());
 }
 
-// What follows the blanks at its beginning.
+// The text without leading blanks.
 std::string_view SkipBlanks(std::string_view text) {
   return text.substr(std::min(text.find_first_not_of(kBlanks), text.size()));
 }
 
-// The size of `text` up to the first `end` that is not in quotes, and with it; 0 if there is none.
+// The size of `text` up to and including the first `end` outside of quotes; 0 if there is none.
 size_t SizeTo(char end, std::string_view text, bool quoted) {
   for (size_t i = 1; i < text.size(); ++i) {
     if (text[i] == end && (end == '"' || !quoted)) return i + 1;
@@ -33,7 +33,7 @@ size_t SizeTo(char end, std::string_view text, bool quoted) {
   return 0;
 }
 
-// Adds a line's series, if it is one.
+// Adds the line's series, if it has one.
 void ParseLine(std::string_view line, MetricsPage* page) {
   line = SkipBlanks(line);
   size_t key = NameSize(line);
@@ -49,7 +49,8 @@ void ParseLine(std::string_view line, MetricsPage* page) {
   std::string_view word = SkipBlanks(line.substr(key));
   word = word.substr(0, word.find_first_of(kBlanks));
   double value = 0;
-  if (word.find_first_of("xX") != std::string_view::npos) return;  // not in hexadecimal
+  if (word.find_first_of("xX") != std::string_view::npos)
+    return;  // SimpleAtod reads hexadecimal, pages have none
   if (!absl::SimpleAtod({word.data(), word.size()}, &value)) return;
   page->insert_or_assign(std::string(line.substr(0, key)), value);
 }

@@ -19,24 +19,24 @@ using Value = std::optional<double>;
 constexpr size_t kLongestName = 48;
 
 std::string Bytes(double bytes) {
-  // What a page claims may be beyond any integer.
+  // A page's value may exceed any integer.
   return cli::FormatBytes(static_cast<int64_t>(std::clamp(bytes, 0.0, 9e18)));
 }
 std::string Seconds(double seconds) { return cli::TimeText(seconds * 1e9); }
 std::string Share(double share) { return cli::FormatReal(100 * share, "%.0f%%"); }
 std::string Batch(double requests) { return cli::FormatReal(requests, "%.1f"); }
 
-// What one row of the table shows; nullopt: it has no such figure, or it is not known yet.
+// One row of the table. nullopt: the row has no such figure, or it is not known yet.
 struct Row {
   std::string name;
-  std::string state{};  // of a server that does not serve
-  bool silent = false;  // the state is all that is known of it
+  std::string state{};  // why a server does not serve
+  bool silent = false;  // only the state is known
   Ink ink = Ink::kPlain;
   Value requests{}, errors{}, queue{}, busy{}, batch{}, memory{}, tokens{}, load{}, uptime{};
   std::optional<Work::Quantile> p50{}, p99{};
 };
 
-// A column: shown if the screen has room for it and all before it.
+// A column, shown if the screen has room for it and all before it.
 struct Column {
   const char* name;
   size_t cells;
@@ -69,7 +69,7 @@ Row RowOf(const std::string& name, const Work& work, const Rates& rates) {
   return row;
 }
 
-// A server's own figures, or those of all of them.
+// The row of one server, or of all servers added up.
 Row RowOf(const std::string& name, const Rates& rates, double now) {
   Row row = RowOf(name, SumOf(WorkOf(rates)), rates);
   row.queue = ValueOf(rates.now, "castor_queue_depth");
@@ -121,7 +121,7 @@ std::string LineOf(const Row& row, size_t names, const Screen& screen) {
   return line.TakeText();
 }
 
-// Items after a label, on as many lines as they need.
+// Items after a label, wrapped to as many lines as they need.
 class Flow {
  public:
   Flow(const Screen& screen, const std::string& label) : screen_(screen), line_(screen) {
@@ -139,7 +139,7 @@ class Flow {
     line_.Add(item, ink);
   }
 
-  // A gauge, of its limit, if it is there.
+  // Adds a gauge, and its limit if there is one.
   void Add(const std::string& name, const Value& value, const Value& limit,
            std::string (*text)(double)) {
     if (value) Add(name + " " + text(*value) + (limit ? " of " + text(*limit) : ""));

@@ -1,4 +1,4 @@
-// What the subcommands of `castor-load` share.
+// Shared by the subcommands of `castor-load`.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,14 +8,14 @@
 
 namespace castor::load {
 
-// Exit codes of the program, fit for gates. Those of cli/command.h come first.
+// Exit codes of the program, for use in CI. The first ones equal those of cli/command.h.
 inline constexpr int kMet = 0;            // VALID, and every objective met
 inline constexpr int kServerError = 1;    // the server, or the connection to it
-inline constexpr int kUsageError = 2;     // flags, files, memory: this side
+inline constexpr int kUsageError = 2;     // local: flags, files, memory
 inline constexpr int kMissed = 3;         // VALID, and an objective is missed
-inline constexpr int kInvalid = 4;        // INVALID, or nobody can tell: longer runs would
+inline constexpr int kInvalid = 4;        // INVALID, or too short to tell
 inline constexpr int kRegression = 5;     // compare: a --fail-on holds
-inline constexpr int kInterrupted = 130;  // Ctrl-C; what was measured until then is written
+inline constexpr int kInterrupted = 130;  // Ctrl-C; the measurements until then are written
 
 // Set by Ctrl-C and SIGTERM. A second one ends the program at once.
 const std::atomic<bool>& StopRequested();

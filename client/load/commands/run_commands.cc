@@ -25,15 +25,15 @@
 namespace castor::load {
 namespace {
 
-constexpr int kSecondsBetweenLines = 10;  // where nobody watches a terminal
+constexpr int kSecondsBetweenLines = 10;  // where there is no terminal
 
-// One line on standard error: what is being done, or was found.
+// Prints a line on standard error.
 void PrintStatus(const std::string& line) {
   std::fprintf(stderr, "%s\n", cli::CleanText(line).c_str());
 }
 
-// How a run goes, on one line of the terminal that is written anew each second; elsewhere as a
-// line now and then.
+// Shows a run's progress: on a terminal as one line that is replaced each second, elsewhere as a
+// line every 10 s.
 class LiveLine {
  public:
   explicit LiveLine(bool quiet) : quiet_(quiet) {}
@@ -65,7 +65,7 @@ class LiveLine {
   int64_t shown_ = 0;
 };
 
-// One run after another over the same classes and servers.
+// Runs one after another, with the same classes and servers.
 class Session {
  public:
   // Builds the requests and connects. Throws what Driver::Prepare throws.
@@ -148,7 +148,8 @@ int RunSearch(const TrafficFlags& flags, const OutputFlags& output, const Search
   if (open == nullptr) throw cli::UsageError("find-rate needs an open loop: poisson or constant");
   bool goals = false;
   for (const ClassSpec& spec : workload.classes) goals = goals || !spec.objective.empty();
-  if (!goals) throw cli::UsageError("no class has an objective: give --objective 'p99 <= 50ms'");
+  if (!goals)
+    throw cli::UsageError("no class has an objective: set one, such as --objective 'p99 <= 50ms'");
   const Rules& rules = flags.rules;
   double weights = 0, requests = 0;
   for (const ClassSpec& spec : workload.classes) weights += spec.weight;
@@ -200,7 +201,7 @@ std::string TextOf(const SweepCell& cell) {
   return text;
 }
 
-// Why the cell's p99 is a matter of chance; "" if it is not.
+// A warning if the cell's p99 rests on too few requests; else "".
 std::string FewRequests(const SweepCell& cell) {
   const int64_t ok = cell.summary["total"]["outcomes"]["ok"];
   return ok < RequestsNeeded(0.99, Rules().confidence)
@@ -332,7 +333,7 @@ Runner AddSweepCommand(CLI::App* command) {
 namespace {
 
 std::atomic<bool> stop_requested = false;
-static_assert(std::atomic<bool>::is_always_lock_free);  // so that the handler may set it
+static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler may set it
 
 void OnSignal(int number) {
   if (stop_requested.exchange(true)) std::_Exit(128 + number);
@@ -364,8 +365,8 @@ int Run(int argc, char** argv) {
       "  castor-load find-rate --encode 16 --objective 'p99 <= 50ms'\n"
       "  castor-load compare before.json after.json --fail-on 'p99 > +5%'\n"
       "\n"
-      "castor-load SUBCOMMAND --help says more. Exit codes: 0 valid, and all objectives met;\n"
-      "1 server or connection; 2 usage, or a file or the memory here; 3 an objective is missed;\n"
+      "See castor-load SUBCOMMAND --help. Exit codes: 0 valid, and all objectives met;\n"
+      "1 server or connection; 2 usage, files or memory here; 3 an objective is missed;\n"
       "4 INVALID, or too little was measured to tell; 5 a regression; 130 interrupted.\n");
 
   return cli::RunSubcommands(

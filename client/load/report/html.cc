@@ -16,21 +16,21 @@ extern const std::string_view kReportCss;  // report.css, built in
 
 namespace {
 
-// Text as markup, in elements and in attributes in double quotes.
+// Escapes text for elements, and for attributes in double quotes.
 std::string Escaped(std::string_view text) {
   return absl::StrReplaceAll(
       cli::CleanText(text),
       {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}, {"'", "&#39;"}});
 }
 
-// `content` is markup; `attributes` are too, such as "class=\"chart\"".
+// An element. `content` and `attributes` are markup already.
 std::string Element(const std::string& name, const std::string& content,
                     const std::string& attributes = "") {
   return "<" + name + (attributes.empty() ? "" : " ") + attributes + ">" + content + "</" + name +
          ">\n";
 }
 
-// An element that holds text alone.
+// An element that holds only text.
 std::string Text(const std::string& name, std::string_view text,
                  const std::string& attributes = "") {
   return Element(name, Escaped(text), attributes);

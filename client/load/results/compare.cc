@@ -19,20 +19,20 @@ namespace castor::load {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kLeastAbove = 20;  // answers above a percentile, for its interval to mean anything
+constexpr double kLeastAbove = 20;  // answers above a percentile that its interval needs
 constexpr size_t kLongestGate = 1000;
 
-// What is compared: a latency, the goodput, or the errors.
+// A figure to compare: a latency, the goodput, or the errors.
 struct Metric {
   std::string name;
   double quantile = 0;  // of a latency; 0: none
   bool less_is_better = true;
   bool is_share = false;  // its changes are differences, in points
 
-  // From a figure before to one after.
+  // The change from figure a to figure b.
   double Change(double a, double b) const {
     if (is_share) return b - a;
-    // A latency of 0 stands for no answer at all, which is worse than any.
+    // A latency of 0 means no answers, which is worse than any latency.
     if (quantile > 0 && a > 0 && b <= 0) return kInfinity;
     if (a > 0) return b > 0 ? b / a - 1 : -1;
     return b > 0 ? kInfinity : 0;
@@ -47,7 +47,7 @@ std::vector<Metric> MetricsOf(const std::vector<double>& quantiles) {
   return metrics;
 }
 
-// One class of one run, or the total: its figures by metric, and their standard errors.
+// The figures of one class of a run, or of the total, by metric, with their standard errors.
 struct Side {
   int64_t answers = 0;
   size_t blocks = 0;  // 0: the run is too short to have errors
@@ -60,7 +60,7 @@ struct Side {
   }
 };
 
-// nullopt: the total.
+// `cls` is nullopt for the total.
 Side SideOf(const RunData& run, std::optional<size_t> cls, const std::vector<double>& quantiles) {
   const Cell sum = cls ? run.OfClass(*cls) : run.Total();
   std::vector<Second> seconds;
@@ -144,10 +144,9 @@ GateResult Evaluate(const Gate& gate, const ClassComparison& comparison, double 
   if (result.end == GateOutcome::kFailed) {
     result.text += ": beyond " + Signed(gate.threshold);
   } else if (!known) {
-    result.text += ": too few answers to tell; run for longer";
+    result.text += ": too few answers to tell; run longer";
   } else if (result.end == GateOutcome::kUnknown) {
-    result.text +=
-        ": beyond " + Signed(gate.threshold) + ", but that may be chance; run for longer to know";
+    result.text += ": beyond " + Signed(gate.threshold) + ", but that may be chance; run longer";
   } else {
     result.text += ": not beyond " + Signed(gate.threshold);
   }
@@ -175,7 +174,7 @@ std::vector<std::string> NotesOn(const RunData& a, const RunData& b) {
 }  // namespace
 
 Gate ParseGate(std::string_view text) {
-  // A class's name may have any character, so the last colon ends it.
+  // A class's name may contain colons, so the last colon ends it.
   static const std::regex kGate(
       R"( *(?:(.*[^ ]) *: *)?(p([0-9.]+)|goodput|errors) *([<>]) *([+-]?) *([0-9.]+) *% *)");
   std::cmatch parts;
@@ -192,7 +191,7 @@ Gate ParseGate(std::string_view text) {
   }
   if (!read) {
     throw std::runtime_error("'" + gate.text +
-                             "' is no condition on p50 (or any percentile above p0 and below "
+                             "' is not a condition on p50 (or any percentile above p0 and below "
                              "p100), goodput or errors; write it like \"p99 > +5%\" or \"short: "
                              "goodput < -2%\"");
   }
@@ -263,7 +262,7 @@ Comparison Compare(const RunData& a, const RunData& b, const std::vector<Gate>& 
   if (comparison.classes.empty()) {
     throw std::runtime_error("the runs have no class in common, so there is nothing to compare");
   }
-  // The total of other classes than those compared would say nothing.
+  // A total is comparable only if both runs have the same classes.
   const bool all = comparison.classes.size() == a.classes.size() &&
                    comparison.classes.size() == b.classes.size();
   if (all && comparison.classes.size() > 1) {

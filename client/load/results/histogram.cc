@@ -91,7 +91,8 @@ std::vector<Histogram::Bucket> Histogram::Buckets() const {
 
 int64_t Histogram::ValueAt(double quantile) const {
   if (empty()) return 0;
-  // The next number below keeps a product such as 0.07 * 100, which is a little above 7, at rank 7.
+  // The next lower number makes a product such as 0.07 * 100, which is a little above 7, give rank
+  // 7.
   const double part = std::nextafter(std::clamp(quantile, 0.0, 1.0), -1.0);
   const double rank = std::ceil(part * static_cast<double>(count_));
   return ValueAtRank(rank >= static_cast<double>(count_) ? count_ : static_cast<int64_t>(rank));

@@ -1,5 +1,5 @@
-// Counts of durations in buckets whose width grows with the value: any number of them in a few
-// dozen KiB, every percentile within 0.1 %, and two histograms add up exactly.
+// Counts durations in buckets whose width grows with the value: any number of them in at most 200
+// KiB, every percentile within 0.1 %. Two histograms add up exactly.
 #pragma once
 
 #include <bit>
@@ -8,8 +8,8 @@
 
 namespace castor::load {
 
-// The buckets: those of an HdrHistogram with lowest discernible value 1,000 ns, three significant
-// digits, and up to an hour. So buckets are 512 ns wide below 1.05 ms, and above that at most
+// The buckets of an HdrHistogram with lowest discernible value 1,000 ns, three significant digits,
+// and a highest value of an hour. Buckets are 512 ns wide below 1.05 ms, and above that at most
 // 1/1024 of the values in them. Bucket i's position in HdrHistogram's array of counts is i.
 namespace buckets {
 
@@ -38,7 +38,7 @@ int64_t HighestOf(int index);
 // owns no memory. Not thread-safe.
 class Histogram {
  public:
-  // A few ns, but when memory must grow.
+  // Takes a few ns unless memory must grow.
   void Record(int64_t value_ns, int64_t count = 1);
   void Add(const Histogram& other);
 
@@ -47,14 +47,14 @@ class Histogram {
   int64_t min() const { return min_; }  // exact; 0 when empty
   int64_t max() const { return max_; }  // exact; 0 when empty
   double mean() const;                  // exact; 0 when empty
-  int64_t sum() const { return sum_; }  // stays at the greatest int64_t once it would be more
+  int64_t sum() const { return sum_; }  // saturates at the greatest int64_t
 
-  // The least recorded value (as its bucket's highest equivalent value, but at most max()) that at
-  // least `quantile` of all are not above: HdrHistogram's definition. 0 when empty.
+  // The least recorded value that is not below `quantile` of all values, as HdrHistogram defines
+  // it: its bucket's highest value, but at most max(). 0 when empty.
   int64_t ValueAt(double quantile) const;
 
-  // What was saved: counts by bucket, and the exact figures. REQUIRES: at least one bucket, all in
-  // range; counts above 0 whose sum is no overflow; 0 <= min <= max.
+  // Restores saved counts and the exact figures. REQUIRES: at least one bucket, all in range;
+  // counts above 0 whose sum does not overflow; 0 <= min <= max.
   struct Bucket {
     int index = 0;
     int64_t count = 0;
@@ -62,7 +62,7 @@ class Histogram {
   static Histogram Restore(const std::vector<Bucket>& buckets, int64_t min, int64_t max,
                            int64_t sum);
 
-  // Those that are not empty, by index.
+  // The buckets that are not empty, by index.
   std::vector<Bucket> Buckets() const;
 
  private:

@@ -65,7 +65,7 @@ double Cell::error_share() const {
 }
 
 void Cell::CountMessage(const std::string& message, int64_t times) {
-  // One place is kept for the kinds that find none.
+  // One place is reserved for all kinds that have none.
   const bool room = messages.size() + 1 < kMaxMessages || messages.contains(message);
   messages[room ? message : kOtherMessages] += times;
 }
@@ -153,7 +153,8 @@ void RunData::Merge(const RunData& other) {
     for (size_t k = 0; k < classes.size(); ++k) seconds[i][k].Add(other.seconds[i][k]);
   }
   clients.insert(clients.end(), other.clients.begin(), other.clients.end());
-  // Each saw the calls of the others in the servers' counts: see verdict.cc.
+  // The servers' counts include the calls of all shares, so they cannot be compared: see
+  // verdict.cc.
   for (ServerCounts& server : servers) server = {};
 }
 

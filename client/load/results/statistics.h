@@ -1,4 +1,4 @@
-// What a run's counts can show, and with which confidence.
+// Statistics of a run: standard errors, and confidence in percentiles and trends.
 //
 // Answers within a run depend on each other: a request behind a slow one is slow as well, and a
 // server that is slow for a while is slow for every caller. So 10^6 answers tell far less than 10^6

@@ -20,13 +20,13 @@ std::string SecondsText(double seconds) { return FormatReal(seconds, "%.4g s"); 
 using cli::TimeText;
 std::string ShareText(double share) { return FormatReal(100 * share, "%.3g %%"); }
 
-// `text` has the figures; `why`, if the rule is broken, what to do about it.
+// `text` has the figures; `why` follows it if the rule is broken, and says what to do.
 Finding Rule(const char* rule, bool passed, const std::string& text, const std::string& why,
              Cause cause = Cause::kOther) {
   return {.rule = rule, .passed = passed, .text = passed ? text : text + why, .cause = cause};
 }
 
-// ---- of the run: long enough, enough requests, and no different at its end than at its begin
+// ---- rules about the run: long enough, enough requests, steady
 
 Finding CheckDuration(const RunData& run, const Rules& rules) {
   const double seconds = run.MeasuredSeconds();
@@ -61,7 +61,7 @@ Finding CheckEnoughRequests(const RunData& run, const Rules& rules) {
       check("class '" + run.classes[cls] + "'", run.OfClass(cls).counted(), goal.quantile);
     }
   }
-  // Reports show p99 whether anyone set a goal or not.
+  // Reports show p99 even without a goal.
   if (!goals) check("the run", run.Total().counted(), 0.99);
   if (!problems.empty()) {
     return Rule("enough-requests", false, absl::StrJoin(problems, "; "), "", Cause::kTooShort);
@@ -72,10 +72,10 @@ Finding CheckEnoughRequests(const RunData& run, const Rules& rules) {
                   ShareText(rules.confidence)};
 }
 
-// One figure of each whole second; nullopt where a second has none.
+// A figure of each whole second, without seconds that have none (nullopt).
 std::vector<double> SeriesOf(const RunData& run,
                              const std::function<std::optional<double>(const Second&)>& figure) {
-  // The run may end within its last second, which then is like no other.
+  // The last second may be incomplete, so leave it out.
   const auto whole = static_cast<size_t>(std::floor(run.MeasuredSeconds()));
   std::vector<double> series;
   for (size_t i = 0; i < std::min(run.seconds.size(), whole); ++i) {
@@ -96,7 +96,7 @@ Finding CheckStationary(const RunData& run, const Rules& rules) {
                                              return second.intended.mean();
                                            }),
                                   rules.confidence);
-  // More than chance, more than the share of the mean, and more than what matters to nobody.
+  // More than chance, more than the allowed share of the mean, and enough to matter.
   const auto grew = [&](const Growth& growth, double least) {
     return growth.known && growth.at_least > rules.max_drift * growth.mean && growth.growth > least;
   };
@@ -107,7 +107,7 @@ Finding CheckStationary(const RunData& run, const Rules& rules) {
   };
   Finding finding = {.rule = "stationary", .cause = Cause::kOverload};
   if (run.open_loop && grew(in_flight, 1)) {
-    // A closed loop has as many in flight as it has callers.
+    // In a closed loop, the number in flight is the number of callers.
     finding.passed = false;
     finding.text =
         text("work in flight", in_flight, [](double value) { return FormatReal(value, "%.3g"); }) +
@@ -126,10 +126,10 @@ Finding CheckStationary(const RunData& run, const Rules& rules) {
   return finding;
 }
 
-// ---- of the client: it was not the limit
+// ---- rules about the client: it was not the limit
 
-// Latency counts from the intended time, so a client that sends late makes it too long: by how much
-// is what matters, not the lag by itself. Where client and server share the processors, a client
+// Latency counts from the intended time, so a client that sends late makes it too long. The rule
+// limits this addition and not the lag itself: where client and server share processors, the client
 // waits for its turn as the server does.
 Finding CheckClientLag(const RunData& run, const Rules& rules) {
   const Cell total = run.Total();
@@ -186,10 +186,11 @@ Finding CheckShares(const RunData& run) {
               "");
 }
 
-// ---- of the answers: none is missing, counted twice, or wrong
+// ---- rules about the answers: none is missing, counted twice, or wrong
 
-// What differs, or "". Calls that this client ended itself may have ended in any way at the server
-// in the meantime, or not have begun there; all others must have ended there as here.
+// The difference between the server's count and the client's, or "". The server may count calls
+// that the client ended itself with any code, or not at all; all others must have ended there as
+// here.
 std::string Difference(const ServerCounts& server) {
   const auto sent = [&](Outcome outcome) { return server.calls[static_cast<size_t>(outcome)]; };
   int64_t counted = 0, counted_ok = 0, all = 0;
@@ -200,7 +201,7 @@ std::string Difference(const ServerCounts& server) {
   }
   for (size_t i = 0; i < server.calls.size(); ++i) all += server.calls[i];
   all -= sent(Outcome::kDropped);
-  // A connection that fails may have carried a call to the server, or not.
+  // The call of a failed connection may have reached the server.
   const int64_t ended_here =
       sent(Outcome::kCancelled) + sent(Outcome::kExpired) + sent(Outcome::kFailed);
   const int64_t ok = sent(Outcome::kOk);

@@ -68,7 +68,7 @@ void SetOfClass(const std::string& name, const std::string& value, toml::table* 
   }
 }
 
-// The workload is one that has been read without an error.
+// REQUIRES: `workload` has been parsed without an error.
 void SetParameter(const std::string& name, const std::string& value, toml::table* workload) {
   if (name == "rate" || name == "callers") {
     toml::node& load = workload->insert("load", toml::table()).first->second;

@@ -15,7 +15,7 @@
 namespace castor::load {
 namespace {
 
-constexpr int64_t kMostTokens = int64_t{1} << 40;  // of an answer; a sum beyond it is no count
+constexpr int64_t kMostTokens = int64_t{1} << 40;  // of an answer; more is an error
 
 template <typename Answer>
 AnswerFacts FactsOf(std::string_view bytes) {
@@ -43,8 +43,8 @@ AnswerFacts FactsOf(std::string_view bytes) {
   return facts;
 }
 
-// The same text in another batch may be added up in another order: an element of an embedding may
-// differ by 2e-5.
+// In another batch, sums may be added in another order: an element of an embedding may differ by
+// 2e-5.
 constexpr double kEncodeTolerance = 1e-4;
 
 // ||a - b|| / ||b|| of fp32 elements.

@@ -12,7 +12,7 @@
 namespace castor::load {
 namespace {
 
-// A caller whose connection failed tries again after this, not at once and for ever.
+// A caller whose connection failed pauses, so that it does not spin.
 constexpr std::chrono::milliseconds kPauseAfterFailure{10};
 
 std::chrono::nanoseconds ThisThreadsTime() {
@@ -45,7 +45,7 @@ struct Lane::Call {
   grpc::ClientContext context{};
   std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader{};
   std::list<Call*>::iterator place{};
-  std::shared_ptr<Call> self{};  // until it has ended
+  std::shared_ptr<Call> self{};  // keeps the call until it ends
 };
 
 Lane::Lane(const Traffic& traffic, Sink& sink, InFlight& in_flight)
@@ -67,7 +67,7 @@ Lane::Lane(const Traffic& traffic, Sink& sink, InFlight& in_flight)
 Lane::~Lane() {
   Stop();
   Await();
-  // A queue that was never used has no thread that drains it.
+  // Without a Start, no thread has drained the queue.
   queue_.Shutdown();
   void* tag = nullptr;
   bool ok = false;
@@ -134,8 +134,8 @@ void Lane::ReleaseQueue() {
 
 void Lane::SendAll() {
   pthread_setname_np(pthread_self(), "sender");
-  prctl(PR_SET_TIMERSLACK, 1);  // wake when it is time, not when it suits the kernel
-  // Before a server on the same processors, where that is permitted. It hardly runs.
+  prctl(PR_SET_TIMERSLACK, 1);  // wake on time
+  // Run before a server on the same processors, where that is permitted: this thread uses little.
   (void)setpriority(PRIO_PROCESS, 0, -10);
   std::unique_lock lock(mu_);
   while (true) {
@@ -159,7 +159,7 @@ Clock::time_point Lane::SendDue(std::unique_lock<std::mutex>& lock) {
       if (next > now) break;
       at_ += stride_;
       Send(planned, next);
-      next = now;  // there may be more to do
+      next = now;  // more may be due
     }
     lock.lock();
     if (at_ >= schedule_->size() || stop_) next = Clock::time_point::max();

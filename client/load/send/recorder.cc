@@ -19,11 +19,11 @@ namespace castor::load {
 namespace {
 
 constexpr size_t kMaxMessageWidth = 160;  // characters
-constexpr size_t kQuickBytes = 64 << 10;  // answers up to this are read in some microseconds
-// Bytes of answers that wait to be read; beyond, the lane's own thread reads.
+constexpr size_t kQuickBytes = 64 << 10;  // takes microseconds to read
+// Bytes of answers that may wait to be read; beyond, the lane's own thread reads.
 constexpr size_t kMaxWaiting = size_t{256} << 20;
 
-// The error as a kind: what varies from call to call is left out.
+// The kind of an error: its text with `#` for numbers.
 std::string KindOf(const client::Error& error) {
   std::string text(client::NameOf(error.code));
   if (!error.reason.empty()) text += " " + error.reason;
@@ -90,16 +90,16 @@ Outcome OutcomeOf(const EndedCall& call, std::chrono::nanoseconds deadline, std:
     return Outcome::kCancelled;
   }
   *message = KindOf(error);
-  // gRPC's timers count milliseconds, and may end a call that much early.
+  // gRPC's timers count milliseconds, and may end a call up to one early.
   const bool late = call.done - call.due >= deadline - std::chrono::milliseconds(1);
   switch (error.code) {
     case grpc::StatusCode::RESOURCE_EXHAUSTED:
       return Outcome::kRefused;
-    case grpc::StatusCode::UNAVAILABLE:  // without a reason, it is the connection that failed
+    case grpc::StatusCode::UNAVAILABLE:  // without a reason, the connection failed
       return error.reason.empty() ? Outcome::kFailed : Outcome::kRefused;
-    case grpc::StatusCode::DEADLINE_EXCEEDED:  // the server may know beforehand
+    case grpc::StatusCode::DEADLINE_EXCEEDED:  // a server may refuse calls that would be late
       return late ? Outcome::kExpired : Outcome::kRefused;
-    case grpc::StatusCode::CANCELLED:  // what a gRPC server says when a deadline passes
+    case grpc::StatusCode::CANCELLED:  // the code of gRPC servers when a deadline passes
       return late ? Outcome::kExpired : Outcome::kFailed;
     default:
       return Outcome::kFailed;
@@ -202,7 +202,7 @@ void Recorder::Record(const EndedCall& call) {
   Match match = Match::kNotAsked;
   if (outcome == Outcome::kOk) {
     grpc::Slice slice;
-    (void)call.answer.DumpToSingleSlice(&slice);  // an OK call has it
+    (void)call.answer.DumpToSingleSlice(&slice);  // an OK call has an answer
     const std::string_view answer(reinterpret_cast<const char*>(slice.begin()), slice.size());
     facts = ReadAnswer(payload.encode, answer);
     if (!facts.readable) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kMaxPayloadBytes = int64_t{4} << 30;
 
-// Each is one token of the vocabularies of BERT and its descendants.
+// Each word is one token in the vocabularies of BERT and its descendants.
 constexpr const char* kWords[] = {
     "time", "year", "people", "way",   "day",    "man",    "thing",  "woman", "life",   "child",
     "hand", "part", "place",  "case",  "week",   "system", "work",   "night", "point",  "home",

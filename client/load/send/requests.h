@@ -1,4 +1,4 @@
-// The requests that a class describes: equal seeds give equal requests.
+// Builds the requests of a class. Equal seeds give equal requests.
 #pragma once
 
 #include <grpcpp/support/slice.h>
@@ -21,12 +21,12 @@ inline constexpr char kEncodeMethod[] = "/castor.v1.EncoderService/Encode";
 struct Payload {
   bool encode = false;  // or attend
   grpc::Slice message{};
-  int64_t tokens = 0;  // in the request; 0: the answer alone knows
+  int64_t tokens = 0;  // in the request; 0: only the answer knows
 
   const char* method() const { return encode ? kEncodeMethod : kAttendMethod; }
 };
 
-// An error of the server, or of the connection to it: not of what this side was told.
+// An error of the server, or of the connection to it.
 class ServerError : public cli::Failure {
  public:
   explicit ServerError(const std::string& message) : Failure(message, cli::kServerError) {}

@@ -36,7 +36,7 @@ LognormalLength ReadLognormal(TomlTable table, int64_t greatest) {
   return lognormal;
 }
 
-// Leaves `length` as it is when the key is not there.
+// Leaves `length` unchanged without the key.
 void ReadLength(TomlTable& table, std::string_view key, int64_t greatest, Length* length) {
   const toml::node* node = table.Find(key);
   if (node == nullptr) return;
@@ -72,14 +72,14 @@ void ReadKernel(TomlTable& table, std::string* kernel) {
   }
 }
 
-// The server takes no others.
+// The server accepts the same names.
 bool IsTenantName(const std::string& text) {
   return text.size() <= 64 && text.find_first_not_of(
                                   "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                   "0123456789._-") == std::string::npos;
 }
 
-// What [defaults] and every class may have.
+// Reads the keys of [defaults] and of every class.
 void ReadCommon(TomlTable& table, ClassSpec* spec) {
   size_t priority = spec->priority;
   table.Choice("priority", {"default", "low", "normal", "high"}, &priority);
@@ -126,7 +126,7 @@ EncodeSpec ReadEncode(TomlTable& table) {
   table.Text("model", &encode.model);
   table.Text("text-file", &encode.text_file);
   if (!encode.text_file.empty() && table.Has("lengths")) {
-    table.Fail("lengths", "lengths are of generated texts: leave out text-file, or lengths");
+    table.Fail("lengths", "lengths applies to generated texts: leave out text-file, or lengths");
   }
   ReadLength(table, "lengths", kMaxTokens, &encode.lengths);
   ReadLength(table, "sequences", kMaxSequences, &encode.sequences);

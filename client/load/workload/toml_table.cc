@@ -16,7 +16,7 @@
 namespace castor::load {
 namespace {
 
-constexpr size_t kMaxShown = 60;  // bytes of a wrong value
+constexpr size_t kMaxShown = 60;  // bytes of a wrong value in an error
 
 [[noreturn]] void FailAt(const std::string& file, const toml::source_region& where,
                          const std::string& message) {
@@ -175,7 +175,7 @@ bool IsDecimal(std::string_view text) {
 
 }  // namespace
 
-// The decimal point moves in the text: a multiplication would round once more.
+// Scales by the exponent in the text, because a multiplication would round again.
 std::optional<double> ParsePercent(std::string_view text) {
   if (!text.ends_with('%')) return std::nullopt;
   text.remove_suffix(1);
@@ -200,7 +200,7 @@ void AddGoal(std::string_view text, Objective* objective) {
     if (!objective->max_error_share) Refuse(text, "needs a share from 0% to 100% after <=");
     return;
   }
-  if (!of.starts_with('p')) Refuse(text, "is neither of a percentile nor of errors");
+  if (!of.starts_with('p')) Refuse(text, "is neither for a percentile nor for errors");
   const auto quantile = ParsePercent(of.substr(1) + "%");
   if (!quantile || *quantile <= 0 || *quantile >= 1) {
     Refuse(text, "needs a percentile above p0 and below p100");

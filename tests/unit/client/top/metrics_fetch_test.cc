@@ -80,7 +80,7 @@ TEST(MetricsFetcherTest, RefusalsAreToldApartWithTheirReason) {
 
 TEST(MetricsFetcherTest, EndlessSilentAndMissingServersAreErrors) {
   const CannedServer endless("HTTP/1.1 200 OK\r\n\r\n" + std::string(1 << 20, '#'), true);
-  EXPECT_EQ(AnswerOf(endless).status().message(), "a page of more than 16 MiB");
+  EXPECT_EQ(AnswerOf(endless).status().message(), "the page exceeds 16 MiB");
   const CannedServer silent("");
   EXPECT_THAT(
       std::string(AnswerOf(AddressOf(silent.address()), milliseconds(50)).status().message()),
@@ -98,7 +98,8 @@ TEST(MetricsFetcherTest, ACompressedPageIsNotInflated) {
   for (const char* coding : {"gzip", "x-gzip", "deflate", "gzip, chunked", "br"}) {
     const CannedServer server("HTTP/1.1 200 OK\r\ntransfer-encoding:  " + std::string(coding) +
                               "\r\nConnection: close\r\n\r\n" + packed);
-    EXPECT_EQ(AnswerOf(server).status().message(), "a compressed page, which was not asked for")
+    EXPECT_EQ(AnswerOf(server).status().message(),
+              "the page is compressed, which was not asked for")
         << coding;
   }
   const CannedServer content("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + packed);
