@@ -46,8 +46,9 @@ std::shared_ptr<grpc::ChannelCredentials> MakeCredentials(const std::string& tar
   }
   const std::string authorities = AuthoritiesOf(*tls);
   const bool identity = !tls->certificate_file.empty() && !tls->key_file.empty();
-  if (authorities.empty() && !identity)
+  if (authorities.empty() && !identity) {
     return grpc::SslCredentials({});  // there are no files to watch
+  }
   tls_api::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(std::make_shared<tls_api::FileWatcherCertificateProvider>(
       identity ? tls->key_file : "", identity ? tls->certificate_file : "", authorities,

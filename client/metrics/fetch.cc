@@ -105,8 +105,9 @@ struct MetricsFetcher::Transfer {
   }
 
   absl::StatusOr<MetricsPage> Result(CURLcode code) const {
-    if (compressed)
+    if (compressed) {
       return absl::UnavailableError("the page is compressed, which was not asked for");
+    }
     if (too_long) return absl::UnavailableError("the page exceeds 16 MiB");
     if (code != CURLE_OK) {
       return absl::UnavailableError(error[0] != '\0' ? error : curl_easy_strerror(code));

@@ -49,8 +49,9 @@ void ParseLine(std::string_view line, MetricsPage* page) {
   std::string_view word = SkipBlanks(line.substr(key));
   word = word.substr(0, word.find_first_of(kBlanks));
   double value = 0;
-  if (word.find_first_of("xX") != std::string_view::npos)
+  if (word.find_first_of("xX") != std::string_view::npos) {
     return;  // SimpleAtod reads hexadecimal, pages have none
+  }
   if (!absl::SimpleAtod({word.data(), word.size()}, &value)) return;
   page->insert_or_assign(std::string(line.substr(0, key)), value);
 }

@@ -145,8 +145,9 @@ absl::Status EncodeAnswer::Append(v1::EncodeResponse response,
                                   const std::vector<std::string>& spans) {
   if (absl::Status s = CheckCounts(response, inputs.size(), spans.size()); !s.ok()) return s;
   const bool sparse = response.has_sparse();
-  if (requests_ > 0 && sparse != sparse_)
+  if (requests_ > 0 && sparse != sparse_) {
     return Mismatch("sparse", "is in only some of the answers");
+  }
   if (requests_ > 0 && !std::equal(response.labels().begin(), response.labels().end(),
                                    last_.labels().begin(), last_.labels().end())) {
     return Mismatch("labels", "differ from answer to answer");

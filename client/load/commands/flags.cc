@@ -136,7 +136,7 @@ DriveOptions TrafficFlags::MakeDriveOptions() const {
   if (!share.empty()) ReadShare(share, &options);
   if (begin_at > 0) options.begin = std::chrono::system_clock::from_time_t(begin_at);
   if (options.metrics.size() > options.endpoints.size()) {
-    throw cli::UsageError("--metrics: there are more of these than of --server");
+    throw cli::UsageError("--metrics: given more often than --server");
   }
   return options;
 }

@@ -136,8 +136,9 @@ void PrintProbe(const Probe& probe) {
               cli::FormatReal(probe.goodput, "%.4g") + "/s" +
               (probe.confirms ? "  (confirmation)" : ""));
   if (probe.result == ProbeResult::kMet) return;
-  for (const Finding& finding : probe.failed)
+  for (const Finding& finding : probe.failed) {
     PrintStatus("    " + finding.rule + ": " + finding.text);
+  }
 }
 
 int RunSearch(const TrafficFlags& flags, const OutputFlags& output, const SearchFlags& search,
@@ -148,8 +149,7 @@ int RunSearch(const TrafficFlags& flags, const OutputFlags& output, const Search
   if (open == nullptr) throw cli::UsageError("find-rate needs an open loop: poisson or constant");
   bool goals = false;
   for (const ClassSpec& spec : workload.classes) goals = goals || !spec.objective.empty();
-  if (!goals)
-    throw cli::UsageError("no class has an objective: set one, such as --objective 'p99 <= 50ms'");
+  if (!goals) throw cli::UsageError("no class has an objective, such as --objective 'p99 <= 50ms'");
   const Rules& rules = flags.rules;
   double weights = 0, requests = 0;
   for (const ClassSpec& spec : workload.classes) weights += spec.weight;

@@ -101,7 +101,7 @@ Finding CheckStationary(const RunData& run, const Rules& rules) {
     return growth.known && growth.at_least > rules.max_drift * growth.mean && growth.growth > least;
   };
   const auto text = [&](const std::string& what, const Growth& growth, auto figure) {
-    return what + " grew by " + figure(growth.growth) + " over the run, about a mean of " +
+    return what + " grew by " + figure(growth.growth) + " over the run, around a mean of " +
            figure(growth.mean) + " (by at least " + figure(growth.at_least) +
            " at a confidence of " + ShareText(rules.confidence) + ")";
   };
@@ -118,7 +118,7 @@ Finding CheckStationary(const RunData& run, const Rules& rules) {
     finding.text = text("latency", latency, TimeText) +
                    ": not a steady state; warm up for longer, or lower the load";
   } else if (!latency.known) {
-    finding.text = "not checked: that takes 10 s of answers";
+    finding.text = "not checked: this needs 10 s of answers";
   } else {
     finding.text = "neither work in flight nor latency grew over the run by more than " +
                    ShareText(rules.max_drift) + " of its mean";
@@ -181,8 +181,8 @@ Finding CheckShares(const RunData& run) {
   const bool alone = here == 1 && shares > 1;
   return Rule("shares", alone || here == shares,
               std::to_string(here) + " of " + std::to_string(shares) +
-                  " shares of the plan are here" +
-                  (alone ? ": add them up by castor-load report FILE FILE..." : ""),
+                  " shares of the plan are present" +
+                  (alone ? ": add them up with castor-load report FILE FILE..." : ""),
               "");
 }
 
@@ -195,7 +195,7 @@ std::string Difference(const ServerCounts& server) {
   const auto sent = [&](Outcome outcome) { return server.calls[static_cast<size_t>(outcome)]; };
   int64_t counted = 0, counted_ok = 0, all = 0;
   for (const auto& [code, count] : server.counted) {
-    if (count < 0) return "its counters went back: it was restarted";
+    if (count < 0) return "its counters fell: it was restarted";
     counted += count;
     if (code == "OK") counted_ok += count;
   }
@@ -225,7 +225,7 @@ Finding CheckCountsAgree(const RunData& run) {
   }
   if (!problems.empty()) {
     return Rule("counts-agree", false,
-                "the server's count of calls is not this client's (" +
+                "the server counted other calls than this client (" +
                     absl::StrJoin(problems, "; ") +
                     "): calls did not reach it, or others call it as well",
                 "");

@@ -189,7 +189,7 @@ class Search {
             : upper_ == ProbeResult::kClientLimit
                 ? ", and the client did not keep up with " + PerSecond(found_.missed)
             : upper_ == ProbeResult::kUnclear
-                ? ", and too few requests told at " + PerSecond(found_.missed)
+                ? ", and too few requests to tell at " + PerSecond(found_.missed)
                 : " and missed at " + PerSecond(found_.missed));
   }
   [[noreturn]] void End(int exit_code, const std::string& more) const {

@@ -15,7 +15,7 @@
 
 namespace castor::load {
 
-// ---- lengths: a number of tokens (or of sequences), drawn anew for each payload
+// ---- lengths: a number of tokens (or of sequences), drawn for each payload
 
 struct FixedLength {
   int64_t length = 128;

@@ -68,8 +68,9 @@ TEST(Verdict, WorkThatPilesUpIsNoSteadyState) {
   growing.open_loop = false;  // has as many in flight as it has callers
   EXPECT_THAT(Failed(growing), IsEmpty());
   RunData slower = EmptyRun(60);
-  for (int i = 0; i < 60; ++i)
+  for (int i = 0; i < 60; ++i) {
     Count({.second = i, .latency = milliseconds(10 + i / 2)}, slower, 99);
+  }
   EXPECT_THAT(Failed(slower), ElementsAre("stationary"));
 }
 
