@@ -21,7 +21,7 @@ Screen ScreenOf(int descriptor);
 // Whether the descriptor is a terminal that understands control sequences.
 bool IsScreen(int descriptor);
 
-enum class Ink { kPlain, kBold, kDim, kRed, kYellow, kGreen };
+enum class Ink { kPlain, kBold, kDim, kYellow, kGreen };
 
 // A line of at most `screen.columns` - 1 cells: a terminal may wrap at the last column. Colours end
 // with their text.

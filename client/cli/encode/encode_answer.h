@@ -30,7 +30,6 @@ class EncodeAnswer {
   }
 
   bool sparse() const { return sparse_; }
-  size_t inputs() const { return discarded_.inputs + inputs_.size(); }
   int64_t rows() const { return discarded_.rows + kept_rows(); }
   int64_t width() const { return width_; }  // elements of a row
   // The values of the rows, or of `sparse`, since the last DiscardRows.

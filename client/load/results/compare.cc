@@ -203,17 +203,8 @@ Gate ParseGate(std::string_view text) {
 }
 
 const char* NameOf(Trend trend) {
-  switch (trend) {
-    case Trend::kRegression:
-      return "regression";
-    case Trend::kImprovement:
-      return "improvement";
-    case Trend::kNoChange:
-      return "no change";
-    case Trend::kUnclear:
-      break;
-  }
-  return "unclear";
+  static constexpr const char* kNames[] = {"regression", "improvement", "no change", "unclear"};
+  return kNames[static_cast<size_t>(trend)];
 }
 
 bool Comparison::Has(GateOutcome end) const {

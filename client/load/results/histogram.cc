@@ -94,13 +94,9 @@ int64_t Histogram::ValueAt(double quantile) const {
   // The next lower number makes a product such as 0.07 * 100, which is a little above 7, give rank
   // 7.
   const double part = std::nextafter(std::clamp(quantile, 0.0, 1.0), -1.0);
-  const double rank = std::ceil(part * static_cast<double>(count_));
-  return ValueAtRank(rank >= static_cast<double>(count_) ? count_ : static_cast<int64_t>(rank));
-}
-
-int64_t Histogram::ValueAtRank(int64_t rank) const {
-  if (empty()) return 0;
-  rank = std::clamp<int64_t>(rank, 1, count_);
+  const double exact = std::ceil(part * static_cast<double>(count_));
+  int64_t rank = exact >= static_cast<double>(count_) ? count_ : static_cast<int64_t>(exact);
+  rank = std::max<int64_t>(rank, 1);
   if (counts_.empty()) {
     std::vector<uint16_t> indices = list_;
     const auto nth = indices.begin() + (rank - 1);

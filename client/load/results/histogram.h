@@ -68,7 +68,6 @@ class Histogram {
  private:
   static constexpr size_t kMaxListed = buckets::kCount * sizeof(int64_t) / sizeof(uint16_t);
 
-  int64_t ValueAtRank(int64_t rank) const;  // the `rank`-th smallest, from 1 on
   void AddToBucket(int index, int64_t count);
 
   std::vector<uint16_t> list_;   // buckets of single values, in no order ...

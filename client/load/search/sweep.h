@@ -31,8 +31,8 @@ using ReadWorkload = std::function<Workload(const toml::table&)>;
 std::vector<SweepCell> MakeSweep(const toml::table& workload, const std::vector<std::string>& vary,
                                  const ReadWorkload& read);
 
-// The rules that the client broke; "" if the run is valid, or only short or of an overloaded
-// server.
+// The broken rules that make a cell worthless; "" if there are none. A short run, or an overloaded
+// server, still gives figures.
 std::string ClientFault(const Verdict& verdict);
 
 }  // namespace castor::load

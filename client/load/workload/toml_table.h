@@ -31,7 +31,6 @@ class TomlTable {
   TomlTable(const toml::table& table, std::string file, std::string what);
 
   const std::string& file() const { return file_; }
-  const std::string& what() const { return what_; }
 
   // The value; null if there is none. This and the methods below mark the key as known.
   const toml::node* Find(std::string_view key);
