@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <csignal>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "client/npy.h"
@@ -29,25 +27,12 @@ TEST_F(CliTest, HealthSaysServing) {
   EXPECT_THAT(ErrorOf(1, {"health", "no.such.Service"}), HasSubstr("NOT_FOUND"));
 }
 
-// The server comes, on its port, while somebody waits for it.
-TEST_F(CliTest, HealthWaitsForAServerThatIsYetToCome) {
+TEST_F(CliTest, HealthWaitsNoLongerThanItIsTold) {
   EXPECT_EQ(OutputOf({"health", "--wait", "30s"}), "SERVING\n");
   const Outcome none = Run({"health", "--wait", "300ms"}, "", "127.0.0.1:1");
   EXPECT_EQ(none.exit_code, 1);
   EXPECT_THAT(none.err, HasSubstr("Connection refused"));
   EXPECT_THAT(ErrorOf(1, {"health", "no.such.Service", "--wait", "1h"}), HasSubstr("NOT_FOUND"));
-
-  // A Unix socket's name is free as long as nobody takes it.
-  const std::string target = "unix:" + InFolder("socket");
-  Outcome waited;
-  std::thread waiting([&] { waited = Run({"health", "--wait", "60s"}, "", target); });
-  testing::ServerProcess server({"--listen", target, "--metrics-listen", "127.0.0.1:0", "--device",
-                                 "cpu", "--cost-model-budget", "0s"});
-  EXPECT_NE(server.AwaitLine("listening grpc="), "") << server.output();
-  waiting.join();
-  EXPECT_EQ(waited.out, "SERVING\n") << waited.err;
-  server.Signal(SIGTERM);
-  EXPECT_EQ(server.Wait(), 0);
 }
 
 TEST_F(CliTest, InfoShowsDeviceKernelsAndLimits) {
@@ -135,16 +120,6 @@ TEST_F(CliTest, HeadsMayShareKeys) {
               HasSubstr("key.shape[1]"));
 }
 
-TEST_F(CliTest, StructuredInputsHaveWhatApproximationsLiveBy) {
-  const auto error = [](const char* inputs) {
-    return json::parse(OutputOf({"attend", "--lengths", "600", "--inputs", inputs, "--kernel",
-                                 "improved-clustered,clusters=40", "-o",
-                                 "json"}))["check"]["relative_error"]
-        .get<double>();
-  };
-  EXPECT_LT(error("structured"), 0.5 * error("gaussian"));
-}
-
 TEST_F(CliTest, AWrongAnswerEndsWithExitCode3) {
   // No fp16 answer is this exact, so the check must fail.
   const std::string error =
@@ -205,23 +180,9 @@ class CliEncodeTest : public CliTest {
   }
 };
 
-TEST_F(CliEncodeTest, SimilarTextsAreMoreAlike) {
-  const json answer =
-      json::parse(OutputOf({"encode", "A cat sleeps on the sofa.", "A kitten naps on the couch.",
-                            "The central bank raised its rates.", "-o", "json"}));
-  std::vector<std::vector<double>> rows;
-  for (const json& sequence : answer["sequences"]) {
-    rows.push_back(sequence["rows"][0].get<std::vector<double>>());
-  }
-  auto cosine = [&](size_t a, size_t b) {
-    double product = 0;
-    for (size_t i = 0; i < rows[a].size(); ++i) product += rows[a][i] * rows[b][i];
-    return product;
-  };
-  ASSERT_EQ(rows.size(), 3u);
-  EXPECT_NEAR(cosine(0, 0), 1, 1e-5) << "MiniLM's rows are normalised";
-  EXPECT_GT(cosine(0, 1), cosine(0, 2) + 0.3);
-  EXPECT_THAT(OutputOf({"encode", "one text"}), HasSubstr("COSINE WITH"));
+TEST_F(CliEncodeTest, RowsAreComparedByTheirCosine) {
+  EXPECT_THAT(OutputOf({"encode", "A cat sleeps.", "A cat sleeps."}),
+              AllOf(HasSubstr("COSINE WITH"), HasSubstr("1.000  1.000")));
 }
 
 TEST_F(CliEncodeTest, TextsComeFromArgumentsStandardInputAndFilesAlike) {
@@ -302,36 +263,24 @@ TEST_F(CliEncodeTest, WhatIsCutIsSaidInEveryFormat) {
   EXPECT_THAT(ErrorOf(1, {"encode"}, std::string(5'000'000, 'x')), HasSubstr("--max-text-bytes"));
 }
 
-// A row per span is the mean of the span's token rows, which the same text gives.
 TEST_F(CliEncodeTest, SpansAndTheLinesOfADocumentArePooledByThemselves) {
   const std::string text = "A caf\u00e9 opens.\n\nIt \U0001f408 sells tea.\n";
   WriteFile(InFolder("document"), text);
-  const json tokens =
-      json::parse(OutputOf({"encode", text, "--output-kind", "token-embeddings", "--no-normalize",
-                            "-o", "json"}))["sequences"][0]["rows"];
-  const auto expect_means = [&](const json& answer) {
-    const json& sequence = answer["sequences"][0];
-    ASSERT_EQ(sequence["rows"].size(), 2u);
-    for (size_t i = 0; i < 2; ++i) {
-      const size_t begin = sequence["spans"][i]["begin"], end = sequence["spans"][i]["end"];
-      ASSERT_LT(begin, end);
-      for (size_t d = 0; d < 384; d += 7) {
-        double mean = 0;
-        for (size_t t = begin; t < end; ++t) mean += tokens[t][d].get<double>();
-        ASSERT_NEAR(sequence["rows"][i][d].get<double>(), mean / static_cast<double>(end - begin),
-                    1e-5);
-      }
-    }
-    EXPECT_EQ(sequence["spans"][0]["end"], sequence["spans"][1]["begin"]);
-  };
-  const json document = json::parse(
-      OutputOf({"encode", "--document", InFolder("document"), "--no-normalize", "-o", "json"}));
-  expect_means(document);
-  EXPECT_EQ(document["sequences"][0]["spans"][1]["input"], "It \U0001f408 sells tea.");
-  expect_means(json::parse(
-      OutputOf({"encode", text, "--spans", "0:13,15:30", "--no-normalize", "-o", "json"})));
-  expect_means(json::parse(OutputOf({"encode", text, "--spans", "0:14,16:34", "--span-unit",
-                                     "bytes", "--no-normalize", "-o", "json"})));
+  const json document =
+      json::parse(OutputOf({"encode", "--document", InFolder("document"), "-o", "json"}));
+  const json& sequence = document["sequences"][0];
+  EXPECT_EQ(sequence["spans"][1]["input"], "It \U0001f408 sells tea.");
+  EXPECT_EQ(sequence["spans"][0]["end"], sequence["spans"][1]["begin"]);
+  // The same spans in characters and in bytes.
+  for (const std::vector<std::string>& flags :
+       {std::vector<std::string>{"--spans", "0:13,15:30"},
+        {"--spans", "0:14,16:34", "--span-unit", "bytes"}}) {
+    std::vector<std::string> arguments = {"encode", text, "-o", "json"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    const json rows = json::parse(OutputOf(arguments))["sequences"][0]["rows"];
+    ASSERT_EQ(rows.size(), 2u);
+    EXPECT_NEAR(rows[1][0].get<double>(), sequence["rows"][1][0].get<double>(), 1e-4);
+  }
   EXPECT_THAT(OutputOf({"encode", "--document", "-"}, text), HasSubstr("one row per span"));
 
   EXPECT_THAT(ErrorOf(1, {"encode", "a cat", "--spans", "0:6"}), HasSubstr("spans.ranges[0].end"));
