@@ -1,5 +1,6 @@
 // The subcommands that send: run, find-rate and sweep.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
@@ -26,6 +27,21 @@ namespace castor::load {
 namespace {
 
 constexpr int kSecondsBetweenLines = 10;  // where there is no terminal
+
+std::atomic<bool> stop_requested = false;
+static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler may set it
+
+// Stops the run; the second signal ends the program at once.
+void OnSignal(int number) {
+  if (stop_requested.exchange(true)) std::_Exit(128 + number);
+}
+
+void WatchForStop() {
+  struct sigaction action {};
+  action.sa_handler = OnSignal;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
 
 // Prints a line on standard error.
 void PrintStatus(const std::string& line) {
@@ -78,7 +94,7 @@ class Session {
               uint64_t seed) {
     RunData run = driver_.Run(
         load, duration, warm_up, seed, [this](const Progress& progress) { line_.Show(progress); },
-        StopRequested());
+        stop_requested);
     line_.End();
     run.workload = text_;
     return run;
@@ -104,7 +120,7 @@ int RunOnce(const TrafficFlags& flags, const OutputFlags& output, bool quiet) {
   const Verdict verdict = Judge(run, flags.rules);
   const int written = cli::WriteText(SummaryText(run, verdict));
   output.Write(run, verdict);
-  if (StopRequested()) return kInterrupted;
+  if (stop_requested) return kInterrupted;
   if (written != cli::kOk) return written;
   if (!verdict.valid()) return kInvalid;
   return verdict.met() ? kMet : kMissed;
@@ -179,7 +195,7 @@ int RunSearch(const TrafficFlags& flags, const OutputFlags& output, const Search
               " without warm-ups (--max-time)");
   const FoundRate found = FindRate(
       run_at, [&](const RunData& run) { return Judge(run, rules); }, options, PrintProbe,
-      StopRequested());
+      stop_requested);
   std::string text = found.text + "\n";
   if (found.run) {
     const Verdict verdict = Judge(*found.run, rules);
@@ -252,7 +268,7 @@ int RunSweep(const TrafficFlags& flags, const std::vector<std::string>& vary,
   for (SweepCell& cell : cells) {
     // Requests differ from cell to cell, so each has a session of its own.
     const RunData run = Session(flags, cell.workload, quiet).Run();
-    if (StopRequested()) break;
+    if (stop_requested) break;
     cell.summary = SummaryOf(run);
     cell.fault = ClientFault(Judge(run, flags.rules));
     any_valid = any_valid || cell.fault.empty();
@@ -263,7 +279,7 @@ int RunSweep(const TrafficFlags& flags, const std::vector<std::string>& vary,
   }
   const int written = cli::WriteText(TableOf(cells));
   if (written != cli::kOk) return written;
-  return StopRequested() ? kInterrupted : any_valid ? kMet : kInvalid;
+  return stop_requested ? kInterrupted : any_valid ? kMet : kInvalid;
 }
 
 }  // namespace
@@ -328,58 +344,6 @@ Runner AddSweepCommand(CLI::App* command) {
                  "Write the cells' figures to this file after each cell", cli::FileName());
   AddQuietFlag(command, quiet.get());
   return [=] { return RunSweep(*flags, *vary, *file, *quiet); };
-}
-
-namespace {
-
-std::atomic<bool> stop_requested = false;
-static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler may set it
-
-void OnSignal(int number) {
-  if (stop_requested.exchange(true)) std::_Exit(128 + number);
-}
-
-}  // namespace
-
-const std::atomic<bool>& StopRequested() { return stop_requested; }
-
-void WatchForStop() {
-  struct sigaction action {};
-  action.sa_handler = OnSignal;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
-
-int Run(int argc, char** argv) {
-  CLI::App app(
-      "castor-load: a load tester. Requests follow a schedule that is fixed before the run;\n"
-      "latency counts from the time at which a request should have been sent; a run that the\n"
-      "client limited is reported as INVALID.\n",
-      "castor-load");
-  app.set_version_flag("--version", "castor-load " CASTOR_VERSION, "Print the version and exit");
-  app.footer(
-      "Examples:\n"
-      "  castor-load run --attend 128 --rate 200 --duration 30s\n"
-      "  castor-load example > mixed.toml && castor-load run --workload mixed.toml --html "
-      "run.html\n"
-      "  castor-load find-rate --encode 16 --objective 'p99 <= 50ms'\n"
-      "  castor-load compare before.json after.json --fail-on 'p99 > +5%'\n"
-      "\n"
-      "See castor-load SUBCOMMAND --help. Exit codes: 0 valid, and all objectives met;\n"
-      "1 server or connection; 2 usage, files or memory here; 3 an objective is missed;\n"
-      "4 INVALID, or too little was measured to tell; 5 a regression; 130 interrupted.\n");
-
-  return cli::RunSubcommands(
-      app,
-      {{"run", "Send a workload and report the results", AddRunCommand},
-       {"find-rate", "Find the highest rate at which every class meets its objectives",
-        AddFindRateCommand},
-       {"sweep", "Measure the latency-throughput curve over rates, kernels and lengths",
-        AddSweepCommand},
-       {"compare", "Compare two saved runs, with intervals and a verdict", AddCompareCommand},
-       {"report", "Report saved runs: one, or the shares of one plan added up", AddReportCommand},
-       {"example", "Print a commented workload", AddExampleCommand}},
-      argc, argv);
 }
 
 }  // namespace castor::load
