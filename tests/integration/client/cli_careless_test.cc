@@ -1,6 +1,6 @@
-// The castor command with the input of careless people and scripts: numbers that are not numbers,
-// files of the wrong kind, output that goes nowhere. Each must end in the documented exit code and
-// one line with the name and the cause.
+// The castor command with careless input: values that are not numbers, files of the wrong kind,
+// output that cannot be written. Each must end in the documented exit code and one line with the
+// name and the cause.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -19,7 +19,7 @@ void CliTest::SetUpTestSuite() {
       "--listen",       "127.0.0.1:0", "--metrics-listen",    "127.0.0.1:0",
       "--device",       "cpu",         "--max-message-bytes", "8MiB",
       "--shared-memory"};
-  // What the default is too short for under a sanitizer.
+  // The default is too short under a sanitizer.
   if (kSanitized) arguments.insert(arguments.end(), {"--cost-model-budget", "10s"});
   if (HaveModel()) arguments.insert(arguments.end(), {"--model", "minilm=" CASTOR_TEST_MODEL});
   server_ = std::make_unique<testing::ServerProcess>(arguments);

@@ -259,7 +259,7 @@ TEST_F(CliEncodeTest, WhatIsCutIsSaidInEveryFormat) {
   EXPECT_THAT(Run({"encode", "short"}, "").err, "");
   std::replace(text.begin(), text.end(), '\n', ' ');
   EXPECT_THAT(Run({"encode"}, text + "\nshort").err, HasSubstr("1 of 2 inputs were truncated"));
-  // Longer than the server takes at all.
+  // The text exceeds the server's limit.
   EXPECT_THAT(ErrorOf(1, {"encode"}, std::string(5'000'000, 'x')), HasSubstr("--max-text-bytes"));
 }
 

@@ -54,7 +54,7 @@ TEST_F(CliTlsTest, FlagsAndEnvironmentLeadToASecureServer) {
       Health(server, {}, {{"CASTOR_CA", ca_}, {"CASTOR_CERT", cert}, {"CASTOR_KEY", key}});
   EXPECT_EQ(by_environment.exit_code, kOk) << by_environment.err;
   EXPECT_EQ(server.caller(), "me");
-  // The authorities of the system, which this variable replaces.
+  // This variable replaces the system's authorities.
   const Ended by_system =
       Health(server, {"--tls", "--cert", cert, "--cert-key", key}, {{"SSL_CERT_FILE", ca_}});
   EXPECT_EQ(by_system.exit_code, kOk) << by_system.err;

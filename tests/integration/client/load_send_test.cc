@@ -1,5 +1,5 @@
-// What castor-load's sending measures, over real sockets, of a server whose answers leave at known
-// times. Bounds allow for a busy machine where the figure is the machine's.
+// castor-load's measurements, over real sockets, of a server whose answers leave at known times.
+// Bounds allow for a busy machine.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -76,7 +76,7 @@ Logged ReadLog(const std::string& path) {
   return log;
 }
 
-// When an ideal server's answer comes, from the request's intended time.
+// The latency from the intended time with an ideal server.
 int64_t TrueLatency(int64_t at_ns, const ScriptOptions& script) {
   const int64_t due = at_ns + script.service_ns;
   const int64_t every = script.stall_every_ns;
@@ -84,8 +84,8 @@ int64_t TrueLatency(int64_t at_ns, const ScriptOptions& script) {
   return std::max(due, due / every * every + script.stall_ns) - at_ns;
 }
 
-// A stalled server delays the requests that it would have had to answer meanwhile: percentiles from
-// the intended time must show that.
+// A stalled server delays the requests that are due during the stall, and percentiles from the
+// intended time must show that.
 TEST(LoadSend, PercentilesOfAServerWithStallsAreTrue) {
   const ScriptOptions script = {
       .service_ns = 50 * kMs, .stall_ns = 500 * kMs, .stall_every_ns = 2000 * kMs};
@@ -108,7 +108,7 @@ TEST(LoadSend, PercentilesOfAServerWithStallsAreTrue) {
     const auto exact = static_cast<double>(latencies[rank]);
     const auto measured = static_cast<double>(total.intended.ValueAt(quantile));
     EXPECT_GE(measured, 0.99 * exact) << quantile;
-    // And what a machine that runs many tests at once may be late by; measure.py is stricter.
+    // A machine that runs many tests at once may be late; measure.py is stricter.
     EXPECT_LE(measured, 1.01 * exact + 50 * kMs) << quantile;
   }
 }
@@ -208,7 +208,7 @@ TEST(LoadSend, NoCallExpiresBeforeItsDeadline) {
   EXPECT_EQ(run.Total().of(Outcome::kExpired), expired);
 }
 
-// A server that knows beforehand that it will be late refuses, with the same code.
+// A server that expects to be late refuses with the same code.
 TEST(LoadSend, AnEarlyDeadlineExceededIsARefusal) {
   EndedCall call;
   call.status = grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "would be late");
@@ -273,7 +273,7 @@ TEST(LoadSend, MetricsAreWhereTheServerSaysThatTheyAre) {
   EXPECT_EQ(MetricsOf("10.1.2.3:50051", "0.0.0.0:9999"), "10.1.2.3:9999");
   EXPECT_EQ(MetricsOf("castor.example:50051", "[::]:9999"), "castor.example:9999");
   EXPECT_EQ(MetricsOf("10.1.2.3:50051", "10.9.9.9:9999"), "10.9.9.9:9999");
-  // Nobody can ask from here: it is for the server's own machine, or there is none.
+  // These cannot be read from here: the address is local to the server, or there is none.
   EXPECT_EQ(MetricsOf("10.1.2.3:50051", "127.0.0.1:9464"), "");
   EXPECT_EQ(MetricsOf("10.1.2.3:50051", ""), "");
   EXPECT_EQ(MetricsOf("dns:///castor:50051", "0.0.0.0:9464"), "");

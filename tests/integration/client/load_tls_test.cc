@@ -1,5 +1,5 @@
-// The castor-load command against servers on TLS that ask for a token. What the machine's speed
-// decides is not judged.
+// The castor-load command against servers on TLS that ask for a token. The tests do not judge the
+// machine's speed.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ class LoadTlsTest : public castor::testing::TlsTest {
     return RunProgram(CASTOR_PROGRAM, arguments, variables, folder_.path());
   }
 
-  // How many requests of a run that must be measured were answered.
+  // The number of answered requests of a run, which must be saved.
   int64_t Answered(const std::vector<std::string>& flags, Variables variables = {}) const {
     const Ended ended = Run(flags, std::move(variables));
     EXPECT_THAT(ended.exit_code, AnyOf(kMet, kInvalid)) << ended.out << ended.err;

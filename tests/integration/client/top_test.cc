@@ -1,4 +1,4 @@
-// castor top against whole servers: as text, over TLS and with a token, and on a terminal.
+// castor top against real servers: as text, over TLS and with a token, and on a terminal.
 
 #include <gmock/gmock.h>
 #include <pty.h>
@@ -33,7 +33,7 @@ class TopTest : public SecureServerTest {
     return "127.0.0.1:" + std::to_string(server_->metrics_port());
   }
 
-  // So that there is a row of attend.
+  // Makes a row of attend.
   void CallOnce() {
     AttendCall call;
     ASSERT_TRUE(call.Run(*attention_, AttendOf(1)).ok());
@@ -46,7 +46,7 @@ class TopTest : public SecureServerTest {
     return RunProgram(CASTOR_PROGRAM, flags, variables, folder_.path());
   }
 
-  // The one line on standard error of a run that nobody answered.
+  // The single line on standard error of a run that found no server.
   std::string ErrorOf(const std::vector<std::string>& flags,
                       const std::vector<std::pair<std::string, std::string>>& variables = {}) {
     const Ended ended = Top(flags, variables);

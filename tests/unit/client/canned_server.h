@@ -1,4 +1,4 @@
-// An HTTP server that sends each caller the same bytes, whatever it asks.
+// An HTTP server that sends each caller the same bytes.
 #pragma once
 
 #include <arpa/inet.h>

@@ -19,7 +19,7 @@ using ::testing::Not;
 
 class ClientTlsTest : public castor::testing::TlsTest {
  protected:
-  // Tries once, and waits for as long as a machine may stall.
+  // Tries once, with a deadline longer than any stall of the machine.
   ClientOptions Options(const SecureServer& server, std::optional<TlsOptions> tls) const {
     ClientOptions options{.target = server.target()};
     options.retry.max_attempts = 1;

@@ -1,4 +1,4 @@
-// How the answers of `castor encode` are read.
+// Reading and showing of the answers of `castor encode`.
 #include "client/cli/encode/encode_answer.h"
 
 #include <gmock/gmock.h>
@@ -80,7 +80,7 @@ TEST(EncodeAnswerTest, SparseRowsAreShownByWeightAndJoinedOverRequests) {
   EXPECT_FALSE(json.contains("shape"));
 }
 
-// What is said against an answer for two sequences, "a" and "b", or for one with spans.
+// The objection to an answer for two sequences, "a" and "b", or for one with spans.
 std::string RefusalOf(const v1::EncodeResponse& response,
                       const std::vector<std::string>& spans = {}) {
   EncodeAnswer answer;
@@ -112,7 +112,7 @@ TEST(EncodeAnswerTest, EveryCountIsHeldAgainstWhatIsThere) {
   EXPECT_THAT(after([](R& r) { r.mutable_output()->set_shape(0, 1'000'000); }),
               HasSubstr("output is not a complete tensor"));
   EXPECT_THAT(after([](R& r) { r.mutable_output()->add_shape(1); }), HasSubstr("output.shape"));
-  // Rows without end, of no bytes at all.
+  // Countless rows of no bytes.
   EXPECT_THAT(after([](R& r) {
                 r.mutable_output()->clear_raw();
                 r.mutable_output()->set_shape(0, int64_t{1} << 40);

@@ -28,7 +28,7 @@ std::string File(std::string dictionary, const std::string& data, char major = 1
   return bytes + dictionary + data;
 }
 
-// Without a disk.
+// A file in memory.
 const std::string kPath = "/proc/self/fd/" + std::to_string(memfd_create("npy", MFD_CLOEXEC));
 
 absl::StatusOr<v1::Tensor> ParseNpy(const std::string& bytes) {
@@ -142,7 +142,7 @@ TEST(Npy, FilesAndTheirErrorsNameThePath) {
               HasSubstr("/no/such/folder/x.npy"));
 }
 
-// Into a file, whose header is written last, and into a pipe, where that cannot be.
+// Writes a file, whose header is written last, and a pipe, whose header must come first.
 TEST(Npy, RowsThatAreAppendedMakeTheSameFile) {
   const std::string path = ::testing::TempDir() + "castor_npy_rows";
   const std::vector<float> values = {1, 2, 3, 4, 5, 6};

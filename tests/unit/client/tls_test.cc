@@ -32,7 +32,7 @@ std::string Encrypted(const std::string& key) {
 
 class TlsFilesTest : public castor::testing::TlsTest {
  protected:
-  // Why the options cannot be used.
+  // The error of options that cannot be used.
   static std::string Problem(const TlsOptions& options) {
     const absl::Status status = CheckTlsFiles(options);
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;

@@ -32,7 +32,7 @@ TEST(Compare, FindsWhatChanged) {
   EXPECT_GT(p50.interval.high, p50.change);
 }
 
-// Seconds depend on each other: a run that was slow for a while is no regression by itself.
+// Seconds depend on each other, so a run that was slow for a while is not a regression by itself.
 TEST(Compare, NoiseBetweenSecondsWidensTheInterval) {
   const auto width = [](double jitter) {
     const Comparison comparison = Compare(NoisyRun(1, jitter, 1), NoisyRun(1, jitter, 2));
@@ -58,7 +58,7 @@ TEST(Compare, AGatePassesFailsOrCannotTell) {
   EXPECT_EQ(EndOf(before, NoisyRun(1.2, 0.02, 3), "short: p50 > +5%"), GateOutcome::kFailed);
   EXPECT_EQ(EndOf(before, NoisyRun(0.8, 0.02, 3), "p50 < -5%"), GateOutcome::kFailed);
   EXPECT_EQ(EndOf(NoisyRun(1, 0.8, 1), NoisyRun(1.1, 0.8, 5), "p99 > -90%"), GateOutcome::kFailed);
-  // What was not shown has not passed.
+  // A gate that cannot be decided does not pass.
   const Comparison few = With(GoodRun(4), GoodRun(4), "p50 > +50%");
   EXPECT_EQ(few.gates.at(0).end, GateOutcome::kUnknown);
   EXPECT_THAT(few.gates.at(0).text, HasSubstr("too few answers to tell"));

@@ -1,4 +1,4 @@
-// What people see of a run: whatever names and messages hold, it stays text.
+// Reports of runs: names and messages stay text, even hostile ones.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// find-rate and sweep over servers that are a formula.
+// find-rate and sweep, with formulas for servers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -90,7 +90,7 @@ TEST(FindRate, EndsWhenItsTimeIsOver) {
   EXPECT_GT(found.met, 0);
 }
 
-// It does not know how many requests it needs.
+// The options do not say how many requests a percentile needs.
 TEST(FindRate, WhereTooFewRequestsTellItLooksForLonger) {
   const FoundRate found = Find(1e9, {.start_rate = 10, .greatest_rate = 10});
   EXPECT_EQ(found.exit_code, kMet) << "15 s of 10/s are no p99, 60 s are";

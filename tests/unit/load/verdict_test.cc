@@ -114,7 +114,7 @@ TEST(Verdict, TheServersCountsMustAgree) {
     return run;
   };
   EXPECT_THAT(Failed(counted({{"OK", 90}, {"CANCELLED", 2}}, {90, 0, 0, 2})), IsEmpty());
-  // Of what this client ended, the server may know otherwise, or nothing.
+  // The server may count calls that this client ended with another code, or not at all.
   EXPECT_THAT(Failed(counted({{"OK", 91}}, {90, 0, 1, 2})), IsEmpty());
   EXPECT_THAT(Failed(counted({{"OK", 90}}, {90, 0, 0, 0, 0, 5})), IsEmpty()) << "dropped ones";
   EXPECT_THAT(Failed(counted({{"OK", 89}}, {90})), ElementsAre("counts-agree"));

@@ -1,4 +1,4 @@
-// Reading of pages from servers that answer well, badly, late, or without end.
+// Fetching pages from servers that answer well, badly, late, or without end.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -89,7 +89,7 @@ TEST(MetricsFetcherTest, EndlessSilentAndMissingServersAreErrors) {
   EXPECT_FALSE(AnswerOf(CannedServer("nonsense\r\n\r\n")).ok());
 }
 
-// A kilobyte could stand for gigabytes, at whose end the page might even be short.
+// A kilobyte could expand to gigabytes.
 TEST(MetricsFetcherTest, ACompressedPageIsNotInflated) {
   const std::string packed(  // "castor_ready 1\n"
       "\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\x4b\x4e\x2c\x2e\xc9\x2f\x8a\x2f\x4a\x4d\x4c\xa9\x54"

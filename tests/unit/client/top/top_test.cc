@@ -1,4 +1,4 @@
-// What is shown of servers that count, start anew, vanish, refuse, and are not what they should be.
+// The view of servers that count, restart, vanish, refuse, and are no castor-servers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,8 +32,8 @@ std::string Text(const View& view, const cli::Screen& screen) {
   return text;
 }
 
-// A page of a server that has answered so many; half of them within 0.1 s, the rest within 0.2 s.
-// Those that failed named no loaded model.
+// A page of a server that answered `ok` calls, half of them within 0.1 s and the rest within 0.2 s.
+// The failed ones named no loaded model.
 std::string Page(int ok, int failed = 0, const std::string& more = "") {
   const auto number = [](int value) { return " " + std::to_string(value) + "\n"; };
   const std::string labels = "{method=\"encode\",model=\"minilm\"";
@@ -108,8 +108,8 @@ memory   device 1.7 GiB   weights of minilm 171.7 MiB
 )");
 }
 
-// An encoder's rows are its models, whichever kernel ran; attention's are its kernels. The device's
-// time is an encoder's even if it is never called by Encode.
+// Encoders have a row for each model, whichever kernel ran, attention for each kernel. Device time
+// counts for an encoder even if Encode is never called.
 TEST(TopTest, EncodersHaveARowForEachModelAndAttentionForEachKernel) {
   const auto counter = [](const std::string& series, int value) {
     return series + "} " + std::to_string(value) + "\n";
