@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 class CliCarelessTest : public CliTest {};
 
 // values_test.cc has more values.
-TEST_F(CliCarelessTest, ValuesThatAreNoneAreUsageErrorsOfTheirFlag) {
+TEST_F(CliCarelessTest, WrongValuesAreUsageErrorsOfTheirFlag) {
   const std::vector<std::string> kCases[] = {
       {"attend", "--lengths", "nan"},    {"attend", "--key-lengths", ""},
       {"attend", "--heads", "-1"},       {"attend", "--value-dim", "nan"},
@@ -156,7 +156,7 @@ TEST_F(CliCarelessTest, OutputThatCannotBeWrittenIsAnErrorWithItsCause) {
   }
 }
 
-TEST_F(CliCarelessTest, APipeThatNobodyReadsEndsItSilentlyOrInAnError) {
+TEST_F(CliCarelessTest, AClosedPipeEndsTheCommand) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   close(ends[0]);
@@ -188,7 +188,7 @@ TEST_F(CliCarelessTest, NoMemoryIsOneLine) {
   EXPECT_EQ(ReadFile(InFolder("err")), "castor: not enough memory on this machine\n");
 }
 
-TEST_F(CliCarelessTest, TextsThatAreNoUtf8AreRefusedWithTheirPlace) {
+TEST_F(CliCarelessTest, InvalidUtf8IsRefusedWithItsPlace) {
   WriteFile(InFolder("bad"), "fine\nb\xff\x61\n");
   EXPECT_THAT(ErrorOf(2, {"encode", "--text-file", InFolder("bad")}),
               AllOf(HasSubstr("line 2"), HasSubstr(InFolder("bad")), HasSubstr("byte 2")));

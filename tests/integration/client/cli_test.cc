@@ -167,7 +167,7 @@ TEST_F(CliTest, RefusalsNameTheFieldAndUsageErrorsTheFlag) {
   EXPECT_THAT(ErrorOf(2, {"encode"}, ""), HasSubstr("standard input"));
 }
 
-TEST_F(CliTest, AMissedDeadlineNamesBothWhoSetIt) {
+TEST_F(CliTest, AMissedDeadlineNamesBothLimits) {
   EXPECT_THAT(
       ErrorOf(1, {"attend", "--lengths", "4000", "--no-check", "--timeout", "0.001"}),
       AllOf(HasSubstr("DEADLINE_EXCEEDED"), HasSubstr("--timeout"), HasSubstr("--max-deadline")));
@@ -242,7 +242,7 @@ TEST_F(CliEncodeTest, TextsBecomeTokensAndTokensTexts) {
   EXPECT_THAT(ErrorOf(1, {"tokenize", "--decode", "101,99999"}), HasSubstr("tokens.ids[1]"));
 }
 
-TEST_F(CliEncodeTest, WhatIsCutIsSaidInEveryFormat) {
+TEST_F(CliEncodeTest, TruncationIsReportedInEveryFormat) {
   std::string text;
   for (int i = 0; i < 300; ++i) text += "a line of words\n";
   WriteFile(InFolder("long"), text);

@@ -219,7 +219,7 @@ TEST(LoadSend, AnEarlyDeadlineExceededIsARefusal) {
   EXPECT_EQ(OutcomeOf(call, milliseconds(5), &message), Outcome::kExpired);
 }
 
-TEST(LoadSend, WhatIsToBeCancelledIs) {
+TEST(LoadSend, PlannedCancellationsHappen) {
   const ScriptedServer server({.service_ns = 2000 * kMs});
   Workload workload = OneToken(OpenLoop{.rate = 100}, seconds(1));
   workload.classes[0].cancel_share = 1;

@@ -88,7 +88,7 @@ TEST_F(TopTest, ShowsWhatHappensInAnInterval) {
   EXPECT_THAT(ended.out, ::testing::ContainsRegex("errors   RESOURCE_EXHAUSTED [1-9][0-9.,]*/s"));
 }
 
-TEST_F(TopTest, NobodyThereIsAnError) {
+TEST_F(TopTest, NoServerIsAnError) {
   EXPECT_THAT(ErrorOf({"--once", "--metrics", kNobody}),
               AllOf(HasSubstr(kNobody), HasSubstr("is castor-server running there?")));
   EXPECT_THAT(ErrorOf({"--once", "--metrics", "castor.invalid"}), HasSubstr("castor.invalid"));

@@ -174,7 +174,7 @@ TEST_F(ClientRetryTest, ACallWithoutOutputIsMadeAgainAfterTheConnectionBroke) {
   EXPECT_EQ(attention_.moment.attempts(), 2);
 }
 
-TEST_F(ClientRetryTest, ACallThatAServerMayHaveTakenIsNotMadeAgainIntoItsOutput) {
+TEST_F(ClientRetryTest, ACallWithOutputIsNotRepeatedAfterItWasSent) {
   attention_.moment.Set(CutTheFirst());
   const auto response = client_->Attend(with_output_);
   ASSERT_FALSE(response.ok());
@@ -184,7 +184,7 @@ TEST_F(ClientRetryTest, ACallThatAServerMayHaveTakenIsNotMadeAgainIntoItsOutput)
   EXPECT_EQ(attention_.moment.attempts(), 1);
 }
 
-TEST_F(ClientRetryTest, AnUnavailableThatIsNotTheServersWordIsNoReasonToUseTheOutputAgain) {
+TEST_F(ClientRetryTest, AProxysErrorDoesNotRepeatACallWithOutput) {
   // A proxy's error, for example, with its own reason or none.
   attention_.moment.Set([](int) {
     google::rpc::ErrorInfo info;
@@ -271,7 +271,7 @@ TEST_F(ClientRetryTest, AStreamTriesUntilItsDeadlineAndNoLonger) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
 }
 
-TEST_F(ClientRetryTest, NoConnectionAtAllIsToldWithItsCause) {
+TEST_F(ClientRetryTest, AFailedConnectionIsReportedWithItsCause) {
   proxy_->RefuseNext(1 << 30);
   const auto response = client_->Attend(with_output_, {.deadline = milliseconds(1000)});
   ASSERT_FALSE(response.ok());
@@ -281,7 +281,7 @@ TEST_F(ClientRetryTest, NoConnectionAtAllIsToldWithItsCause) {
   EXPECT_EQ(attention_.moment.attempts(), 0);
 }
 
-TEST_F(ClientRetryTest, TheErrorIsWhatWentWrongAndNotWhatCameOfIt) {
+TEST_F(ClientRetryTest, TheFirstErrorIsReported) {
   attention_.moment.Set([this](int attempt) {
     if (attempt > 0) proxy_->RefuseNext(1 << 30);
     if (attempt > 0) proxy_->Cut();

@@ -37,7 +37,7 @@ class ClientTlsTest : public castor::testing::TlsTest {
   KeyPair Issue(const std::string& name) const { return authority_.Issue({.common_name = name}); }
 };
 
-TEST_F(ClientTlsTest, CallsAServerThatItsAuthorityVouchesFor) {
+TEST_F(ClientTlsTest, CallsATrustedServer) {
   SecureServer server({.identity = authority_.IssueForLocalhost()});
   Client client(Options(server, TlsOptions{.ca_file = ca_}));
   const auto answer = client.Health();
@@ -45,7 +45,7 @@ TEST_F(ClientTlsTest, CallsAServerThatItsAuthorityVouchesFor) {
   EXPECT_EQ(server.authorization(), "");
 }
 
-TEST_F(ClientTlsTest, RefusesAServerThatNobodyVouchesFor) {
+TEST_F(ClientTlsTest, RefusesAnUntrustedServer) {
   SecureServer server({.identity = other_.IssueForLocalhost()});
   for (const TlsOptions& tls : {TlsOptions{.ca_file = ca_}, TlsOptions{}}) {
     const Error error = ErrorOf(server, tls);
@@ -64,7 +64,7 @@ TEST_F(ClientTlsTest, TheCertificateMustSayTheServersName) {
             grpc::StatusCode::UNAVAILABLE);
 }
 
-TEST_F(ClientTlsTest, BringsItsCertificateWhereOneIsAskedFor) {
+TEST_F(ClientTlsTest, SendsItsCertificate) {
   SecureServer server(
       {.identity = authority_.IssueForLocalhost(), .client_authority = authority_.certificate()});
   EXPECT_EQ(ErrorOf(server, TlsOptions{.ca_file = ca_}).code, grpc::StatusCode::UNAVAILABLE);

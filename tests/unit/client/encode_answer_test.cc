@@ -89,7 +89,7 @@ std::string RefusalOf(const v1::EncodeResponse& response,
   return std::string(answer.Append(response, inputs, spans).message());
 }
 
-TEST(EncodeAnswerTest, EveryCountIsHeldAgainstWhatIsThere) {
+TEST(EncodeAnswerTest, EveryCountIsChecked) {
   const std::vector<float> values = {1, 2, 3, 4};
   const auto after = [&](auto change) {
     v1::EncodeResponse response = AnswerOf({1, 1}, 2, values);
@@ -123,7 +123,7 @@ TEST(EncodeAnswerTest, EveryCountIsHeldAgainstWhatIsThere) {
               HasSubstr("output.shape"));
 }
 
-TEST(EncodeAnswerTest, SpansAndSparseRowsAreHeldAgainstWhatIsThere) {
+TEST(EncodeAnswerTest, CountsOfSpansAndSparseRowsAreChecked) {
   const auto of_spans = [](auto change) {
     v1::EncodeResponse response = AnswerOf({2}, 1, {1, 2});
     for (int i = 0; i < 2; ++i) response.add_spans()->set_end(3);
@@ -170,7 +170,7 @@ TEST(EncodeAnswerTest, AnswersThatDifferAreNotJoined) {
   EXPECT_THAT(joined(one, AnswerOf({1}, 1, {1}, {"label"})), HasSubstr("labels"));
 }
 
-TEST(EncodeAnswerTest, WhatWasCutIsCounted) {
+TEST(EncodeAnswerTest, TruncationIsCounted) {
   EncodeAnswer whole;
   ASSERT_OK(whole.Append(AnswerOf({1, 1}, 1, {1, 2}), {"a", "b"}));
   EXPECT_EQ(whole.TruncationText(), "");
@@ -188,7 +188,7 @@ TEST(EncodeAnswerTest, WhatWasCutIsCounted) {
   EXPECT_EQ(spans.TruncationText(), "1 of 1 inputs and 1 of 2 spans");
 }
 
-TEST(EncodeAnswerTest, WhatIsForgottenIsStillCounted) {
+TEST(EncodeAnswerTest, DiscardedRowsAreStillCounted) {
   EncodeAnswer kept, forgetful;
   v1::EncodeResponse response = AnswerOf({1, 1}, 2, {1, 2, 3, 4});
   response.set_truncated(1, true);
@@ -206,7 +206,7 @@ TEST(EncodeAnswerTest, WhatIsForgottenIsStillCounted) {
   EXPECT_EQ(forgetful.TruncationText(), "11 of 22 inputs");
 }
 
-TEST(EncodeAnswerTest, NumbersThatAreNoneAndNamesThatCommandDoNoHarm) {
+TEST(EncodeAnswerTest, NanAndControlCharactersDoNoHarm) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   v1::EncodeResponse response =
       AnswerOf({1}, 3, {nan, 2, nan}, {"\x1b[31mred", "b\u009b2J", "c\nd"});

@@ -41,7 +41,7 @@ TEST(ParseError, ReadsAllDetails) {
   EXPECT_EQ(error.ToString(), "INVALID_ARGUMENT (INVALID_FIELD): query.shape[2]: must be >= 1");
 }
 
-TEST(ParseError, WhatAServerWritesDoesNotObeyItOnATerminal) {
+TEST(ParseError, ControlCharactersAreReplaced) {
   Error error;
   error.reason = "A\x1b[2J";
   error.field = "b\n";
@@ -71,7 +71,7 @@ TEST(ParseError, ManagesWithoutDetailsAndWithGarbage) {
   EXPECT_EQ(ParseError(StatusWith(details)).reason, "");
 }
 
-TEST(ParseError, TakesReasonsOfCastorOnlyAndDelaysThatAreSome) {
+TEST(ParseError, IgnoresOtherDomainsAndInvalidDelays) {
   google::rpc::Status details;
   google::rpc::ErrorInfo info;
   info.set_reason("DRAINING");

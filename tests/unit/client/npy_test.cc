@@ -90,7 +90,7 @@ TEST(Npy, ReadsOtherWritersHeaders) {
       ParseNpy(File("{'descr': '<f2', 'fortran_order': False, 'shape': (2, 2)}", data, 2)).ok());
 }
 
-TEST(Npy, SaysWhatIsWrong) {
+TEST(Npy, ErrorsNameTheCause) {
   const std::string eight(8, 'd');
   EXPECT_THAT(ErrorOf(""), HasSubstr("not a .npy file"));
   EXPECT_THAT(ErrorOf("PK\x03\x04 something else"), HasSubstr("not a .npy file"));

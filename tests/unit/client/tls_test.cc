@@ -53,7 +53,7 @@ TEST_F(TlsFilesTest, GoodFilesAreGood) {
                   .ok());
 }
 
-TEST_F(TlsFilesTest, WhatIsWrongIsSaidWithTheFilesName) {
+TEST_F(TlsFilesTest, ErrorsNameTheFile) {
   const std::string cert = File("cert", one_.certificate), key = File("key", one_.key);
   const std::string empty = File("empty", ""), missing = folder_ / "missing";
   EXPECT_THAT(Problem({.ca_file = missing}), AllOf(HasSubstr(missing), HasSubstr("No such file")));

@@ -42,7 +42,7 @@ TEST(Compare, NoiseBetweenSecondsWidensTheInterval) {
   EXPECT_GT(width(0.5), 4 * width(0.02));
 }
 
-TEST(Compare, OfARunThatIsInvalidNothingIsClaimed) {
+TEST(Compare, AnInvalidRunMakesAllUnclear) {
   Comparison comparison = With(NoisyRun(1, 0.02, 1), NoisyRun(0.8, 0.02, 3), "p50 < -5%");
   ASSERT_EQ(comparison.trend(), Trend::kImprovement);
   comparison.MarkUnclear();

@@ -50,7 +50,7 @@ bool IsWellFormed(const std::string& page) {
   return open.empty();
 }
 
-TEST(Html, NothingThatAPeerSaysIsMarkup) {
+TEST(Html, APeersTextIsNeverMarkup) {
   const RunData run = EvilRun();
   const std::string page = ReportHtml(run, Judge(run));
   EXPECT_TRUE(IsWellFormed(page));

@@ -91,7 +91,7 @@ TEST(FindRate, EndsWhenItsTimeIsOver) {
 }
 
 // The options do not say how many requests a percentile needs.
-TEST(FindRate, WhereTooFewRequestsTellItLooksForLonger) {
+TEST(FindRate, TooFewRequestsMakeProbesLonger) {
   const FoundRate found = Find(1e9, {.start_rate = 10, .greatest_rate = 10});
   EXPECT_EQ(found.exit_code, kMet) << "15 s of 10/s are no p99, 60 s are";
   EXPECT_EQ(found.probes.front().duration, seconds(15));
@@ -112,7 +112,7 @@ TEST(FindRate, AProbeIsAsLongAsItsPercentileTakes) {
   EXPECT_EQ(quick.probes.at(0).duration, seconds(15));
 }
 
-TEST(FindRate, WhatItCouldNotTellIsNoMiss) {
+TEST(FindRate, AnUnclearRateIsNotMissed) {
   SearchOptions options = {.start_rate = 2, .least_rate = 1, .greatest_rate = 2};
   options.confirmation = options.probe;
   const FoundRate found = Find(1e9, options);

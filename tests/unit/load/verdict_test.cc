@@ -74,7 +74,7 @@ TEST(Verdict, WorkThatPilesUpIsNoSteadyState) {
   EXPECT_THAT(Failed(slower), ElementsAre("stationary"));
 }
 
-TEST(Verdict, WhatTheClientsLagAddsMustBeLittle) {
+TEST(Verdict, TheClientsLagMustAddLittle) {
   const auto with_lag = [](milliseconds latency, milliseconds lag) {
     RunData run = EmptyRun(60);
     for (int i = 0; i < 60; ++i) {

@@ -111,7 +111,7 @@ TEST(MetricsFetcherTest, ACompressedPageIsNotInflated) {
   EXPECT_THAT(*whole, ElementsAre(Pair("castor_ready", 1)));
 }
 
-TEST(MetricsFetcherTest, OneThatIsSlowHoldsNobodyUp) {
+TEST(MetricsFetcherTest, ASlowServerDelaysNoOther) {
   const CannedServer silent(""), quick(Http("200 OK", "castor_ready 1\n"));
   MetricsFetcher fetcher({}, milliseconds(60'000));
   bool answered = false;

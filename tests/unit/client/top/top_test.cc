@@ -151,7 +151,7 @@ TEST(TopTest, RowsAreCutWhereTheScreenEnds) {
   EXPECT_THAT(lines[11], HasSubstr("memory "));
 }
 
-TEST(TopTest, WhatIsBeyondTheLastBucketOrNoNumberIsSaidSo) {
+TEST(TopTest, ValuesBeyondTheLastBucketAreMarked) {
   const std::string bucket = "castor_request_duration_seconds_bucket{kernel=\"k\",method=\"m\",le=";
   View view = {
       .servers = {Server("a", "",
@@ -191,7 +191,7 @@ ServerView Round(Fleet& fleet) {
   return fleet.servers().at(0);
 }
 
-TEST(FleetTest, OneThatVanishesIsShownWithoutFiguresUntilItIsBack) {
+TEST(FleetTest, AServerThatVanishesHasNoFigures) {
   CannedServer server(Http("200 OK", Page(100)));
   const auto fleet = Watch(server.address());
   EXPECT_FALSE(Round(*fleet).rates->compared);
@@ -206,7 +206,7 @@ TEST(FleetTest, OneThatVanishesIsShownWithoutFiguresUntilItIsBack) {
   EXPECT_TRUE(fleet->HasEverRead());
 }
 
-TEST(FleetTest, WhatIsNoCastorIsAnError) {
+TEST(FleetTest, AnotherPageIsAnError) {
   const CannedServer server(Http("200 OK", "go_goroutines 8\n"));
   const auto fleet = Watch(server.address());
   EXPECT_THAT(Round(*fleet).error, HasSubstr("not the /metrics of a castor-server"));
