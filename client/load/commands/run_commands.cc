@@ -137,10 +137,6 @@ std::chrono::nanoseconds Seconds(double seconds) {
   return std::chrono::nanoseconds(std::llround(seconds * 1e9));
 }
 
-double InSeconds(std::chrono::nanoseconds time) {
-  return std::chrono::duration<double>(time).count();
-}
-
 void PrintProbe(const Probe& probe) {
   std::string result = NameOf(probe.result);
   if (probe.retry_duration.count() > 0) {

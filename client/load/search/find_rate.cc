@@ -142,9 +142,8 @@ class Search {
                       nanoseconds retry_duration) {
     if (stop_.load()) End(kInterrupted, ": stopped");
     if (time_ + duration > options_.max_time) {
-      const std::string why = "a run of " +
-                              cli::ClockText(std::chrono::duration<double>(duration).count()) +
-                              " at " + PerSecond(rate) + " would exceed --max-time";
+      const std::string why = "a run of " + cli::ClockText(InSeconds(duration)) + " at " +
+                              PerSecond(rate) + " would exceed --max-time";
       if (found_.probes.empty()) throw EndOfSearch{kInvalid, why};
       End(kMissed, (found_.met > 0 ? ", without a confirming run: " : ": ") + why);
     }

@@ -37,8 +37,6 @@ double ProcessorSeconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-double InSeconds(nanoseconds time) { return std::chrono::duration<double>(time).count(); }
-
 // Makes a call and waits for its end.
 grpc::Status CallAndWait(client::Client& client, const Traffic& traffic, size_t cls,
                          const Payload& payload, std::string* answer) {

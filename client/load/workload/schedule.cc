@@ -24,8 +24,6 @@ struct DrawLength {
   }
 };
 
-double Seconds(std::chrono::nanoseconds time) { return static_cast<double>(time.count()) * 1e-9; }
-
 }  // namespace
 
 int64_t Draw(const Length& length, Random& random) {
@@ -66,7 +64,7 @@ Planned Picker::Next() {
 
 std::vector<Planned> MakeSchedule(const Workload& workload, double verify_share) {
   const auto& load = std::get<OpenLoop>(workload.load);
-  const double begin = -Seconds(workload.warm_up), end = Seconds(workload.duration);
+  const double begin = -InSeconds(workload.warm_up), end = InSeconds(workload.duration);
   const double expected = load.rate * (end - begin);
   if (!(expected <= static_cast<double>(kMaxPlanned))) {
     throw std::runtime_error("the plan would have about " +

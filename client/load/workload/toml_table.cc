@@ -5,7 +5,6 @@
 #include <absl/strings/str_join.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <sstream>
 #include <stdexcept>
@@ -38,11 +37,7 @@ std::string DescribeValue(const toml::node& node) {
   return shown;
 }
 
-std::string Number(double value) {
-  return std::abs(value) < 1e15 && value == std::floor(value)
-             ? std::to_string(static_cast<int64_t>(value))
-             : cli::FormatReal(value, "%g");
-}
+std::string Number(double value) { return cli::FormatReal(value, "%.15g"); }
 
 std::string TextOf(Range range) {
   return "a number " +

@@ -97,6 +97,10 @@ struct ClosedLoop {
 };
 using Load = std::variant<OpenLoop, ClosedLoop>;
 
+inline double InSeconds(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
+
 struct Workload {
   std::vector<ClassSpec> classes{};
   Load load;
