@@ -26,18 +26,19 @@ namespace tls_api = grpc::experimental;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr unsigned kLookSeconds = 1;  // at the files of TLS; the least that gRPC takes
+constexpr unsigned kFileCheckSeconds = 1;  // between looks at TLS files; the least that gRPC takes
 
-// Longer than anyone needs, and short enough for every clock's arithmetic.
+// Caps deadlines, so that no clock's arithmetic overflows.
 constexpr milliseconds kLongest = std::chrono::hours(24 * 365);
 
-// For a channel to `target`, whose arguments it completes. With TLS, gRPC looks at the files each
-// second, and new connections use them as they were then; files that it cannot use fail the
-// connection (see CheckTlsFiles). Keep a channel for many calls: these credentials have a thread.
+// Makes the credentials of a channel to `target` and completes its arguments. With TLS, gRPC reads
+// the files each second, and new connections use what it read last; files that it cannot use fail
+// the connection (see CheckTlsFiles). These credentials have a thread, so keep a channel for many
+// calls.
 std::shared_ptr<grpc::ChannelCredentials> MakeCredentials(const std::string& target,
                                                           const std::optional<TlsOptions>& tls,
                                                           grpc::ChannelArguments* arguments) {
-  // This machine is not where a proxy would look for it.
+  // A proxy would look for the server on its own machine.
   if (IsOnThisMachine(target)) arguments->SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   if (!tls) return grpc::InsecureChannelCredentials();
   if (!tls->server_name.empty()) {
@@ -45,11 +46,13 @@ std::shared_ptr<grpc::ChannelCredentials> MakeCredentials(const std::string& tar
   }
   const std::string authorities = AuthoritiesOf(*tls);
   const bool identity = !tls->certificate_file.empty() && !tls->key_file.empty();
-  if (authorities.empty() && !identity) return grpc::SslCredentials({});  // nothing to look at
+  if (authorities.empty() && !identity) {
+    return grpc::SslCredentials({});  // there are no files to watch
+  }
   tls_api::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(std::make_shared<tls_api::FileWatcherCertificateProvider>(
       identity ? tls->key_file : "", identity ? tls->certificate_file : "", authorities,
-      kLookSeconds));
+      kFileCheckSeconds));
   if (!authorities.empty()) options.watch_root_certs();
   if (identity) options.watch_identity_key_cert_pairs();
   return tls_api::TlsCredentials(options);
@@ -57,7 +60,7 @@ std::shared_ptr<grpc::ChannelCredentials> MakeCredentials(const std::string& tar
 
 std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
   grpc::ChannelArguments arguments;
-  // No limit here: the server's limit applies.
+  // The client sets no limit; the server's applies.
   arguments.SetMaxReceiveMessageSize(INT_MAX);
   arguments.SetMaxSendMessageSize(INT_MAX);
   // A dead peer is noticed within 40 s of a call that hangs on it; idle connections stay silent.
@@ -69,11 +72,11 @@ std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1'000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2'000);
-  // A name is looked up again as soon as a server behind it goes. With gRPC's own 30 s, a caller
-  // whose servers are all replaced within that time has nowhere to go until it has passed.
+  // Look a name up again as soon as a server behind it goes. With gRPC's own 30 s, a caller whose
+  // servers are all replaced sooner would reach none for that long.
   arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1'000);
   if (!options.transparent_retries) arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  // Two clients of one process get two connections, not a share of one.
+  // Two clients of one process get a connection each.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   if (!options.service_config.empty()) arguments.SetServiceConfigJSON(options.service_config);
   const auto credentials = MakeCredentials(options.target, options.tls, &arguments);
@@ -84,8 +87,8 @@ milliseconds Remaining(steady_clock::time_point deadline) {
   return std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
 }
 
-// The same point in time on gRPC's clock.
-std::chrono::system_clock::time_point OnTheWall(steady_clock::time_point time) {
+// Converts to gRPC's clock.
+std::chrono::system_clock::time_point ToSystemClock(steady_clock::time_point time) {
   return std::chrono::system_clock::now() + (time - steady_clock::now());
 }
 
@@ -115,19 +118,26 @@ Client::Client(ClientOptions options)
       shared_memory_(v1::SharedMemoryService::NewStub(channel_)),
       health_(grpc::health::v1::Health::NewStub(channel_)) {}
 
-milliseconds Client::Allowed(milliseconds deadline) const {
+milliseconds Client::ClampDeadline(milliseconds deadline) const {
   return std::clamp(deadline.count() > 0 ? deadline : options_.deadline, milliseconds(0), kLongest);
 }
 
 Client::Time Client::DeadlineOf(CallOptions call) const {
-  return steady_clock::now() + Allowed(call.deadline);
+  return steady_clock::now() + ClampDeadline(call.deadline);
 }
 
 std::optional<milliseconds> Client::DelayBefore(const Error& error,
                                                 const grpc::ClientContext* context,
                                                 Time deadline) const {
-  const auto delay = DelayBeforeRetry(options_.retry, error.attempts, FailureOf(error, context),
-                                      Remaining(deadline), Random());
+  std::optional<std::string_view> pushback;
+  if (context != nullptr) {
+    const auto& trailers = context->GetServerTrailingMetadata();
+    if (const auto found = trailers.find("grpc-retry-pushback-ms"); found != trailers.end()) {
+      pushback.emplace(found->second.data(), found->second.size());
+    }
+  }
+  const auto delay =
+      DelayBeforeRetry(options_.retry, error, pushback, Remaining(deadline), Random());
   if (delay && options_.on_retry) options_.on_retry(error);
   return delay;
 }
@@ -152,12 +162,12 @@ absl::Status Client::Authorize(grpc::ClientContext& context) {
   return absl::OkStatus();
 }
 
-// Asks for health: a call without effect, whose failure says what is wrong with the connection.
+// Calls Health, which has no effect and whose failure says what is wrong with the connection.
 grpc::Status Client::Connect(Time deadline) {
   if (channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) return grpc::Status::OK;
   grpc::ClientContext context;
-  context.set_deadline(OnTheWall(deadline));
-  (void)Authorize(context);  // else Call() has said why not
+  context.set_deadline(ToSystemClock(deadline));
+  (void)Authorize(context);  // Call() has reported its errors
   grpc::health::v1::HealthCheckResponse response;
   const grpc::Status status = health_->Check(&context, {}, &response);
   switch (status.error_code()) {
@@ -166,7 +176,7 @@ grpc::Status Client::Connect(Time deadline) {
     case grpc::StatusCode::CANCELLED:
       return status;
     default:
-      return grpc::Status::OK;  // somebody answered
+      return grpc::Status::OK;  // a peer answered
   }
 }
 
@@ -175,7 +185,7 @@ void Client::Wait(milliseconds delay) {
   while (steady_clock::now() < until) {
     const grpc_connectivity_state state = channel_->GetState(/*try_to_connect=*/true);
     if (state == GRPC_CHANNEL_SHUTDOWN) return std::this_thread::sleep_until(until);
-    channel_->WaitForStateChange(state, OnTheWall(until));
+    channel_->WaitForStateChange(state, ToSystemClock(until));
   }
 }
 
@@ -185,17 +195,17 @@ Result<Response> Client::Call(Stub& stub,
                                                            Response*),
                               const Request& request, Time deadline, Repeat repeat) {
   if (const auto too_long = CheckSize(request)) return *too_long;
-  std::optional<Error> first;  // failure
+  std::optional<Error> first;  // error of the attempts
   for (int attempts = 1;; ++attempts) {
     grpc::ClientContext context;
-    if (const absl::Status may = Authorize(context); !may.ok()) return OfThisSide(may);
+    if (const absl::Status may = Authorize(context); !may.ok()) return LocalError(may);
     grpc::Status status = grpc::Status::OK;
-    // When a call fails on a connection, nobody can say whether the server took it in. Where that
-    // matters, wait for the connection first.
+    // A call that fails on a connection may have reached the server. Where repeating it would do
+    // harm, connect first, so that a missing connection fails before the call is sent.
     if (repeat == Repeat::kUnlessSent) status = Connect(deadline);
     const bool sent = status.ok();
     if (sent) {
-      context.set_deadline(OnTheWall(deadline));
+      context.set_deadline(ToSystemClock(deadline));
       Response response;
       status = (stub.*method)(&context, request, &response);
       if (status.ok()) return response;
@@ -208,12 +218,13 @@ Result<Response> Client::Call(Stub& stub,
 
     const auto delay = DelayBefore(error, sent ? &context : nullptr, deadline);
     if (!delay) {
-      // What went wrong, not what came of it: a server that broke refuses connections afterwards.
+      // Report the first error, which is the cause: a server that crashed refuses connections
+      // later.
       const bool said_no_more = error.code == grpc::StatusCode::UNAVAILABLE ||
                                 error.code == grpc::StatusCode::DEADLINE_EXCEEDED;
       if (!said_no_more || !error.reason.empty()) return error;
       first->attempts = attempts;
-      first->reason.clear();  // of the last attempt nobody knows what it did
+      first->reason.clear();  // the last attempt may have run, whatever the first one's reason says
       return *std::move(first);
     }
     Wait(*delay);
@@ -245,7 +256,7 @@ Result<v1::DetokenizeResponse> Client::Detokenize(const v1::DetokenizeRequest& r
 
 std::unique_ptr<Client::AttendStreaming> Client::AttendStream(AttendStreaming::Source source,
                                                               StreamOptions options) {
-  options.deadline = Allowed(options.deadline);
+  options.deadline = ClampDeadline(options.deadline);
   return std::make_unique<AttendStreaming>(
       *this,
       [this](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
@@ -256,7 +267,7 @@ std::unique_ptr<Client::AttendStreaming> Client::AttendStream(AttendStreaming::S
 
 std::unique_ptr<Client::EncodeStreaming> Client::EncodeStream(EncodeStreaming::Source source,
                                                               StreamOptions options) {
-  options.deadline = Allowed(options.deadline);
+  options.deadline = ClampDeadline(options.deadline);
   return std::make_unique<EncodeStreaming>(
       *this,
       [this](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
@@ -294,7 +305,7 @@ Result<v1::RegisterSharedMemoryResponse> Client::RegisterSharedMemory(const Shar
       response.error().attempts == 1) {
     return response;
   }
-  // An earlier attempt of this call may have registered it, and only the answer was lost.
+  // An earlier attempt of this call may have registered the region and lost only its answer.
   const auto list = Call(*shared_memory_, &v1::SharedMemoryService::Stub::ListSharedMemory,
                          v1::ListSharedMemoryRequest(), deadline);
   if (!list.ok()) return list.error();
@@ -313,7 +324,7 @@ Result<v1::UnregisterSharedMemoryResponse> Client::UnregisterSharedMemory(const 
   request.set_name(name);
   auto response = Call(*shared_memory_, &v1::SharedMemoryService::Stub::UnregisterSharedMemory,
                        request, DeadlineOf(call));
-  // An earlier attempt of this call may have unregistered it, and only the answer was lost.
+  // An earlier attempt of this call may have unregistered the region and lost only its answer.
   if (!response.ok() && response.error().reason == "REGION_NOT_FOUND" &&
       response.error().attempts > 1) {
     return v1::UnregisterSharedMemoryResponse();
@@ -334,28 +345,19 @@ Result<HealthStatus> Client::Health(const std::string& service, CallOptions call
   return response->status();
 }
 
-Failure FailureOf(const Error& error, const grpc::ClientContext* context) {
-  Failure failure{.code = error.code, .pushback = std::nullopt, .retry_after = error.retry_after};
-  if (context == nullptr) return failure;
-  const auto& trailers = context->GetServerTrailingMetadata();
-  if (const auto found = trailers.find("grpc-retry-pushback-ms"); found != trailers.end()) {
-    failure.pushback = std::string_view(found->second.data(), found->second.size());
-  }
-  return failure;
-}
-
-std::optional<milliseconds> DelayBeforeRetry(const RetryPolicy& policy, int attempts,
-                                             const Failure& failure, milliseconds remaining,
-                                             double random) {
+std::optional<milliseconds> DelayBeforeRetry(const RetryPolicy& policy, const Error& error,
+                                             std::optional<std::string_view> pushback,
+                                             milliseconds remaining, double random) {
+  const int attempts = error.attempts;
   const bool last = policy.max_attempts > 0 && attempts >= policy.max_attempts;
-  if (failure.code != grpc::StatusCode::UNAVAILABLE || last) return std::nullopt;
+  if (error.code != grpc::StatusCode::UNAVAILABLE || last) return std::nullopt;
   milliseconds delay;
-  if (failure.pushback.has_value()) {
+  if (pushback.has_value()) {
     int32_t wished = 0;
-    const char* end = failure.pushback->data() + failure.pushback->size();
-    const auto [rest, error] = std::from_chars(failure.pushback->data(), end, wished);
-    if (error != std::errc() || rest != end || wished < 0) return std::nullopt;
-    // Without a bound on attempts, a server that says 0 each time would keep the client spinning.
+    const char* const end = pushback->data() + pushback->size();
+    const auto [rest, unreadable] = std::from_chars(pushback->data(), end, wished);
+    if (unreadable != std::errc() || rest != end || wished < 0) return std::nullopt;
+    // Attempts may have no bound, so a server that always says 0 must not make the client spin.
     delay = milliseconds(wished);
     if (attempts > 1) delay = std::max(delay, policy.initial_backoff);
   } else {
@@ -363,7 +365,7 @@ std::optional<milliseconds> DelayBeforeRetry(const RetryPolicy& policy, int atte
                                     static_cast<double>(policy.initial_backoff.count()) *
                                         std::pow(policy.multiplier, std::max(0, attempts - 1)));
     delay = milliseconds(std::llround(backoff * (0.5 + 0.5 * random)));
-    delay = std::max(delay, failure.retry_after.value_or(delay));
+    delay = std::max(delay, error.retry_after.value_or(delay));
   }
   if (delay >= remaining) return std::nullopt;
   return delay;

@@ -8,18 +8,18 @@
 //   if (!response.ok()) std::cerr << response.error().ToString();
 //
 // Calls block until the answer, an error or the deadline. Only UNAVAILABLE is retried, until the
-// deadline: a call outlives a server's restart. If that is of no use, the error is the first one.
-// An Attend with an `output` in shared memory is retried only if the server cannot have taken it
-// in: before there is a connection, and when the server says that it drains. After any other error
-// without a `reason` the answer may still be written into that range: do not use it again, but
-// unregister the region and take a fresh object.
+// deadline, so a call outlives a server's restart. If all attempts fail, the first error is
+// returned. An Attend with an `output` in shared memory is retried only if the server cannot have
+// received it: before there is a connection, and when the server says that it drains. After any
+// other error without a `reason` the server may still write to that range: do not use the range
+// again, but unregister the region and create a new object.
 //
-// Over TLS, a token and the files of certificates may change while the client lives: new calls
-// bring the new token, and new connections use the new files, a second or so later. What is wrong
-// with a file is the error of each call: FAILED_PRECONDITION, after 0 attempts.
+// The token file and the TLS files may change while the client lives. New calls send the new token,
+// and new connections use the new files, a second or so later. While a file is wrong, each call
+// fails with FAILED_PRECONDITION after 0 attempts.
 //
-// Any number of threads may use a client at a time. Its calls share one connection to each address
-// of the target's name, and take these in turn. To use several connections, make several clients.
+// Any number of threads may use a client at a time. Its calls take turns on one connection to each
+// address of the target's name. To use more connections, make more clients.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -46,13 +46,11 @@
 
 namespace castor::client {
 
-// When a failed call is tried again. Pure: no clock, no randomness of its own.
-//
-// Only UNAVAILABLE is: the server starts, drains or cannot be reached. It does not mean that
-// nothing was done, since a connection can break after the request was taken in. The client decides
-// which calls may be repeated all the same (client/client.cc). Overload is not retried, since that
-// would add to it: RESOURCE_EXHAUSTED carries a hint for the caller, who knows whether the work is
-// still worth doing.
+// When a failed call is tried again. Only UNAVAILABLE is: the server starts, drains or cannot be
+// reached. The server may still have run the request, since a connection can break after the
+// request arrived; the client decides which calls may be repeated all the same (client/client.cc).
+// Overload is not retried, since retries would add to it: RESOURCE_EXHAUSTED carries a hint for the
+// caller, who knows whether the work is still worth doing.
 struct RetryPolicy {
   int max_attempts = 0;  // the first one included; 1 turns retries off; 0: until the deadline
   std::chrono::milliseconds initial_backoff{100};
@@ -60,25 +58,14 @@ struct RetryPolicy {
   double multiplier = 2;
 };
 
-// What ended an attempt.
-struct Failure {
-  grpc::StatusCode code = grpc::StatusCode::UNKNOWN;
-  // The trailer grpc-retry-pushback-ms: the delay that the server asks for, which replaces the
-  // backoff. Negative or unreadable means "never again".
-  std::optional<std::string_view> pushback = std::nullopt;
-  // RetryInfo.retry_delay: the minimum wait, used if there is no pushback.
-  std::optional<std::chrono::milliseconds> retry_after = std::nullopt;
-};
-
-// What the retry policy asks of a failed call. The result refers to `context`, which is null if no
-// call was made.
-Failure FailureOf(const Error& error, const grpc::ClientContext* context);
-
-// The wait before the next attempt, or nullopt to give up. `attempts` were made, the last of which
-// ended in `failure`; `remaining` is the time to the call's deadline, within which the next attempt
-// must begin; `random` in [0, 1) spreads the retries of clients that failed together.
-std::optional<std::chrono::milliseconds> DelayBeforeRetry(const RetryPolicy& policy, int attempts,
-                                                          const Failure& failure,
+// The wait before the next attempt, or nullopt to give up. A pure function. `error` ended the last
+// of `error.attempts` attempts. `pushback` is its trailer grpc-retry-pushback-ms: the delay that
+// the server asks for, which replaces the backoff; negative or unreadable means "never again".
+// `remaining` is the time to the call's deadline, before which the next attempt must begin;
+// `random` in [0, 1) spreads the retries of clients that failed together.
+std::optional<std::chrono::milliseconds> DelayBeforeRetry(const RetryPolicy& policy,
+                                                          const Error& error,
+                                                          std::optional<std::string_view> pushback,
                                                           std::chrono::milliseconds remaining,
                                                           double random);
 
@@ -87,23 +74,23 @@ struct ClientOptions {
   std::string target = "127.0.0.1:50051";
   std::chrono::milliseconds deadline{60'000};  // of a call, its retries included
   RetryPolicy retry{};
-  // Called before each retry with what failed, by the call's thread.
+  // Called before each retry with the error of the attempt, by the call's thread.
   std::function<void(const Error&)> on_retry{};
   // gRPC's service config in JSON; a resolver's own takes precedence. Empty: gRPC's defaults, which
   // send all calls to the first address that connects. Do not put a retryPolicy in it: gRPC would
   // repeat calls without this client's rules, with outputs in shared memory too. Use `retry`.
   std::string service_config = R"({"loadBalancingConfig": [{"round_robin": {}}]})";
-  // Whether gRPC itself sends a call again that no server took in. It costs a quarter of the calls
-  // that a core can send.
+  // Whether gRPC itself repeats calls that no server received. It costs a quarter of the calls that
+  // a core can send.
   bool transparent_retries = true;
   std::optional<TlsOptions> tls = std::nullopt;  // nullopt: plaintext
-  // Sent with each call as metadata `authorization: Bearer TOKEN`. The file counts if there is one.
+  // Sent with each call as metadata `authorization: Bearer TOKEN`. A file overrides `token`.
   std::string token{}, token_file{};
-  // Without TLS a token goes to this machine alone (Unix sockets, loopback), unless this is set.
+  // Unless this is set, a token travels without TLS only within this machine.
   bool allow_plaintext_token = false;
 };
 
-// Why a token must not be sent there, naming `target`; OK if it may.
+// OK if a token may be sent to `target`, else FAILED_PRECONDITION that names the target.
 absl::Status CheckMaySendToken(const ClientOptions& options, const std::string& target);
 
 struct CallOptions {
@@ -114,7 +101,7 @@ using HealthStatus = grpc::health::v1::HealthCheckResponse::ServingStatus;
 
 class Client {
  public:
-  // Never fails and never connects; the first call connects.
+  // The constructor does not connect; the first call does.
   explicit Client(ClientOptions options = {});
 
   Result<v1::AttendResponse> Attend(const v1::AttendRequest& request, CallOptions call = {});
@@ -134,9 +121,9 @@ class Client {
   Result<v1::Model> GetModel(const std::string& name, CallOptions call = {});
   Result<v1::ServerInfo> GetServerInfo(CallOptions call = {});
 
-  // Registers all of `memory` with the server under memory.name(); unregisters a region. The region
-  // outlives this client and `memory` itself: unregister what was registered. Both also succeed
-  // when an earlier attempt of the same call did the work and only its answer was lost.
+  // Registers all of `memory` with the server under memory.name(); unregisters a region. A region
+  // outlives this client and `memory` itself until it is unregistered. Both also succeed when an
+  // earlier attempt of the same call did the work and lost only its answer.
   Result<v1::RegisterSharedMemoryResponse> RegisterSharedMemory(const SharedMemory& memory,
                                                                 CallOptions call = {});
   Result<v1::UnregisterSharedMemoryResponse> UnregisterSharedMemory(const std::string& name,
@@ -146,11 +133,11 @@ class Client {
   // "" is the whole server; see proto/README.md for the others. NOT_FOUND for unknown names.
   Result<HealthStatus> Health(const std::string& service = "", CallOptions call = {});
 
-  // Waits for this long, inside gRPC, which connects only while somebody does: after a plain sleep,
-  // a server that has long been back would still seem unreachable.
+  // Waits inside gRPC, which reconnects only while a thread waits for it: after a plain sleep, a
+  // server that is back would still seem unreachable.
   void Wait(std::chrono::milliseconds delay);
 
-  // For other calls, with gRPC's generated stubs; Authorize() adds the token to such a call.
+  // The channel serves other calls by gRPC's generated stubs; Authorize() adds the token to them.
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
   absl::Status Authorize(grpc::ClientContext& context);
   const ClientOptions& options() const { return options_; }
@@ -161,17 +148,17 @@ class Client {
 
   using Time = std::chrono::steady_clock::time_point;
 
-  // Whether to repeat a call of which nobody knows whether the server took it in.
+  // Whether to repeat a call that the server may have received.
   enum class Repeat { kYes, kUnlessSent };
 
-  std::chrono::milliseconds Allowed(std::chrono::milliseconds deadline) const;
+  std::chrono::milliseconds ClampDeadline(std::chrono::milliseconds deadline) const;
   Time DeadlineOf(CallOptions call) const;
-  // By the options: see DelayBeforeRetry and FailureOf.
+  // Applies DelayBeforeRetry with the options. `context` is null if no call was made.
   std::optional<std::chrono::milliseconds> DelayBefore(const Error& error,
                                                        const grpc::ClientContext* context,
                                                        Time deadline) const;
 
-  // Whether the files and the token allow calls.
+  // OK if the TLS files and the token allow calls.
   absl::Status CheckSecurity();
 
   // OK once connected, else the reason why not.
@@ -185,7 +172,7 @@ class Client {
 
   const ClientOptions options_;
   TokenSource token_;
-  std::atomic<bool> files_were_good_ = false;  // gRPC has them, and keeps them
+  std::atomic<bool> files_were_good_ = false;  // gRPC keeps the files that it has read
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::AttentionService::Stub> attention_;
   const std::unique_ptr<v1::EncoderService::Stub> encoder_;

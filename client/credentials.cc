@@ -39,13 +39,13 @@ Bio Reader(const std::string& text) {
   return {BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), BIO_free};
 }
 
-// Nobody is there to be asked for a password.
+// Refuses keys with a password, which a program cannot be asked for.
 int NoPassword(char*, int, int, void* asked) {
   *static_cast<bool*>(asked) = true;
   return -1;
 }
 
-// The first certificate.
+// Reads the file's first certificate.
 absl::Status ReadCertificate(const std::string& path, Certificate* certificate) {
   std::string text;
   if (absl::Status status = ReadAll(path, kLargestPem, &text); !status.ok()) return status;
@@ -68,7 +68,7 @@ absl::Status ReadKey(const std::string& path, Key* key) {
 
 constexpr size_t kLongestToken = 16 << 10;
 
-// `from` says where it is from, for the error.
+// `from` names the token's source in errors.
 absl::StatusOr<std::string> HeaderOf(std::string token, const std::string& from) {
   while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
   if (token.empty()) return absl::FailedPreconditionError(from + " is empty");
@@ -84,7 +84,7 @@ absl::StatusOr<std::string> HeaderOf(std::string token, const std::string& from)
 
 absl::StatusOr<std::string> ReadHeader(const std::string& path) {
   std::string token;
-  // And the end of its line.
+  // The file may end its line.
   if (absl::Status s = ReadAll(path, kLongestToken + 2, &token); !s.ok()) return s;
   return HeaderOf(std::move(token), "the token file '" + path + "'");
 }
@@ -98,7 +98,7 @@ std::string AuthoritiesOf(const TlsOptions& options) {
 }
 
 absl::Status CheckTlsFiles(const TlsOptions& options) {
-  // What is left in the thread's queue would be taken for the failure of somebody else's call.
+  // An error left in the thread's queue would be taken for the failure of the next OpenSSL call.
   const absl::Cleanup forget = [] { ERR_clear_error(); };
   Certificate certificate(nullptr, X509_free);
   if (const std::string authorities = AuthoritiesOf(options); !authorities.empty()) {
@@ -206,14 +206,14 @@ bool IsOnThisMachine(std::string_view target) {
   for (const std::string_view scheme : {"dns:", "ipv4:", "ipv6:"}) {
     if (!target.starts_with(scheme)) continue;
     target.remove_prefix(scheme.size());
-    if (target.starts_with("//")) {  // dns://SERVER/NAME; the server may say anything of the name
+    if (target.starts_with("//")) {  // dns://SERVER/NAME: the server decides where the name leads
       const size_t slash = target.find('/', 2);
       if (slash != 2) return false;
       target.remove_prefix(3);
     }
     break;
   }
-  // ipv4: and ipv6: may name several.
+  // ipv4: and ipv6: may name several addresses.
   for (;;) {
     const size_t comma = target.find(',');
     if (!IsOwnHost(target.substr(0, comma))) return false;

@@ -11,7 +11,7 @@ namespace castor::client {
 namespace {
 
 constexpr std::string_view kDomain = "castor";
-constexpr int64_t kMaxSeconds = 315'576'000'000;  // of a protobuf Duration: 10,000 years
+constexpr int64_t kMaxSeconds = 315'576'000'000;  // the greatest protobuf Duration, 10,000 years
 
 // nullopt if it is not a duration, or negative.
 std::optional<std::chrono::milliseconds> ToMilliseconds(const google::protobuf::Duration& delay) {
@@ -64,9 +64,9 @@ Error ParseError(const grpc::Status& status) {
   return ParseError(details);
 }
 
-Error OfThisSide(const absl::Status& status) {
+Error LocalError(const absl::Status& status) {
   Error error;
-  error.code = static_cast<grpc::StatusCode>(status.code());  // the same numbers
+  error.code = static_cast<grpc::StatusCode>(status.code());  // both enums have the same numbers
   error.message = std::string(status.message());
   error.attempts = 0;
   return error;
@@ -92,7 +92,7 @@ Error ParseError(const google::rpc::Status& details) {
     google::rpc::RetryInfo retry;
     google::rpc::RequestInfo request;
     if (detail.UnpackTo(&info)) {
-      // Ignore other domains: a proxy on the way may have reasons of its own.
+      // Ignore other domains: a proxy may send reasons of its own.
       if (info.domain() == kDomain) error.reason = info.reason();
     } else if (detail.UnpackTo(&bad_request)) {
       if (!bad_request.field_violations().empty()) {

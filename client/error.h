@@ -18,37 +18,36 @@ namespace castor::client {
 
 struct Error {
   grpc::StatusCode code = grpc::StatusCode::UNKNOWN;
-  // Of the closed list in proto/README.md. Empty when castor-server did not send one: the error
-  // then comes from gRPC on either side, or from something in between, and does not say whether the
-  // call was run.
+  // One of the list in proto/README.md. Empty when castor-server sent none: the error then comes
+  // from gRPC on either side, or from a proxy, and does not say whether the call ran.
   std::string reason;
-  std::string field;  // path of the field to blame, such as "query.shape[2]"; may be empty
+  std::string field;  // path of the wrong field, such as "query.shape[2]"; may be empty
   std::string message;
   std::optional<std::chrono::milliseconds> retry_after;  // the delay that the server asks for
   std::string request_id;
-  // That were made. 0: none, for what is wrong is on this side: a file, or the token.
+  // The number of attempts. 0: nothing was sent, because a local file or the token is wrong.
   int attempts = 1;
 
-  // One line that a terminal may see, whatever the server wrote: code, reason, field, message.
+  // Code, reason, field and message on one line, without control characters.
   std::string ToString() const;
 };
 
 // "INVALID_ARGUMENT" and so on.
 std::string_view NameOf(grpc::StatusCode code);
 
-// Reads the details of a status that is not OK, of a call or of one message of a stream. Details
-// that are missing or malformed leave the fields they would fill empty.
+// Reads the details of a status that is not OK, of a call or of one message of a stream. Missing
+// and malformed details leave their fields empty.
 Error ParseError(const grpc::Status& status);
 Error ParseError(const google::rpc::Status& status);
 
-// An error of this side: nothing was sent.
-Error OfThisSide(const absl::Status& status);
+// An error of this process: nothing was sent.
+Error LocalError(const absl::Status& status);
 
-// The error of a message that cannot be sent; nullopt: it can. protobuf ends at 2 GiB, and gRPC
-// would end the process.
+// The error of a message above protobuf's limit of 2 GiB, for which gRPC would end the process;
+// nullopt if it can be sent.
 std::optional<Error> CheckSize(const google::protobuf::MessageLite& message);
 
-// A value or the error that took its place.
+// A value or an error.
 template <typename T>
 class Result {
  public:

@@ -1,7 +1,6 @@
 #include "client/file.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,7 +40,7 @@ absl::StatusOr<InputFile> InputFile::Open(const std::string& path) {
 }
 
 InputFile InputFile::StandardInput() {
-  // A closed descriptor has no copy; reading will report that.
+  // If the descriptor is closed, there is no copy, and reading reports it.
   return InputFile(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0), "standard input");
 }
 
@@ -66,12 +65,6 @@ absl::Status InputFile::Append(size_t size, std::string* bytes) {
     size -= static_cast<size_t>(got);
   }
   return absl::OkStatus();
-}
-
-std::optional<int64_t> InputFile::size() const {
-  struct stat file {};
-  if (fstat(descriptor_, &file) != 0 || !S_ISREG(file.st_mode)) return std::nullopt;
-  return file.st_size;
 }
 
 absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {

@@ -1,12 +1,9 @@
-// Reading and writing of files, pipes and devices. Errors name the file and the system's reason,
-// "cannot read 'q.npy': Is a directory". Reading a pipe waits for its writer, as elsewhere on the
-// system.
+// Reading and writing of files, pipes and devices. Errors name the file and the system's reason:
+// "cannot read 'q.npy': Is a directory". Reading a pipe waits for its writer.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <initializer_list>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -26,11 +23,8 @@ class InputFile {
   ~InputFile();
 
   // Appends the next `size` bytes, fewer only at the end. Memory is allocated as the bytes arrive,
-  // so it is safe to ask for as many as a file merely claims to have.
+  // so a false claim about the file's size costs nothing.
   absl::Status Append(size_t size, std::string* bytes);
-
-  // In bytes; nullopt of what has no size, such as a pipe.
-  std::optional<int64_t> size() const;
 
   const std::string& name() const { return name_; }  // for messages: the path in quotes
 
@@ -41,8 +35,8 @@ class InputFile {
   std::string name_;
 };
 
-// A file, pipe or device that is written piece by piece. After an error, what was written so far
-// stays in it. Movable; for one thread at a time.
+// A file, pipe or device that is written piece by piece. After an error, the bytes written so far
+// remain. Movable; for one thread at a time.
 class OutputFile {
  public:
   // Creates or overwrites it.
@@ -54,11 +48,11 @@ class OutputFile {
   ~OutputFile();
 
   absl::Status Append(std::string_view bytes);
-  // Whether bytes that were written can be replaced; not of a pipe.
+  // Whether written bytes can be replaced; false for a pipe.
   bool rewinds() const;
   // Replaces the file's first bytes.
   absl::Status Replace(std::string_view bytes);
-  // Some file systems report only now that there was no room.
+  // Some file systems report a full disk only here.
   absl::Status Close();
 
  private:
@@ -71,7 +65,7 @@ class OutputFile {
 // Reads a whole file. An error if it has more than `most` bytes.
 absl::StatusOr<std::string> ReadFile(const std::string& path, size_t most);
 
-// Creates or overwrites the file. After an error, what was written so far stays in it.
+// Creates or overwrites the file. After an error, the bytes written so far remain.
 absl::Status WriteFile(const std::string& path, std::initializer_list<std::string_view> pieces);
 
 absl::Status WriteStandardOutput(std::string_view bytes);

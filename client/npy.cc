@@ -28,8 +28,7 @@ constexpr std::array<std::pair<std::string_view, v1::DataType>, 5> kTypes = {{
 
 absl::Status Bad(const std::string& problem) { return absl::InvalidArgumentError(problem); }
 
-// What follows "'key':" in the header's dictionary, spaces skipped; nullopt when it has no such
-// key.
+// The text after "'key':" and blanks in the header's dictionary; nullopt without such a key.
 std::optional<std::string_view> ValueOf(std::string_view header, const std::string& key) {
   const size_t at = header.find("'" + key + "'");
   if (at == std::string_view::npos) return std::nullopt;
@@ -78,7 +77,7 @@ absl::StatusOr<v1::DataType> ParseType(std::string_view text) {
                           "bfloat16), little-endian, are supported: convert with a.astype('<f4')"));
 }
 
-// What a file's first bytes say about the rest.
+// The header's description of the data.
 struct Header {
   v1::DataType dtype;
   std::vector<int64_t> shape;
@@ -161,7 +160,7 @@ std::string FormatHeader(const v1::Tensor& tensor) {
   return bytes + header;
 }
 
-// Always 128 bytes: two sizes of at most 19 digits fit in what the first 64 leave.
+// Always 128 bytes: two sizes of at most 19 digits fit in the second block of 64.
 std::string RowsHeader(int64_t rows, int64_t width) {
   v1::Tensor tensor;
   tensor.set_dtype(v1::FLOAT32);
@@ -179,7 +178,8 @@ absl::StatusOr<v1::Tensor> ReadNpy(const std::string& path) {
     return absl::Status(status.code(),
                         absl::StrCat("cannot use ", file->name(), ": ", status.message()));
   };
-  // Read at most a header's length first, then only as much as the header says: it may be a device.
+  // Read at most a header's length first, then only as much as the header says: the file may be an
+  // endless device.
   std::string bytes;
   if (absl::Status s = file->Append(kMaxPrefix + kMaxHeader, &bytes); !s.ok()) return s;
   const auto header = ParseHeader(bytes);

@@ -18,13 +18,13 @@
 
 namespace castor::client {
 
-// INVALID_ARGUMENT says what is wrong with the file: not .npy, big-endian, Fortran order, a type
-// that tensors do not have, a size that does not match the shape. Errors name the path.
+// INVALID_ARGUMENT for a file that is not .npy, is big-endian or in Fortran order, has a type that
+// tensors do not have, or a size that does not match its shape. Errors name the path.
 absl::StatusOr<v1::Tensor> ReadNpy(const std::string& path);
 // Requires a tensor of a known type whose bytes fit its shape.
 absl::Status WriteNpy(const std::string& path, const v1::Tensor& tensor);
 
-// A file of float32 rows of one width that is written row by row. It is whole once closed. For one
+// Writes a file of float32 rows of one width, row by row. The file is complete once closed. For one
 // thread.
 class NpyRows {
  public:
@@ -39,7 +39,7 @@ class NpyRows {
   OutputFile file_;
   const bool rewinds_;
   int64_t values_ = 0;
-  std::string kept_;  // where the header cannot be written last, as in a pipe: the rows
+  std::string kept_;  // the rows, if the file is a pipe, where the header must come first
 };
 
 }  // namespace castor::client

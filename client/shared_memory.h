@@ -11,7 +11,7 @@
 //   client.UnregisterSharedMemory(memory->name());
 //
 // The server reads the tensors during the call and writes the output before it answers. Requests in
-// flight at the same time need outputs of their own.
+// flight at the same time need separate outputs.
 #pragma once
 
 #include <cstddef>
@@ -30,9 +30,9 @@ namespace castor::client {
 // Movable. Threads may write to different bytes of it; everything else is for one thread at a time.
 class SharedMemory {
  public:
-  // Creates an object of zeros under a key of its own that begins with `key_prefix`. A server that
-  // asks who calls takes only keys that begin with the caller's name: GetServerInfo says how
-  // (limits.shared_memory_key_prefix). RESOURCE_EXHAUSTED when the system has no room.
+  // Creates an object of zeros under a new key that begins with `key_prefix`. A server that knows
+  // its callers takes only keys with the caller's prefix (GetServerInfo:
+  // limits.shared_memory_key_prefix). RESOURCE_EXHAUSTED when the system has no room.
   static absl::StatusOr<SharedMemory> Create(size_t size, std::string_view key_prefix = "/");
 
   SharedMemory(SharedMemory&& other) noexcept { *this = std::move(other); }

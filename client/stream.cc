@@ -17,7 +17,7 @@ enum Event : intptr_t { kStarted = 1, kRead, kWritten, kFinished };
 
 void* Tag(Event event) { return reinterpret_cast<void*>(event); }
 
-// How much longer than the deadline to wait for the server to say that it has passed.
+// Time beyond the deadline for the server to report that it has passed.
 constexpr milliseconds kGrace{1000};
 
 // Whether a request may be sent again when the client cannot tell if the server has received it.
@@ -34,7 +34,7 @@ template <typename Request, typename Response>
 Stream<Request, Response>::~Stream() {
   if (call_ != nullptr) {
     call_->context.TryCancel();
-    while (call_->events > 0) Await(Time::max());
+    while (call_->events > 0) HandleEvent(Time::max());
   }
   queue_.Shutdown();
   void* tag;
@@ -46,28 +46,28 @@ template <typename Request, typename Response>
 std::optional<Result<Response>> Stream<Request, Response>::Next() {
   const Time deadline = steady_clock::now() + options_.deadline;
   while (true) {
-    Fill();
+    FillWindow();
     if (slots_.empty()) {
       if (call_ == nullptr) return std::nullopt;
     } else if (slots_.front().state == State::kAnswered) {
       Result<Response> answer = *std::move(slots_.front().answer);
       slots_.pop_front();
       ++first_;
-      Fill();
-      if (call_ != nullptr) Write();  // while the caller does something else
+      FillWindow();
+      if (call_ != nullptr) WriteNext();  // travels while the caller handles the answer
       return answer;
     } else if (call_ == nullptr) {
-      if (const auto error = Open()) FailAll(*error);
+      if (const auto error = StartCall()) FailAll(*error);
       continue;
     }
-    Write();
-    Await(deadline + kGrace);
-    if (call_->events == 0) Settle(deadline);
+    WriteNext();
+    HandleEvent(deadline + kGrace);
+    if (call_->events == 0) EndCall(deadline);
   }
 }
 
 template <typename Request, typename Response>
-void Stream<Request, Response>::Fill() {
+void Stream<Request, Response>::FillWindow() {
   while (!exhausted_ && slots_.size() < std::max<size_t>(options_.window, 1)) {
     Slot slot;
     if (!source_(&slot.request)) {
@@ -88,11 +88,11 @@ void Stream<Request, Response>::Fill() {
 }
 
 template <typename Request, typename Response>
-std::optional<Error> Stream<Request, Response>::Open() {
+std::optional<Error> Stream<Request, Response>::StartCall() {
   auto call = std::make_unique<Call>();
   ++attempts_;
-  if (const absl::Status may = client_.Authorize(call->context); !may.ok()) return OfThisSide(may);
-  overdue_ = false;
+  if (const absl::Status may = client_.Authorize(call->context); !may.ok()) return LocalError(may);
+  timed_out_ = false;
   call_ = std::move(call);
   call_->stream = start_(&call_->context, &queue_);
   call_->events = 1;
@@ -101,17 +101,17 @@ std::optional<Error> Stream<Request, Response>::Open() {
 }
 
 template <typename Request, typename Response>
-void Stream<Request, Response>::Write() {
+void Stream<Request, Response>::WriteNext() {
   Call& call = *call_;
-  if (!call.started || call.writing || call.finishing || call.leaving) return;
+  if (!call.started || call.writing || call.finishing || call.done_sending) return;
   const auto slot = std::find_if(slots_.begin(), slots_.end(), [](const Slot& candidate) {
     return candidate.state == State::kUnsent;
   });
   if (slot == slots_.end() && !slots_.empty()) return;
   call.writing = true;
   ++call.events;
-  if (slots_.empty()) {  // and the source too: the server may end the call
-    call.leaving = true;
+  if (slots_.empty()) {  // the source is exhausted too: let the server end the call
+    call.done_sending = true;
     return call.stream->WritesDone(Tag(kWritten));
   }
   slot->state = State::kSent;
@@ -119,14 +119,14 @@ void Stream<Request, Response>::Write() {
 }
 
 template <typename Request, typename Response>
-void Stream<Request, Response>::Await(Time until) {
+void Stream<Request, Response>::HandleEvent(Time until) {
   void* tag = nullptr;
   bool ok = false;
   const auto wall = until == Time::max()
                         ? std::chrono::system_clock::time_point::max()
                         : std::chrono::system_clock::now() + (until - steady_clock::now());
   if (queue_.AsyncNext(&tag, &ok, wall) != grpc::CompletionQueue::GOT_EVENT) {
-    overdue_ = true;
+    timed_out_ = true;
     call_->context.TryCancel();
     queue_.Next(&tag, &ok);
   }
@@ -137,43 +137,43 @@ void Stream<Request, Response>::Await(Time until) {
       call.started = ok;
       break;
     case kRead:
-      if (ok) Take(std::move(call.response));
+      if (ok) HandleResponse(std::move(call.response));
       break;
     case kWritten:
       call.writing = false;
-      // Only a read tells that the call is over.
+      // Only a failed read shows that the call is over.
       ok = true;
       break;
     case kFinished:
       return;
   }
-  if (!ok) return Finish();
+  if (!ok) return RequestStatus();
   if (reinterpret_cast<intptr_t>(tag) == kWritten || call.finishing) return;
   ++call.events;
   call.stream->Read(&call.response, Tag(kRead));
 }
 
 template <typename Request, typename Response>
-void Stream<Request, Response>::Finish() {
+void Stream<Request, Response>::RequestStatus() {
   if (std::exchange(call_->finishing, true)) return;
   ++call_->events;
   call_->stream->Finish(&call_->status, Tag(kFinished));
 }
 
 template <typename Request, typename Response>
-void Stream<Request, Response>::Take(Response response) {
+void Stream<Request, Response>::HandleResponse(Response response) {
   const std::string& id = response.request_id();
   uint64_t number = 0;
   const auto [end, error] = std::from_chars(id.data(), id.data() + id.size(), number);
   const uint64_t place = number - first_;
-  // Whoever answers may be no castor-server.
+  // The peer may not be a castor-server.
   if (error != std::errc() || place >= slots_.size() || slots_[place].state != State::kSent) return;
   Slot& slot = slots_[place];
   slot.state = State::kRefused;
   if (response.has_error()) {
     Error refusal = ParseError(response.error());
     if (refusal.code == grpc::StatusCode::UNAVAILABLE) {
-      call_->leaving = true;  // it answers the others before it ends the call
+      call_->done_sending = true;  // the server answers the others before it ends the call
       return;
     }
     if (refusal.retry_after && InFlight()) return;
@@ -184,7 +184,7 @@ void Stream<Request, Response>::Take(Response response) {
   slot.state = State::kAnswered;
   attempts_ = 0;
   for (Slot& other : slots_) {
-    if (other.state == State::kRefused && !call_->leaving) other.state = State::kUnsent;
+    if (other.state == State::kRefused && !call_->done_sending) other.state = State::kUnsent;
   }
 }
 
@@ -195,12 +195,12 @@ bool Stream<Request, Response>::InFlight() const {
 }
 
 template <typename Request, typename Response>
-void Stream<Request, Response>::Settle(Time deadline) {
+void Stream<Request, Response>::EndCall(Time deadline) {
   const std::unique_ptr<Call> call = std::move(call_);
   if (slots_.empty()) return;
   Error error = ParseError(call->status);
   error.attempts = std::max(attempts_, 1);
-  if (overdue_) {
+  if (timed_out_) {
     error.code = grpc::StatusCode::DEADLINE_EXCEEDED;
     error.message = "no answer came in time";
   } else if (call->status.ok()) {

@@ -1,5 +1,5 @@
-// Many requests over one call. The caller's source makes them as there is room in the window, and
-// Next() returns their answers, in the order of the requests:
+// Many requests over one call. The caller's source supplies requests while the window has room, and
+// Next() returns their answers in the order of the requests:
 //
 //   auto stream = client.EncodeStream([&](castor::v1::EncodeRequest* request) {
 //     ...  // false: no more
@@ -8,13 +8,14 @@
 //     if (!answer->ok()) std::cerr << answer->error().ToString();
 //   }
 //
-// A window of requests, with those answers that came before their turn, is all that it holds.
+// The stream holds one window of requests, and answers that arrived before their turn.
 //
-// The error of one request is its answer, and the rest go on. The error of the call is that of all
-// requests in flight, and the next ones go over a new call. As in a unary call, UNAVAILABLE is
-// tried again until the deadline of Next() if the server cannot have taken the request in, or if
-// that does no harm. A request refused for load (with `retry_after`) is sent again when another one
-// of the window has been answered; if there is none, that is its answer.
+// A request that fails alone gets its error as its answer, and the others go on. When the call
+// fails, all requests in flight get its error, and later ones go over a new call. As in a unary
+// call, UNAVAILABLE is tried again until the deadline of Next() if the server cannot have received
+// the request, or if repeating it does no harm. A request refused for load (with `retry_after`) is
+// sent again once another one of the window is answered; if no other is in flight, the refusal is
+// its answer.
 //
 // For one thread, which does the work inside Next().
 #pragma once
@@ -48,18 +49,18 @@ template <typename Request, typename Response>
 class Stream {
  public:
   using Source = std::function<bool(Request*)>;
-  // Begins a call, whose every step is an event of the queue.
+  // Begins a call whose steps are events of the queue.
   using Calls = grpc::ClientAsyncReaderWriter<Request, Response>;
   using Start = std::function<std::unique_ptr<Calls>(grpc::ClientContext*, grpc::CompletionQueue*)>;
 
-  // By Client's methods. `client` must outlive the stream.
+  // Use Client's methods. `client` must outlive the stream.
   Stream(Client& client, Start start, Source source, StreamOptions options);
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  // The answer to the next request; nullopt when there are no more. Sets `request_id` of what it
-  // sends, and `timeout_ms` where that is 0.
+  // The answer to the next request; nullopt after the last. Sets each request's `request_id`, and
+  // its `timeout_ms` where that is 0.
   std::optional<Result<Response>> Next();
 
  private:
@@ -79,21 +80,21 @@ class Stream {
     bool started = false;
     bool writing = false;
     bool finishing = false;
-    bool leaving = false;  // nothing more is sent: all is answered, or the server drains
-    int events = 0;        // to come
+    bool done_sending = false;  // all requests are answered, or the server drains
+    int events = 0;             // that the queue still owes
     Response response;
     grpc::Status status;
   };
 
-  void Fill();
-  std::optional<Error> Open();
-  void Write();
+  void FillWindow();
+  std::optional<Error> StartCall();
+  void WriteNext();
   // Waits for an event of the call and handles it.
-  void Await(Time until);
-  void Take(Response response);
-  void Finish();
-  // The call is over; another one may begin before `deadline`.
-  void Settle(Time deadline);
+  void HandleEvent(Time until);
+  void HandleResponse(Response response);
+  void RequestStatus();
+  // Decides which requests to send again over a new call, before `deadline`.
+  void EndCall(Time deadline);
   void FailAll(const Error& error);
   bool InFlight() const;
 
@@ -106,8 +107,8 @@ class Stream {
   std::deque<Slot> slots_;
   uint64_t first_ = 0;  // the number of the first slot
   bool exhausted_ = false;
-  bool overdue_ = false;
-  int attempts_ = 0;  // to make calls, since the last answer
+  bool timed_out_ = false;
+  int attempts_ = 0;  // calls made since the last answer
 };
 
 }  // namespace castor::client

@@ -118,7 +118,8 @@ std::string Describe(const v1::Tensor& tensor) {
   return ShapeString(tensor) + " " + v1::DataType_Name(tensor.dtype());
 }
 
-// Whether the part is like the first one, whose output has one dimension more than its log-sum-exp.
+// OK if the part has the first one's types and shapes, and its output one dimension more than its
+// log-sum-exp.
 absl::Status Check(std::span<const v1::AttendResponse> parts, size_t p) {
   const v1::Tensor& output = parts[p].output();
   const v1::Tensor& log_sum_exp = parts[p].log_sum_exp();

@@ -1,5 +1,5 @@
-// Conversion between the wire's tensors and plain vectors. Pure functions. Assumes a little-endian
-// machine, as the wire is little-endian.
+// Converts between the wire's tensors and plain vectors. Pure functions. Requires a little-endian
+// machine, since the wire is little-endian.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,8 @@ std::optional<int64_t> NumElements(std::span<const int64_t> shape);
 std::vector<int64_t> ShapeOf(const v1::Tensor& tensor);
 std::string ShapeString(const v1::Tensor& tensor);  // "[128, 8, 64]"
 
-// IEEE 754 binary16 and bfloat16; to them by rounding to nearest, ties to even. NaN stays NaN.
+// Conversions of IEEE 754 binary16 and bfloat16; they round to nearest, ties to even. NaN stays
+// NaN.
 uint16_t FloatToHalf(float value);
 float HalfToFloat(uint16_t bits);
 uint16_t FloatToBFloat16(float value);
@@ -42,17 +43,17 @@ inline v1::Tensor MakeTensor(std::span<const float> values, std::initializer_lis
 // do not fit the shape.
 std::optional<std::vector<float>> ToFloats(const v1::Tensor& tensor);
 
-// Answers over disjoint sets of keys, merged into the answer over all of them: for keys that are
-// sharded over servers, cached apart, or partly the caller's own.
-
+// Merges answers over disjoint sets of keys into the answer over all of them: for keys that are
+// sharded over servers, or cached in several places.
+//
 // For each row, with L_p the log-sum-exp of part p, m = max_p L_p and w_p = exp(L_p - m):
 //
 //   output = sum_p w_p output_p / sum_p w_p      log_sum_exp = m + ln sum_p w_p
 //
-// A part in which the row sees no key, with L_p = -Inf, or +Inf as flash-attn 2 has it, adds
-// nothing, whatever its output holds; if all parts are such, the row is zeros and -Inf. NaN gives
-// NaN. Sums are in double precision, rounded once to the outputs' dtype. So the order of the parts
-// and merging in stages change results by rounding alone.
+// A part in which the row sees no key has L_p = -Inf (flash-attn 2: +Inf) and adds nothing,
+// whatever its output holds; if all parts are such, the row is zeros and -Inf. NaN gives NaN. Sums
+// are in double precision and rounded once to the outputs' dtype, so the order of the parts, and
+// merging in stages, change results only by rounding.
 //
 // Reads `output` (FLOAT32, FLOAT16 or BFLOAT16, as `raw`) and `log_sum_exp` of each part, which
 // have the same dtypes and shapes; returns these two. INVALID_ARGUMENT names the part that does not

@@ -7,8 +7,8 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD
 
-// How many bytes follow a leading byte. For some, the second byte's range is narrower, which
-// excludes overlong forms, surrogates and everything beyond U+10FFFF.
+// The bytes that follow a leading byte. Some narrow the second byte's range, which excludes
+// overlong forms, surrogates and everything beyond U+10FFFF.
 struct Lead {
   int followers;
   unsigned char least = 0x80, greatest = 0xbf;
@@ -26,7 +26,7 @@ std::optional<Lead> LeadOf(unsigned char byte) {
   return std::nullopt;
 }
 
-// Most texts: nothing to look at twice.
+// A fast path for most texts.
 bool IsPlain(std::string_view text) {
   return std::all_of(text.begin(), text.end(),
                      [](char c) { return (c >= ' ' && c <= '~') || c == '\n' || c == '\t'; });
@@ -59,7 +59,7 @@ Character FirstOf(std::string_view text) {
 
 bool IsControl(char32_t code) {
   return code < 0x20 || (code >= 0x7f && code < 0xa0) ||
-         // Line separators, and what turns the direction of the text around it.
+         // Line separators, and controls of text direction.
          (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
 }
 
@@ -68,7 +68,7 @@ std::string CleanText(std::string_view text) {
   std::string clean;
   clean.reserve(text.size());
   while (!text.empty()) {
-    // FindInvalidUtf8 stops at the first fault: copy up to it, replace one byte, and go on.
+    // Copy up to the first invalid byte, replace that byte, and go on.
     const size_t valid = FindInvalidUtf8(text).value_or(text.size());
     for (std::string_view rest = text.substr(0, valid); !rest.empty();) {
       const Character character = FirstOf(rest);

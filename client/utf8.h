@@ -1,4 +1,4 @@
-// Text that came from elsewhere, as a terminal may see it.
+// Makes foreign text safe for a terminal.
 #pragma once
 
 #include <cstddef>
@@ -11,21 +11,20 @@ namespace castor::client {
 // The index of the first byte that is not part of valid UTF-8.
 std::optional<size_t> FindInvalidUtf8(std::string_view text);
 
-// One character of valid UTF-8, and what it is.
+// One character of valid UTF-8: its bytes and its code point.
 struct Character {
   std::string_view bytes;
   char32_t code = 0;
 };
-Character FirstOf(std::string_view text);  // which is valid and not empty
+Character FirstOf(std::string_view text);  // REQUIRES: valid, not empty
 
-// Whether it moves the cursor, colours, or turns the direction of the text around it.
+// Whether a terminal would obey it: it moves the cursor, colours, or turns the text's direction.
 bool IsControl(char32_t code);
 
-// Valid UTF-8 without control characters: each byte that is no part of it, and each control
-// character but newline and tab, becomes U+FFFD.
+// Replaces invalid bytes, and control characters other than newline and tab, by U+FFFD.
 std::string CleanText(std::string_view text);
 
-// The same on one line: newlines and tabs become spaces.
+// CleanText on one line: newlines and tabs become spaces.
 std::string CleanLine(std::string_view text);
 
 }  // namespace castor::client

@@ -18,8 +18,9 @@
 namespace castor::cli {
 namespace {
 
-// The format that the file's name has: a table in x.npy would be found out late.
-void SettleFormat(const CLI::Option& output, const CLI::Option& file, bool npy,
+// Takes the format from the file's name, and refuses names that contradict --output: a table in
+// x.npy would be noticed late.
+void ChooseFormat(const CLI::Option& output, const CLI::Option& file, bool npy,
                   CommonFlags* flags) {
   const std::string extension =
       absl::AsciiStrToLower(std::filesystem::path(flags->file).extension().string());
@@ -43,7 +44,7 @@ void SettleFormat(const CLI::Option& output, const CLI::Option& file, bool npy,
   }
 }
 
-// A gRPC target.
+// Accepts a gRPC target.
 CLI::Validator Target() {
   return CLI::Validator(
       [](std::string& input) -> std::string {
@@ -59,7 +60,7 @@ CLI::Validator Target() {
       "");
 }
 
-// The error, with a hint where one helps.
+// The error's text, with a hint where one helps.
 std::string TextOf(const client::Error& error, const CommonFlags& flags) {
   std::string hint;
   switch (error.code) {
@@ -102,7 +103,7 @@ v1::Tensor ReadTensor(const std::string& path) { return OrUsageError(client::Rea
 std::optional<int> KeepStandardDescriptors(char** argv) {
   bool missing = false;
   for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; ++descriptor) {
-    // A descriptor that closes on exec was not there at the start: one of our libraries opened it.
+    // A descriptor that closes on exec was not inherited: a library has opened it since the start.
     const int flags = fcntl(descriptor, F_GETFD);
     if (flags >= 0 && (flags & FD_CLOEXEC) == 0) continue;
     missing = true;
@@ -116,23 +117,25 @@ std::optional<int> KeepStandardDescriptors(char** argv) {
     }
   }
   if (!missing) return std::nullopt;
-  // Run the program again, since that library has lost its descriptor now.
+  // Run the program again, since that library has lost its descriptor.
   execv("/proc/self/exe", argv);
   return kUsageError;
 }
 
 void SilenceGrpc() { setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0); }
 
-void Complain(std::string_view message) {
+void PrintError(std::string_view message) {
   const std::string line =
       std::string(program_invocation_short_name) + ": " + client::CleanLine(message) + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
-void WarnOfCut(const std::string& what, const std::string& places, const std::string& result) {
-  Complain("warning: " + what + " were truncated to the model's maximum length ('castor models' " +
-           "shows it)" + (places.empty() ? "" : ": " + places) + "; " + result +
-           "; --no-truncate refuses instead");
+void WarnOfTruncation(const std::string& what, const std::string& places,
+                      const std::string& result) {
+  PrintError("warning: " + what +
+             " were truncated to the model's maximum length ('castor models' " + "shows it)" +
+             (places.empty() ? "" : ": " + places) + "; " + result +
+             "; --no-truncate refuses instead");
 }
 
 OutputFormat CommonFlags::format() const {
@@ -144,7 +147,7 @@ client::ClientOptions CommonFlags::options() const {
   client::ClientOptions options;
   options.target = server;
   options.deadline = std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds * 1000));
-  security.SetOn(&options);
+  security.ApplyTo(&options);
   return options;
 }
 
@@ -153,7 +156,7 @@ client::Client CommonFlags::Connect() const {
   client::ClientOptions with_notice = options();
   with_notice.on_retry = [flags = *this](const client::Error& error) {
     if (error.attempts != kQuietAttempts) return;
-    Complain(TextOf(error, flags) + "; trying again until --timeout has passed");
+    PrintError(TextOf(error, flags) + "; trying again until --timeout has passed");
   };
   return client::Client(with_notice);
 }
@@ -179,7 +182,7 @@ void AddCommonFlags(CLI::App* command, CommonFlags* flags, bool npy) {
                     : "table or json (default: by the extension of --file, else table)",
                 CLI::IsMember(formats).description(""))
           ->capture_default_str();
-  command->callback([=] { SettleFormat(*output, *file, npy, flags); });
+  command->callback([=] { ChooseFormat(*output, *file, npy, flags); });
 }
 
 void AddModelFlag(CLI::App* command, const std::string& group, std::string* model) {
@@ -189,30 +192,30 @@ void AddModelFlag(CLI::App* command, const std::string& group, std::string* mode
 
 int ReportError(const client::Error& error, const CommonFlags& flags) {
   if (error.attempts == 0) {  // a file, or the token
-    Complain(error.message);
+    PrintError(error.message);
     return kUsageError;
   }
-  Complain(TextOf(error, flags));
+  PrintError(TextOf(error, flags));
   return kServerError;
 }
 
-int Written(const absl::Status& status) {
+int ReportWriteError(const absl::Status& status) {
   if (status.ok()) return kOk;
-  Complain(std::string(status.message()));
+  PrintError(std::string(status.message()));
   return kUsageError;
 }
 
 int WriteText(const std::string& text) {
-  return Written(client::WriteStandardOutput(client::CleanText(text)));
+  return ReportWriteError(client::WriteStandardOutput(client::CleanText(text)));
 }
 
 int WriteText(const std::string& text, const CommonFlags& flags) {
   if (flags.file.empty()) return WriteText(text);
-  return Written(client::WriteFile(flags.file, {client::CleanText(text)}));
+  return ReportWriteError(client::WriteFile(flags.file, {client::CleanText(text)}));
 }
 
 int WriteTensor(const v1::Tensor& tensor, const std::string& path) {
-  return Written(client::WriteNpy(path, tensor));
+  return ReportWriteError(client::WriteNpy(path, tensor));
 }
 
 }  // namespace castor::cli

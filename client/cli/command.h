@@ -1,4 +1,4 @@
-// What the subcommands of `castor` share: the connection's flags, exit codes, errors and output.
+// Shared by the subcommands of `castor`: the connection's flags, exit codes, errors and output.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -20,8 +20,8 @@ namespace castor::cli {
 // Exit codes of the program.
 inline constexpr int kOk = 0;
 inline constexpr int kServerError = 1;  // the server, or the connection to it
-inline constexpr int kUsageError = 2;   // flags, files, output, memory: this side
-inline constexpr int kCheckFailed = 3;  // the answer is not what this program computed itself
+inline constexpr int kUsageError = 2;   // local: flags, files, output, memory
+inline constexpr int kCheckFailed = 3;  // the answer differs from the one computed here
 
 enum class OutputFormat { kTable, kJson, kNpy };
 
@@ -38,7 +38,7 @@ struct CommonFlags {
   client::Client Connect() const;
 };
 
-// An error on this side that CLI11 cannot see, such as a file's content.
+// A local error that CLI11 cannot see, such as a file's content.
 class UsageError : public Failure {
  public:
   explicit UsageError(const std::string& message) : Failure(message, kUsageError) {}
@@ -53,20 +53,21 @@ inline void OrUsageError(const absl::Status& status) {
   if (!status.ok()) throw UsageError(std::string(status.message()));
 }
 
-// Call this first. If descriptors 0 to 2 are not all open, runs the program again with placeholders
-// that can be neither read nor written; returns an exit code only if that fails. Otherwise a
-// connection could get such a descriptor, and would be sent whatever is printed.
+// Runs the program again with unusable placeholders if one of the descriptors 0 to 2 is closed:
+// otherwise a connection could get that descriptor, and printed text would go to the server.
+// Returns an exit code only if that fails. Call it first.
 std::optional<int> KeepStandardDescriptors(char** argv);
 
-// Keeps gRPC from writing its own account of failures beside ours, unless GRPC_VERBOSITY asks for
-// it. Call it before there are threads or channels.
+// Silences gRPC's own log unless GRPC_VERBOSITY asks for it. Call it before there are threads or
+// channels.
 void SilenceGrpc();
 
-// Prints "PROGRAM: MESSAGE" as one line on standard error, whatever characters it contains.
-void Complain(std::string_view message);
+// Prints "PROGRAM: MESSAGE" as one clean line on standard error.
+void PrintError(std::string_view message);
 
-// Warns that `what` ("2 of 3 inputs") did not fit the model, at which places, and what follows.
-void WarnOfCut(const std::string& what, const std::string& places, const std::string& result);
+// Warns that the model truncated `what` ("2 of 3 inputs") at `places`, with this result.
+void WarnOfTruncation(const std::string& what, const std::string& places,
+                      const std::string& result);
 
 // The tensor in an .npy file. Throws UsageError.
 v1::Tensor ReadTensor(const std::string& path);
@@ -79,10 +80,10 @@ void AddCommonFlags(CLI::App* command, CommonFlags* flags, bool npy);
 int ReportError(const client::Error& error, const CommonFlags& flags);
 
 // Reports an error of writing; returns the exit code.
-int Written(const absl::Status& status);
+int ReportWriteError(const absl::Status& status);
 
-// Writes text (with its newline) where the flags say, or an .npy file; reports an error if that
-// fails. Returns the exit code.
+// Write text (with its newline) where the flags say, or an .npy file, and report errors. Return the
+// exit code.
 int WriteText(const std::string& text);  // to standard output
 int WriteText(const std::string& text, const CommonFlags& flags);
 int WriteTensor(const v1::Tensor& tensor, const std::string& path);
@@ -109,8 +110,5 @@ Runner AddModelsCommand(CLI::App* command);
 Runner AddInfoCommand(CLI::App* command);
 Runner AddHealthCommand(CLI::App* command);
 Runner AddTopCommand(CLI::App* command);
-
-// The whole command: parses the arguments, runs what they say, and returns the exit code.
-int Run(int argc, char** argv);
 
 }  // namespace castor::cli

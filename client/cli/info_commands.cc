@@ -39,7 +39,7 @@ std::string OutputsText(const v1::Model& model) {
   return absl::StrJoin(names, ", ");
 }
 
-// Of a model that was asked for by name.
+// The labels of a model, shown when it was asked for by name.
 std::string LabelsText(const v1::Model& model) {
   constexpr int kMost = 50;
   std::vector<std::string> labels;
@@ -118,7 +118,7 @@ std::string Table(const v1::ServerInfo& info) {
   rows.emplace_back("queue", std::to_string(limits.max_queued_requests()) + " requests, " +
                                  std::to_string(limits.max_queued_tokens()) + " tokens, " +
                                  FormatBytes(limits.max_queued_bytes()) + " at most");
-  if (limits.max_device_bytes() > 0) {  // servers before this limit say nothing
+  if (limits.max_device_bytes() > 0) {  // older servers do not report it
     rows.emplace_back("device memory", FormatBytes(limits.max_device_bytes()) + " at most");
   }
   rows.emplace_back("batch", std::to_string(limits.max_batch_requests()) + " requests, " +
@@ -136,14 +136,14 @@ int RunInfo(const CommonFlags& flags) {
               [](const v1::ServerInfo& info) { return Table(info); });
 }
 
-// Asks until the answer is SERVING, or one that waiting would not change, for `wait` at most; once
-// if that is 0.
+// Asks until the server is SERVING, `wait` has passed, or an answer comes that waiting would not
+// change. Asks once if `wait` is 0.
 client::Result<client::HealthStatus> AskHealth(const CommonFlags& flags, const std::string& service,
                                                std::chrono::milliseconds wait) {
   using std::chrono::milliseconds;
   constexpr milliseconds kPause{100};
   client::ClientOptions options = flags.options();
-  options.retry.max_attempts = wait.count() > 0 ? 1 : 5;  // how it is now
+  options.retry.max_attempts = wait.count() > 0 ? 1 : 5;  // report the present state
   client::Client client(options);
   const auto end = std::chrono::steady_clock::now() + wait;
   while (true) {
@@ -197,9 +197,10 @@ Runner AddHealthCommand(CLI::App* command) {
   auto service = std::make_shared<std::string>();
   auto wait = std::make_shared<double>(0);
   command
-      ->add_option("service", *service,
-                   "What to check: a gRPC service's full name, liveness, readiness, or model/NAME "
-                   "(default: the whole server)")
+      ->add_option(
+          "service", *service,
+          "Service to check: a gRPC service's full name, liveness, readiness, or model/NAME "
+          "(default: the whole server)")
       ->type_name("NAME")
       ->check(Utf8());
   AddOption(command, "Connection", "--wait", wait.get(), "TIME",

@@ -15,7 +15,7 @@
 namespace castor::cli {
 namespace {
 
-// Requires clean text.
+// REQUIRES: clean text.
 std::string Padded(const std::string& text, size_t width) {
   const size_t own = CellsOf(text);
   return own >= width ? text : text + std::string(width - own, ' ');
@@ -95,7 +95,7 @@ std::string JsonText(const Json& json) {
       escaped += character.bytes;
       continue;
     }
-    char code[16];  // outside of strings JSON has nothing like it
+    char code[16];  // only JSON strings contain control characters
     std::snprintf(code, sizeof(code), "\\u%04x", static_cast<unsigned>(character.code));
     escaped += code;
   }
@@ -139,7 +139,7 @@ using client::FirstOf;
 namespace {
 
 std::string ThreeDigits(double value) {
-  // By the rounded value, so that 9.996 reads 10.0 and not 10.00.
+  // The bounds consider rounding, so that 9.996 reads 10.0 and not 10.00.
   const double size = std::abs(value);
   return FormatReal(value, size < 9.995 ? "%.2f" : size < 99.95 ? "%.1f" : "%.0f");
 }
@@ -153,7 +153,7 @@ std::string WithSeparators(std::string digits) {
   return digits;
 }
 
-// Two where some terminal takes two, otherwise one, also for marks that take none.
+// Two where some terminal takes two, otherwise one, even for combining marks.
 size_t CellsOf(char32_t code) {
   constexpr struct {
     char32_t first, last;
@@ -172,7 +172,7 @@ size_t CellsOf(char32_t code) {
 std::string TimeText(double nanoseconds) {
   const double size = std::abs(nanoseconds);
   if (size == 0) return "0";
-  if (size < 1e3) return "<1 us";  // histograms do not tell more
+  if (size < 1e3) return "<1 us";  // the resolution of histograms
   if (size < 1e6 - 500) return ThreeDigits(nanoseconds / 1e3) + " us";
   if (size < 1e9 - 5e5) return ThreeDigits(nanoseconds / 1e6) + " ms";
   return ThreeDigits(nanoseconds / 1e9) + " s";
@@ -224,14 +224,14 @@ std::string TokensText(int64_t tokens, bool cut) {
   return std::to_string(tokens) + (cut ? " (cut)" : "");
 }
 
-void CutTexts::Add(bool is_cut) {
-  const std::string place = cut == 10 ? "..." : "[" + std::to_string(all) + "]";
-  if (is_cut && cut++ <= 10) places += (places.empty() ? "" : ", ") + place;
+void TruncationCount::Add(bool is_truncated) {
+  const std::string place = truncated == 10 ? "..." : "[" + std::to_string(all) + "]";
+  if (is_truncated && truncated++ <= 10) places += (places.empty() ? "" : ", ") + place;
   ++all;
 }
 
-std::string CutTexts::Text(const std::string& what) const {
-  return std::to_string(cut) + " of " + std::to_string(all) + " " + what;
+std::string TruncationCount::Text(const std::string& what) const {
+  return std::to_string(truncated) + " of " + std::to_string(all) + " " + what;
 }
 
 std::string FitText(std::string_view text, size_t cells) {

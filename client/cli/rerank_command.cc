@@ -1,4 +1,4 @@
-// castor rerank: documents in the order of what they say of a query.
+// castor rerank: ranks documents for a query.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -36,8 +36,8 @@ absl::Status Check(const v1::RerankRequest& request, const v1::RerankResponse& r
   }
   if (fits) return absl::OkStatus();
   return absl::DataLossError(
-      "the answer does not fit the request: it must rank each document at most once, and say of "
-      "each how many tokens it has");
+      "the answer does not fit the request: it must rank each document at most once, and give "
+      "each document's number of tokens");
 }
 
 std::string Table(const v1::RerankResponse& response, double round_trip_us) {
@@ -72,14 +72,14 @@ int Run(const RerankFlags& flags) {
   const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
   if (response.ok()) {
     if (const absl::Status fits = Check(request, *response); !fits.ok()) {
-      Complain(std::string(fits.message()));
+      PrintError(std::string(fits.message()));
       return kServerError;
     }
-    CutTexts texts;
+    TruncationCount texts;
     for (const bool cut : response->truncated()) texts.Add(cut);
-    if (texts.cut > 0) {
-      WarnOfCut(texts.Text("documents (with the query)"), texts.places,
-                "scores do not cover the rest");
+    if (texts.truncated > 0) {
+      WarnOfTruncation(texts.Text("documents (with the query)"), texts.places,
+                       "scores do not cover the removed text");
     }
   }
   return Show(response, flags.common,

@@ -10,23 +10,8 @@
 namespace castor::cli {
 namespace {
 
-const char* SequenceOf(Ink ink) {
-  switch (ink) {
-    case Ink::kBold:
-      return "\x1b[1m";
-    case Ink::kDim:
-      return "\x1b[2m";
-    case Ink::kRed:
-      return "\x1b[31m";
-    case Ink::kYellow:
-      return "\x1b[33m";
-    case Ink::kGreen:
-      return "\x1b[32m";
-    case Ink::kPlain:
-      break;
-  }
-  return "";
-}
+// In the order of Ink.
+constexpr const char* kSequences[] = {"", "\x1b[1m", "\x1b[2m", "\x1b[33m", "\x1b[32m"};
 
 }  // namespace
 
@@ -52,7 +37,8 @@ ScreenLine& ScreenLine::Add(std::string_view text, Ink ink) {
   const std::string fitted = FitText(text, room_);
   room_ -= std::min(room_, CellsOf(fitted));
   const bool colored = color_ && ink != Ink::kPlain && !fitted.empty();
-  text_ += (colored ? SequenceOf(ink) : "") + fitted + (colored ? "\x1b[0m" : "");
+  text_ +=
+      (colored ? kSequences[static_cast<size_t>(ink)] : "") + fitted + (colored ? "\x1b[0m" : "");
   return *this;
 }
 

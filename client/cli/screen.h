@@ -15,31 +15,30 @@ struct Screen {
   bool color = true;
 };
 
-// Colors unless NO_COLOR is set; the size of the terminal at `descriptor`, or the default where
-// there is none.
+// Colours unless NO_COLOR is set; the size of the terminal at `descriptor`, or a default size.
 Screen ScreenOf(int descriptor);
 
-// Whether it is a terminal that can do more than print lines.
+// Whether the descriptor is a terminal that understands control sequences.
 bool IsScreen(int descriptor);
 
-enum class Ink { kPlain, kBold, kDim, kRed, kYellow, kGreen };
+enum class Ink { kPlain, kBold, kDim, kYellow, kGreen };
 
-// A line that is cut where the screen ends, whatever it contains: at most `screen.columns` - 1
-// cells (a terminal may wrap at the last column). Colours end with their text.
+// A line of at most `screen.columns` - 1 cells: a terminal may wrap at the last column. Colours end
+// with their text.
 class ScreenLine {
  public:
   explicit ScreenLine(const Screen& screen)
       : room_(screen.columns > 0 ? screen.columns - 1 : 0), color_(screen.color) {}
 
-  // `text` may come from anywhere: see FitText.
+  // `text` may be foreign: see FitText.
   ScreenLine& Add(std::string_view text, Ink ink = Ink::kPlain);
 
-  // In a column of `width` cells, at its right end if `right`.
+  // Adds text in a column of `width` cells, at its right end if `right`.
   ScreenLine& Column(const std::string& text, size_t width, bool right, Ink ink = Ink::kPlain);
 
   size_t room() const { return room_; }  // cells that are left
 
-  std::string Take() { return std::move(text_); }
+  std::string TakeText() { return std::move(text_); }
 
  private:
   size_t room_;
@@ -47,7 +46,7 @@ class ScreenLine {
   std::string text_;
 };
 
-// A line on standard error that is written over, if that is a terminal.
+// A line on standard error that each Show replaces. Does nothing where that is not a terminal.
 class StatusLine {
  public:
   StatusLine();
@@ -56,7 +55,7 @@ class StatusLine {
   StatusLine& operator=(const StatusLine&) = delete;
 
   bool on() const { return on_; }
-  void Show(const std::string& line);  // which is clean
+  void Show(const std::string& line);  // REQUIRES: clean text
   void Clear();
 
  private:

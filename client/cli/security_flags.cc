@@ -1,7 +1,6 @@
 #include "client/cli/security_flags.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <initializer_list>
 
@@ -15,7 +14,7 @@ bool SecurityFlags::secure() const {
          !files.key_file.empty() || !files.server_name.empty();
 }
 
-void SecurityFlags::SetOn(client::ClientOptions* options) const {
+void SecurityFlags::ApplyTo(client::ClientOptions* options) const {
   if (files.certificate_file.empty() != files.key_file.empty()) {
     throw UsageError(files.key_file.empty() ? "--cert needs --cert-key"
                                             : "--cert-key needs --cert");
@@ -39,7 +38,7 @@ void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, const std::string
       "CASTOR_CA", "FILE");
   add("--cert", &flags->files.certificate_file,
       "This client's certificate, for servers that ask for one", "CASTOR_CERT", "FILE");
-  // Not --key: that is K, where attention is sent.
+  // --key is taken: `castor attend` uses it for K.
   add("--cert-key", &flags->files.key_file, "Its private key", "CASTOR_KEY", "FILE");
   add("--server-name", &flags->files.server_name,
       "Name that the server's certificate must have (default: the server's host)",
@@ -60,23 +59,8 @@ std::string HandshakeHint(std::string_view message, const client::ClientOptions&
       return message.find(text) != std::string_view::npos;
     });
   };
-  // gRPC reports only the failure of a name's last address, which hides the others'.
-  if (const size_t colon = options.target.rfind(':');
-      colon != std::string::npos && says({"refused"}) &&
-      options.target.substr(0, colon).ends_with("localhost")) {
-    for (const char* host : {"127.0.0.1", "[::1]"}) {
-      client::ClientOptions one = options;
-      one.target = host + options.target.substr(colon);
-      one.deadline = std::chrono::seconds(2);
-      one.retry.max_attempts = 1;
-      if (one.tls && one.tls->server_name.empty()) one.tls->server_name = "localhost";
-      const auto health = client::Client(one).Health();
-      const std::string hint = health.ok() ? "" : HandshakeHint(health.error().message, one);
-      if (!hint.empty()) return hint;
-    }
-  }
   if (!options.tls) {
-    // What a plaintext client gets of a TLS server.
+    // The errors of a plaintext client at a TLS server.
     return says({"Socket closed", "Empty reply", "reset by peer", "HTTP/0.9"})
                ? "does the server use TLS? Try --tls"
                : "";

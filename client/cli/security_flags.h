@@ -17,14 +17,14 @@ struct SecurityFlags {
 
   bool secure() const;
 
-  // Sets the options' tls and tokens. The token itself comes from the environment alone: a command
-  // line is there for all to read. Throws UsageError when --cert or --cert-key is missing.
-  void SetOn(client::ClientOptions* options) const;
+  // Sets the options' TLS and tokens. A token itself comes only from the environment, because other
+  // users can read command lines. Throws UsageError when --cert or --cert-key is missing.
+  void ApplyTo(client::ClientOptions* options) const;
 };
 
 void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, const std::string& group);
 
-// What may help after a connection failed, by gRPC's or curl's message; "" if nothing is known to.
+// A hint for gRPC's or curl's message about a failed connection; "" if there is none.
 std::string HandshakeHint(std::string_view message, const client::ClientOptions& options);
 
 // The same for UNAUTHENTICATED and PERMISSION_DENIED.

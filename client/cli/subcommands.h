@@ -1,5 +1,5 @@
-// A program of subcommands, as castor and castor-load are: declares them, parses the arguments, and
-// says what is wrong with those that cannot be understood.
+// A program of subcommands, such as castor and castor-load: declares them, parses the arguments,
+// and explains errors in them.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -18,18 +18,17 @@ struct Subcommand {
   Runner (*declare)(CLI::App* command);
 };
 
-// An error that is not of the arguments as such: printed, and the exit code.
+// An error that ends the program with a message and an exit code.
 class Failure : public CLI::Error {
  public:
   Failure(const std::string& message, int exit_code) : CLI::Error("Failure", message, exit_code) {}
 };
 
-// Parses, runs, and returns the exit code. A mistyped subcommand or flag is answered with the
-// nearest one. May throw what the standard library throws.
+// Parses, runs, and returns the exit code. May throw what the standard library throws.
 int RunSubcommands(CLI::App& app, const std::vector<Subcommand>& subcommands, int argc,
                    const char* const* argv);
 
-// The whole of main: for all that `run` throws, a line and an exit code.
+// The body of main: turns exceptions of `run` into a line on standard error and an exit code.
 int Main(int argc, char** argv, int (*run)(int argc, char** argv));
 
 }  // namespace castor::cli

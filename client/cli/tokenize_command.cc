@@ -1,4 +1,4 @@
-// castor tokenize: a model's tokens of texts, or the text of token ids.
+// castor tokenize: shows a model's tokens of texts, or the text of token ids.
 #include <cstdint>
 #include <memory>
 #include <string>

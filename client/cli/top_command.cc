@@ -1,10 +1,9 @@
-// castor top.
+// castor top: shows what servers do, live.
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <ctime>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,16 +20,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-const std::map<std::string, top::Sort> kSorts = {{"name", top::Sort::kName},
-                                                 {"requests", top::Sort::kRequests},
-                                                 {"p99", top::Sort::kP99},
-                                                 {"errors", top::Sort::kErrors}};
-
 struct TopFlags {
   std::vector<std::string> metrics = {"127.0.0.1:9464"};
   SecurityFlags security{};
   double interval = 1;
-  top::Sort sort = top::Sort::kName;
   bool once = false;
 };
 
@@ -45,12 +38,10 @@ std::string FrameText(const top::Fleet& fleet, const TopFlags& flags) {
     screen.color = false;
   }
   std::string text;
-  for (const std::string& line : top::FrameLines({.servers = fleet.servers(),
-                                 .clock = clock,
-                                 .now = static_cast<double>(now),
-                                 .sort = flags.sort},
-                                                 screen)) {
-    // What is not written over is erased line by line: no flicker.
+  const top::View view = {
+      .servers = fleet.servers(), .clock = clock, .now = static_cast<double>(now)};
+  for (const std::string& line : top::FrameLines(view, screen)) {
+    // Erasing the rest of each line, and not the screen, avoids flicker.
     text += (text.empty() ? "" : flags.once ? "\n" : "\x1b[K\n") + line;
   }
   return flags.once ? text + "\n" : "\x1b[H" + text + "\x1b[J";
@@ -58,7 +49,7 @@ std::string FrameText(const top::Fleet& fleet, const TopFlags& flags) {
 
 int RunTop(TopFlags flags) {
   client::ClientOptions options;
-  flags.security.SetOn(&options);
+  flags.security.ApplyTo(&options);
   const auto created = OrUsageError(top::Fleet::Create(flags.metrics, options));
   top::Fleet& fleet = *created;
   flags.once = flags.once || !IsScreen(STDOUT_FILENO);
@@ -74,12 +65,12 @@ int RunTop(TopFlags flags) {
       fleet.Wait(milliseconds(100));
     }
     if (flags.once && !fleet.HasEverRead()) {
-      Complain(fleet.Problem());
+      PrintError(fleet.Problem());
       return kServerError;
     }
     if (!flags.once || round == 1) {  // rates need two readings
       const absl::Status status = client::WriteStandardOutput(FrameText(fleet, flags));
-      if (!status.ok()) Complain(std::string(status.message()));
+      if (!status.ok()) PrintError(std::string(status.message()));
       if (!status.ok() || flags.once) return status.ok() ? kOk : kUsageError;
     }
     while (Clock::now() < next) wait();
@@ -98,21 +89,23 @@ Runner AddTopCommand(CLI::App* command) {
       ->capture_default_str();
   AddSecurityFlags(command, &flags->security, "Connection");
   AddOption(command, "Output", "--interval", &flags->interval, "TIME",
-            "Between readings: 1s, 500ms, 2m, or seconds", Seconds(0.1, 3600.0))
+            "Time between readings: 1s, 500ms, 2m, or seconds", Seconds(0.1, 3600.0))
       ->capture_default_str();
-  AddOption(command, "Output", "--sort", &flags->sort, "NAME", "By name, requests, p99 or errors",
-            OneOf(kSorts));
   command
       ->add_flag("--once", flags->once,
                  "Print one interval's frame as text and exit (default without a terminal)")
       ->group("Output");
   command->footer(
-      "A row for each server, model (of attention: kernel) and tenant. Rates, percentiles (linear\n"
-      "within a histogram's bucket) and batches (requests in one, on average) are those of the\n"
-      "last interval; BUSY is the share of it in which the device computes, LOAD that of the\n"
-      "scarcest budget in use; figures in parentheses count from the server's start. A narrow\n"
-      "terminal shows fewer columns. NO_COLOR turns colours off. A token goes over TLS or to this\n"
-      "machine alone; elsewhere it is left out. Exit code 1: no server could be read.\n"
+      "Shows a row for each server, model (for attention: kernel) and tenant. Rates, percentiles\n"
+      "(linear within a histogram's bucket) and batches (mean number of requests) are those of "
+      "the\n"
+      "last interval. BUSY is the share of it in which the device computed, LOAD the used share "
+      "of\n"
+      "the scarcest budget. Figures in parentheses count from the server's start. A narrow "
+      "terminal\n"
+      "shows fewer columns. NO_COLOR turns colours off. A token is sent only over TLS or within "
+      "this\n"
+      "machine. Exit code 1: no server could be read.\n"
       "Examples:\n"
       "  castor top --metrics castor-headless.inference:9464 --interval 2s\n"
       "  castor top --once --metrics https://10.0.0.7:9464 --ca ca.pem --server-name castor\n");

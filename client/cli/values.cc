@@ -36,8 +36,7 @@ std::string Text(T value) {
 
 template <typename T>
 std::string RangeText(T least, T greatest) {
-  // Bounds that are the type's own are not worth printing. The least positive double stands for
-  // "above 0".
+  // Omit the type's own bounds. The least positive double stands for "above 0".
   if (greatest == std::numeric_limits<T>::max()) {
     if (least == std::numeric_limits<T>::lowest()) return "";
     return std::is_floating_point_v<T> && least == std::numeric_limits<T>::min()
@@ -68,8 +67,8 @@ CLI::Validator Number(T least, T greatest) {
           input = std::is_integral_v<T> ? Text(value) : std::string(digits);
           return "";
         }
-        return "'" + input + "' is no " + (std::is_integral_v<T> ? "whole" : "finite") + " number" +
-               RangeText(least, greatest);
+        return "'" + input + "' is not a " + (std::is_integral_v<T> ? "whole" : "finite") +
+               " number" + RangeText(least, greatest);
       },
       "");
 }

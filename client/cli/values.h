@@ -13,9 +13,9 @@
 
 namespace castor::cli {
 
-// A decimal number within the two bounds, both included; whole where T is. For Option::transform:
-// it removes leading zeros and a plus sign, which CLI11 would misread. T is int32_t, int64_t,
-// uint64_t or double.
+// A decimal number from `least` to `greatest`; whole where T is. For Option::transform: it removes
+// leading zeros and a plus sign, which CLI11 would misread. T is int32_t, int64_t, uint64_t or
+// double.
 template <typename T>
 CLI::Validator Number(T least, T greatest);
 
@@ -26,20 +26,20 @@ std::optional<std::chrono::nanoseconds> ParseDuration(std::string_view text);
 // The shortest text that ParseDuration reads as `duration`, which is not negative: "50ms", "90s".
 std::string FormatDuration(std::chrono::nanoseconds duration);
 
-// A time within the two bounds, which are seconds: a duration, or a number of seconds. For
-// Option::transform of a double: it leaves seconds.
+// A time between two bounds in seconds: a duration, or a number of seconds. For Option::transform
+// of a double, which it sets to seconds.
 CLI::Validator Seconds(double least, double greatest);
 
 // Text that goes into a message and must therefore be UTF-8.
 CLI::Validator Utf8();
 
-// The same, and not empty: a name.
+// UTF-8 that is not empty.
 CLI::Validator Name();
 
-// The name of a file, in whatever bytes.
+// The name of a file, in any bytes.
 CLI::Validator FileName();
 
-// One of these names; for Option::transform of what they stand for.
+// One of these names. For Option::transform of an option that takes their values.
 template <typename Value>
 CLI::Validator OneOf(const std::map<std::string, Value>& values) {
   return CLI::Validator(
@@ -51,7 +51,7 @@ CLI::Validator OneOf(const std::map<std::string, Value>& values) {
         }
         std::string names;
         for (const auto& [name, value] : values) names += (names.empty() ? "" : ", ") + name;
-        return "'" + input + "' is none of " + names;
+        return "'" + input + "' is not one of " + names;
       },
       "");
 }

@@ -70,7 +70,7 @@ std::string JoinHostPort(const std::string& host, const std::string& port) {
   return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + port;
 }
 
-// One page on its way.
+// A page in transfer.
 struct MetricsFetcher::Transfer {
   Transfer(const MetricsAddress& address, Done done_)
       : done(std::move(done_)),
@@ -87,7 +87,7 @@ struct MetricsFetcher::Transfer {
     return size * count;
   }
 
-  // Compression was not asked for, and a few bytes of it could stand for any number.
+  // Refuses compression, which was not asked for: a few bytes could expand to any size.
   static size_t CheckHeader(char* data, size_t size, size_t count, void* context) {
     const absl::string_view line(data, size * count);
     const size_t colon = std::min(line.find(':'), line.size());
@@ -105,8 +105,10 @@ struct MetricsFetcher::Transfer {
   }
 
   absl::StatusOr<MetricsPage> Result(CURLcode code) const {
-    if (compressed) return absl::UnavailableError("a compressed page, which was not asked for");
-    if (too_long) return absl::UnavailableError("a page of more than 16 MiB");
+    if (compressed) {
+      return absl::UnavailableError("the page is compressed, which was not asked for");
+    }
+    if (too_long) return absl::UnavailableError("the page exceeds 16 MiB");
     if (code != CURLE_OK) {
       return absl::UnavailableError(error[0] != '\0' ? error : curl_easy_strerror(code));
     }
@@ -129,8 +131,8 @@ struct MetricsFetcher::Transfer {
   char error[CURL_ERROR_SIZE] = "";
 };
 
-MetricsFetcher::MetricsFetcher(TlsOptions tls, Duration patience)
-    : tls_(std::move(tls)), patience_(patience), multi_(curl_multi_init(), curl_multi_cleanup) {}
+MetricsFetcher::MetricsFetcher(TlsOptions tls, Duration timeout)
+    : tls_(std::move(tls)), timeout_(timeout), multi_(curl_multi_init(), curl_multi_cleanup) {}
 
 MetricsFetcher::~MetricsFetcher() {
   for (Transfer& transfer : transfers_) {
@@ -145,9 +147,9 @@ void MetricsFetcher::Start(const MetricsAddress& address, Done done) {
   };
   set(CURLOPT_URL, address.url.c_str());
   set(CURLOPT_PROTOCOLS_STR, "http,https");
-  set(CURLOPT_NOPROXY, "*");  // as Prometheus does; a token stays between us
+  set(CURLOPT_NOPROXY, "*");  // like Prometheus; no proxy sees the token
   set(CURLOPT_NOSIGNAL, 1L);
-  set(CURLOPT_TIMEOUT_MS, static_cast<long>(patience_.count()));
+  set(CURLOPT_TIMEOUT_MS, static_cast<long>(timeout_.count()));
   set(CURLOPT_CONNECT_TO, transfer.connect_to.get());
   set(CURLOPT_HTTPHEADER, transfer.headers.get());
   set(CURLOPT_HEADERFUNCTION, Transfer::CheckHeader);
@@ -157,7 +159,7 @@ void MetricsFetcher::Start(const MetricsAddress& address, Done done) {
   set(CURLOPT_ERRORBUFFER, transfer.error);
   set(CURLOPT_PRIVATE, &transfer);
   set(CURLOPT_SSLVERSION, static_cast<long>(CURL_SSLVERSION_TLSv1_2));
-  set(CURLOPT_CA_CACHE_TIMEOUT, 0L);  // files change
+  set(CURLOPT_CA_CACHE_TIMEOUT, 0L);  // files may change
   if (const std::string authorities = AuthoritiesOf(tls_); !authorities.empty()) {
     set(CURLOPT_CAINFO, authorities.c_str());
     set(CURLOPT_CAPATH, nullptr);
@@ -188,12 +190,12 @@ MetricsPage FetchMetrics(const std::string& address) {
   MetricsPage page;
   const auto where = ParseMetricsAddress(address, /*tls=*/false);
   if (!where.ok()) return page;
-  constexpr std::chrono::seconds kPatience{5};
-  MetricsFetcher fetcher({}, kPatience);
+  constexpr std::chrono::seconds kTimeout{5};
+  MetricsFetcher fetcher({}, kTimeout);
   fetcher.Start(*where, [&](absl::StatusOr<MetricsPage> answer) {
     if (answer.ok()) page = *std::move(answer);
   });
-  while (fetcher.pending()) fetcher.Wait(kPatience);
+  while (fetcher.pending()) fetcher.Wait(kTimeout);
   return page;
 }
 

@@ -11,19 +11,19 @@ constexpr size_t kMaxSeries = 65'536;
 constexpr size_t kLongestLine = size_t{16} << 10;
 constexpr std::string_view kBlanks = " \t\r";
 
-// How many characters `text` begins with that a name may have.
+// The size of the name that `text` begins with.
 size_t NameSize(std::string_view text) {
   constexpr std::string_view kInName =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_:";
   return std::min(text.find_first_not_of(kInName), text.size());
 }
 
-// What follows the blanks at its beginning.
-std::string_view Skipped(std::string_view text) {
+// The text without leading blanks.
+std::string_view SkipBlanks(std::string_view text) {
   return text.substr(std::min(text.find_first_not_of(kBlanks), text.size()));
 }
 
-// The size of `text` up to the first `end` that is not in quotes, and with it; 0 if there is none.
+// The size of `text` up to and including the first `end` outside of quotes; 0 if there is none.
 size_t SizeTo(char end, std::string_view text, bool quoted) {
   for (size_t i = 1; i < text.size(); ++i) {
     if (text[i] == end && (end == '"' || !quoted)) return i + 1;
@@ -33,9 +33,9 @@ size_t SizeTo(char end, std::string_view text, bool quoted) {
   return 0;
 }
 
-// Adds a line's series, if it is one.
+// Adds the line's series, if it has one.
 void ParseLine(std::string_view line, MetricsPage* page) {
-  line = Skipped(line);
+  line = SkipBlanks(line);
   size_t key = NameSize(line);
   if (key == 0 || key == line.size() || (line[0] >= '0' && line[0] <= '9')) return;
   if (line[key] == '{') {
@@ -46,10 +46,12 @@ void ParseLine(std::string_view line, MetricsPage* page) {
     return;
   }
   // A timestamp or an exemplar may follow the value.
-  std::string_view word = Skipped(line.substr(key));
+  std::string_view word = SkipBlanks(line.substr(key));
   word = word.substr(0, word.find_first_of(kBlanks));
   double value = 0;
-  if (word.find_first_of("xX") != std::string_view::npos) return;  // not in hexadecimal
+  if (word.find_first_of("xX") != std::string_view::npos) {
+    return;  // SimpleAtod reads hexadecimal, pages have none
+  }
   if (!absl::SimpleAtod({word.data(), word.size()}, &value)) return;
   page->insert_or_assign(std::string(line.substr(0, key)), value);
 }
@@ -93,9 +95,9 @@ std::string LabelOf(std::string_view labels, std::string_view name) {
     if (start == std::string_view::npos) return "";
     labels.remove_prefix(start);
     const size_t size = NameSize(labels);
-    const std::string_view after = Skipped(labels.substr(size));
+    const std::string_view after = SkipBlanks(labels.substr(size));
     if (!after.starts_with('=')) return "";
-    const std::string_view value = Skipped(after.substr(1));
+    const std::string_view value = SkipBlanks(after.substr(1));
     const size_t quoted = value.starts_with('"') ? SizeTo('"', value, true) : 0;
     if (quoted == 0) return "";
     if (labels.substr(0, size) == name) return Unescaped(value.substr(1, quoted - 2));

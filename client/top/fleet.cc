@@ -11,10 +11,10 @@
 namespace castor::top {
 namespace {
 
-constexpr std::chrono::seconds kPatience{5}, kLookUpEvery{10};
+constexpr std::chrono::seconds kTimeout{5}, kLookupInterval{10};
 
-// HOST:PORT of several servers behind one name, or nothing where it has a single one (an address of
-// each family leads to the same) or cannot be looked up, as the fetcher will say.
+// HOST:PORT of each server behind a name. Empty if there is only one (its addresses of both
+// families lead to the same server), or if the lookup fails, which the fetcher will report.
 std::vector<std::string> AddressesOf(const std::string& host, const std::string& port) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
@@ -35,7 +35,7 @@ std::vector<std::string> AddressesOf(const std::string& host, const std::string&
   return std::move(servers);
 }
 
-bool IsCastors(const client::MetricsPage& page) {
+bool IsCastorPage(const client::MetricsPage& page) {
   const auto first = page.lower_bound("castor_");
   return first != page.end() && first->first.starts_with("castor_");
 }
@@ -65,16 +65,16 @@ Fleet::Fleet(client::ClientOptions options, std::list<Source> sources)
     : options_(std::move(options)),
       token_(options_.token, options_.token_file),
       sources_(std::move(sources)),
-      fetcher_(options_.tls.value_or(client::TlsOptions()), kPatience) {}
+      fetcher_(options_.tls.value_or(client::TlsOptions()), kTimeout) {}
 
 void Fleet::LookUp(Source* source) {
-  source->next_lookup = Clock::now() + kLookUpEvery;
+  source->next_lookup = Clock::now() + kLookupInterval;
   std::vector<std::string> names = AddressesOf(source->address.host, source->address.port);
   const bool several = !names.empty();
   if (!several) names = {source->text};
-  // One that the name no longer leads to may still drain: it goes when it is silent.
+  // A server that the name no longer has may still drain. Remove it once it no longer answers.
   servers_.remove_if([&](const Server& server) {
-    return server.source == source && !server.asked && !server.view.rates &&
+    return server.source == source && !server.request_pending && !server.view.rates &&
            std::count(names.begin(), names.end(), server.view.name) == 0;
   });
   for (const std::string& name : names) {
@@ -98,20 +98,20 @@ void Fleet::StartRound() {
     if (Clock::now() >= source.next_lookup) LookUp(&source);
   }
   for (Server& server : servers_) {
-    if (std::exchange(server.asked, true)) continue;
+    if (std::exchange(server.request_pending, true)) continue;
     const auto header = token_.Header();
     const bool send = header.ok() && MaySendToken(server.address);
     server.address.authorization = send ? *header : "";
     fetcher_.Start(server.address, [this, &server](absl::StatusOr<client::MetricsPage> page) {
-      Take(std::move(page), &server);
+      HandlePage(std::move(page), &server);
     });
   }
 }
 
-void Fleet::Take(absl::StatusOr<client::MetricsPage> page, Server* server) {
-  server->asked = false;
-  if (page.ok() && !IsCastors(*page)) {
-    page = absl::UnavailableError("this is not the /metrics of a castor-server");
+void Fleet::HandlePage(absl::StatusOr<client::MetricsPage> page, Server* server) {
+  server->request_pending = false;
+  if (page.ok() && !IsCastorPage(*page)) {
+    page = absl::UnavailableError("the page is not the /metrics of a castor-server");
   }
   server->error = page.status();
   server->view.error = std::string(page.status().message());
@@ -141,11 +141,11 @@ std::string Fleet::HintFor(const Server& server) const {
   if (absl::IsUnauthenticated(server.error)) {
     return token_.empty() || MaySendToken(server.address)
                ? cli::AccessHint(grpc::StatusCode::UNAUTHENTICATED, options)
-               : "the token was not sent, for it would travel in the open: see --tls and "
+               : "the token was not sent, because it would travel unencrypted: see --tls and "
                  "--allow-plaintext-token";
   }
   if (absl::IsPermissionDenied(server.error)) {
-    return "only callers whose entry allows \"metrics\" may read them";
+    return "only callers whose entry allows \"metrics\" may read metrics";
   }
   const std::string hint = cli::HandshakeHint(server.view.error, options);
   if (!hint.empty() || server.view.error.find("connect") == std::string::npos) return hint;

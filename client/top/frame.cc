@@ -19,30 +19,24 @@ using Value = std::optional<double>;
 constexpr size_t kLongestName = 48;
 
 std::string Bytes(double bytes) {
-  // What a page claims may be beyond any integer.
+  // A page's value may exceed any integer.
   return cli::FormatBytes(static_cast<int64_t>(std::clamp(bytes, 0.0, 9e18)));
 }
 std::string Seconds(double seconds) { return cli::TimeText(seconds * 1e9); }
 std::string Share(double share) { return cli::FormatReal(100 * share, "%.0f%%"); }
 std::string Batch(double requests) { return cli::FormatReal(requests, "%.1f"); }
 
-// What one row of the table shows; nullopt: it has no such figure, or it is not known yet.
+// One row of the table. nullopt: the row has no such figure, or it is not known yet.
 struct Row {
   std::string name;
-  std::string state{};  // of a server that does not serve
-  bool silent = false;  // the state is all that is known of it
+  std::string state{};  // why a server does not serve
+  bool silent = false;  // only the state is known
   Ink ink = Ink::kPlain;
   Value requests{}, errors{}, queue{}, busy{}, batch{}, memory{}, tokens{}, load{}, uptime{};
   std::optional<Work::Quantile> p50{}, p99{};
-
-  double SortedBy(Sort sort) const {
-    if (sort == Sort::kName) return 0;
-    if (sort == Sort::kP99) return p99 ? p99->seconds : -1;
-    return (sort == Sort::kRequests ? requests : errors).value_or(-1);
-  }
 };
 
-// A column: shown if the screen has room for it and all before it.
+// A column, shown if the screen has room for it and all before it.
 struct Column {
   const char* name;
   size_t cells;
@@ -75,7 +69,7 @@ Row RowOf(const std::string& name, const Work& work, const Rates& rates) {
   return row;
 }
 
-// A server's own figures, or those of all of them.
+// The row of one server, or of all servers added up.
 Row RowOf(const std::string& name, const Rates& rates, double now) {
   Row row = RowOf(name, SumOf(WorkOf(rates)), rates);
   row.queue = ValueOf(rates.now, "castor_queue_depth");
@@ -104,46 +98,30 @@ Row RowOf(const ServerView& server, double now) {
 
 std::string HeadOf(const Row& row) { return row.name + (row.state.empty() ? "" : " " + row.state); }
 
-// The sorted rows, at most `most` of them; a line says of those left out.
-Lines LinesOf(std::vector<Row> rows, size_t most, Sort sort, size_t names, const Screen& screen) {
-  std::stable_sort(rows.begin(), rows.end(),
-                   [&](const Row& a, const Row& b) { return a.SortedBy(sort) > b.SortedBy(sort); });
-  Lines lines;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    ScreenLine line(screen);
-    const Row& row = rows[i];
-    if (lines.size() + 1 == most && i + 1 < rows.size()) {
-      line.Add("and " + std::to_string(rows.size() - i) + " more", Ink::kDim);
-      lines.push_back(line.Take());
-      break;
-    }
-    const Ink ink = row.state.empty() ? row.ink : Ink::kYellow;
-    if (row.silent) {
-      lines.push_back(line.Add(HeadOf(row), ink).Take());
-      continue;
-    }
-    line.Column(HeadOf(row), names, false, ink);
-    for (const Column& column : kColumns) {
-      if (line.room() < column.cells) break;
-      std::string text = "-";
-      if (column.quantile != nullptr) {
-        const auto& quantile = row.*column.quantile;
-        if (quantile) {
-          text = quantile->beyond ? ">" : "";
-          text += column.text(quantile->seconds);
-        }
-      } else if (const Value& value = row.*column.value) {
-        text = column.text(*value);
+std::string LineOf(const Row& row, size_t names, const Screen& screen) {
+  ScreenLine line(screen);
+  const Ink ink = row.state.empty() ? row.ink : Ink::kYellow;
+  if (row.silent) return line.Add(HeadOf(row), ink).TakeText();
+  line.Column(HeadOf(row), names, false, ink);
+  for (const Column& column : kColumns) {
+    if (line.room() < column.cells) break;
+    std::string text = "-";
+    if (column.quantile != nullptr) {
+      const auto& quantile = row.*column.quantile;
+      if (quantile) {
+        text = quantile->beyond ? ">" : "";
+        text += column.text(quantile->seconds);
       }
-      const bool wrong = column.value == &Row::errors && row.errors.value_or(0) > 0;
-      line.Column(text, column.cells, true, wrong ? Ink::kYellow : row.ink);
+    } else if (const Value& value = row.*column.value) {
+      text = column.text(*value);
     }
-    lines.push_back(line.Take());
+    const bool wrong = column.value == &Row::errors && row.errors.value_or(0) > 0;
+    line.Column(text, column.cells, true, wrong ? Ink::kYellow : row.ink);
   }
-  return lines;
+  return line.TakeText();
 }
 
-// Items after a label, on as many lines as they need.
+// Items after a label, wrapped to as many lines as they need.
 class Flow {
  public:
   Flow(const Screen& screen, const std::string& label) : screen_(screen), line_(screen) {
@@ -152,7 +130,7 @@ class Flow {
 
   void Add(const std::string& item, Ink ink = Ink::kPlain) {
     if (items_++ > 0 && cli::CellsOf(item) + 3 > line_.room()) {
-      lines_.push_back(line_.Take());
+      lines_.push_back(line_.TakeText());
       line_ = ScreenLine(screen_);
       line_.Add(std::string(kLabel, ' '));
     } else if (items_ > 1) {
@@ -161,7 +139,7 @@ class Flow {
     line_.Add(item, ink);
   }
 
-  // A gauge, of its limit, if it is there.
+  // Adds a gauge, and its limit if there is one.
   void Add(const std::string& name, const Value& value, const Value& limit,
            std::string (*text)(double)) {
     if (value) Add(name + " " + text(*value) + (limit ? " of " + text(*limit) : ""));
@@ -175,9 +153,9 @@ class Flow {
     }
   }
 
-  Lines Take() {
+  Lines TakeLines() {
     if (items_ == 0) Add("none", Ink::kDim);
-    lines_.push_back(line_.Take());
+    lines_.push_back(line_.TakeText());
     return std::move(lines_);
   }
 
@@ -225,20 +203,20 @@ Lines Details(const Rates& rates, const Screen& screen) {
       memory.Add(prefix + name, bytes.total, {}, Bytes);
     }
   }
-  Lines lines = load.Take();
-  for (Flow* const flow : {&errors, &refused, &memory}) Append(flow->Take(), &lines);
+  Lines lines = load.TakeLines();
+  for (Flow* const flow : {&errors, &refused, &memory}) Append(flow->TakeLines(), &lines);
   return lines;
 }
 
 }  // namespace
 
 std::vector<std::string> FrameLines(const View& view, const Screen& screen) {
-  std::vector<std::vector<Row>> groups(3);  // servers, models and kernels, tenants
+  std::vector<Row> rows;
   std::optional<Rates> total;
   size_t serving = 0;
   for (const ServerView& server : view.servers) {
-    groups[0].push_back(RowOf(server, view.now));
-    serving += groups[0].back().state.empty() ? 1 : 0;
+    rows.push_back(RowOf(server, view.now));
+    serving += rows.back().state.empty() ? 1 : 0;
     if (!server.rates) continue;
     if (total) {
       AddTo(*server.rates, &*total);
@@ -246,29 +224,31 @@ std::vector<std::string> FrameLines(const View& view, const Screen& screen) {
       total = server.rates;
     }
   }
-  Lines sum, details;
+  Lines details;
   if (total) {
+    if (total->servers > 1) {
+      rows.push_back(RowOf("all", *total, view.now));
+      rows.back().ink = Ink::kBold;
+    }
     for (const auto& [name, work] : WorkOf(*total)) {
-      groups[1].push_back(RowOf(name, work, *total));
-      if (work.requests + work.errors == 0) groups[1].back().ink = Ink::kDim;
+      rows.push_back(RowOf(name, work, *total));
+      if (work.requests + work.errors == 0) rows.back().ink = Ink::kDim;
     }
     for (const auto& [name, time] :
          CountersOf(*total, "castor_tenant_compute_seconds_total", "tenant")) {
-      Row& row = groups[2].emplace_back(Row{.name = "tenant " + name});
+      Row& row = rows.emplace_back(Row{.name = "tenant " + name});
       if (total->compared) row.busy = time.per_second / total->servers;
     }
     details = Details(*total, screen);
   }
-  // Names give way where the screen is narrow.
+  // On a narrow screen the names are cut, so that the first five columns fit.
   size_t least = 1;
   for (size_t i = 0; i < 5; ++i) least += kColumns[i].cells;
   const size_t room =
       std::min(kLongestName, screen.columns > least + 8 ? screen.columns - least : 8);
   size_t names = 8;
-  for (const auto& group : groups) {
-    for (const Row& row : group) {
-      if (!row.silent) names = std::max(names, std::min(cli::CellsOf(HeadOf(row)), room));
-    }
+  for (const Row& row : rows) {
+    if (!row.silent) names = std::max(names, std::min(cli::CellsOf(HeadOf(row)), room));
   }
 
   const bool all = serving == view.servers.size();
@@ -282,20 +262,17 @@ std::vector<std::string> FrameLines(const View& view, const Screen& screen) {
     if (head.room() < column.cells) break;
     head.Column(column.name, column.cells, true, Ink::kDim);
   }
-  Lines lines = {first.Take(), head.Take()};
-  // What the details leave is for the groups' rows.
-  const size_t used = lines.size() + details.size() + 1;
-  const size_t most = screen.rows == 0         ? SIZE_MAX
-                      : screen.rows > used + 9 ? (screen.rows - used) / 3
-                                               : 3;
-  Append(LinesOf(groups[0], most, view.sort, names, screen), &lines);
-  if (total && total->servers > 1) {
-    Row row = RowOf("all", *total, view.now);
-    row.ink = Ink::kBold;
-    Append(LinesOf({row}, most, view.sort, names, screen), &lines);
+  Lines lines = {first.TakeText(), head.TakeText()};
+  // Rows that find no room above the details are counted.
+  const size_t used = lines.size() + details.size();
+  const size_t most = screen.rows == 0 ? SIZE_MAX : screen.rows > used + 1 ? screen.rows - used : 1;
+  const size_t shown = rows.size() <= most ? rows.size() : most - 1;
+  for (size_t i = 0; i < shown; ++i) lines.push_back(LineOf(rows[i], names, screen));
+  if (shown < rows.size()) {
+    lines.push_back(ScreenLine(screen)
+                        .Add("and " + std::to_string(rows.size() - shown) + " more", Ink::kDim)
+                        .TakeText());
   }
-  Append(LinesOf(groups[1], most, view.sort, names, screen), &lines);
-  Append(LinesOf(groups[2], most, view.sort, names, screen), &lines);
   Append(std::move(details), &lines);
   if (screen.rows > 0 && lines.size() > screen.rows) lines.resize(screen.rows);
   return lines;

@@ -1,4 +1,4 @@
-// What `castor top` shows, as lines of text. Pure: the same view and screen give the same lines.
+// The lines of text that `castor top` shows. Pure: the same view and screen give the same lines.
 #pragma once
 
 #include <optional>
@@ -12,21 +12,17 @@ namespace castor::top {
 
 struct ServerView {
   std::string name;              // its address
-  std::optional<Rates> rates{};  // nullopt: it cannot be read now, or not yet
-  std::string error{};           // why
+  std::optional<Rates> rates{};  // nullopt: not read yet, or unreachable
+  std::string error{};           // why it is unreachable
 };
-
-// What rows are sorted by, the greatest first; by name where that is equal.
-enum class Sort { kName, kRequests, kP99, kErrors };
 
 struct View {
   std::vector<ServerView> servers{};
   std::string clock{};  // the time of day
-  double now = 0;       // the same in seconds since the epoch
-  Sort sort = Sort::kName;
+  double now = 0;       // seconds since the epoch
 };
 
-// At most `screen.rows` lines (0: as many as it takes), none wider than `screen.columns` - 1.
+// At most `screen.rows` lines (0: no limit), none wider than `screen.columns` - 1.
 std::vector<std::string> FrameLines(const View& view, const cli::Screen& screen);
 
 }  // namespace castor::top

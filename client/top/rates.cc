@@ -23,7 +23,7 @@ constexpr std::string_view kGreatest[] = {"castor_saturation_ratio", "castor_que
 bool HasRestarted(const MetricsPage& before, const MetricsPage& after) {
   constexpr std::string_view kStart = "process_start_time_seconds";
   const auto first = ValueOf(before, kStart), second = ValueOf(after, kStart);
-  // The clock that it is calculated from may be set meanwhile, by a little.
+  // The start time is calculated from a clock, which may be adjusted a little.
   if (first && second) return std::abs(*first - *second) > 0.5;
   return ValueOf(after, kRequests).value_or(0) < ValueOf(before, kRequests).value_or(0);
 }
@@ -61,7 +61,7 @@ Rates RatesOf(const MetricsPage* before, MetricsPage after, double seconds) {
   if (!rates.compared) return rates;
   for (const auto& [series, value] : rates.now) {
     const auto earlier = before->find(series);
-    // One that was not there has been at zero.
+    // A series that was absent counts as zero.
     const double grown = value - (earlier == before->end() ? 0 : earlier->second);
     if (grown > 0 && std::isfinite(grown)) rates.growth[series] = grown / seconds;
   }
@@ -100,7 +100,7 @@ std::map<std::string, Counter> CountersOf(const Rates& rates, std::string_view n
 std::map<std::string, Work> WorkOf(const Rates& rates) {
   std::map<std::string, Work> rows;
   std::set<std::string> computing;
-  // The methods that compute are those whose time is measured.
+  // Only methods that compute have a duration.
   ForEachCounter(rates, "castor_request_duration_seconds_bucket",
                  [&](std::string_view labels, const Counter& counter) {
                    double bound = 0;
@@ -120,7 +120,8 @@ std::map<std::string, Work> WorkOf(const Rates& rates) {
       if (labels.find(part) == std::string_view::npos) return;
       const auto row = rows.find(RowOf(labels));
       if (row == rows.end()) return;
-      row->second.used = row->second.used || counter.total > 0;  // perhaps by other methods
+      row->second.used =
+          row->second.used || counter.total > 0;  // a model may be used by other methods
       row->second.*rate += counter.per_second;
     });
   };

@@ -8,7 +8,7 @@ target_compile_definitions(load_cli_test PRIVATE
   CASTOR_TEST_MODEL="${CASTOR_DEPS}/minilm")
 add_dependencies(load_cli_test castor-load castor-server)
 
-# What it sends, against a server whose answers leave at known times.
+# Its sending, against a server whose answers leave at known times.
 castor_test(load_send_test SINGLE_THREADED
             SOURCES client/load_send_test.cc
             LIBS castor_load_send castor_scripted_server LABELS integration)

@@ -14,7 +14,7 @@
 #include "grpc/health/v1/health.grpc.pb.h"
 
 namespace castor::testing {
-// Who has called, and who may.
+// Records the caller, and checks the token.
 class SecureDoor {
  public:
   grpc::Status Enter(const grpc::ServerContext& context) {

@@ -1,5 +1,5 @@
 // A gRPC server for tests of clients: with TLS or without, and with a token or without. It answers
-// Health, GetServerInfo and Attend, and says who has called.
+// Health, GetServerInfo and Attend, and records the caller.
 #pragma once
 
 #include <memory>
@@ -26,13 +26,13 @@ class SecureServer {
   int port() const;
   std::string target() const { return "127.0.0.1:" + std::to_string(port()); }
 
-  // Ends all connections and listens there again, as `options` say.
+  // Ends all connections and listens there again, with these options.
   void Restart(Options options);
 
-  // Calls with another token, or without one, end as UNAUTHENTICATED. Empty: any will do.
+  // Calls with another token, or without one, end as UNAUTHENTICATED. Empty: all calls pass.
   void RequireToken(const std::string& token);
 
-  // Of the last call: its certificate's common name, and its metadata `authorization`.
+  // The last call's certificate's common name, and its metadata `authorization`.
   std::string caller() const;
   std::string authorization() const;
 

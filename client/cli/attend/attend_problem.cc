@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <climits>
-#include <cstring>
 #include <map>
 #include <random>
 #include <span>
@@ -25,22 +24,21 @@ const std::map<std::string, v1::DataType> kTypes = {
     {"float32", v1::FLOAT32}, {"float16", v1::FLOAT16}, {"bfloat16", v1::BFLOAT16}};
 const std::map<std::string, bool> kInputs = {{"gaussian", false}, {"structured", true}};
 
-// Standard normal values by the hundred million: windows of one table, at offsets drawn anew.
-// Drawing each by itself would take seconds for a request of 64K tokens.
+// Standard normal values are windows of one table at random offsets. Drawing each value would take
+// seconds for a request of 64K tokens.
 constexpr size_t kTableSize = size_t{1} << 20;
 constexpr size_t kTableWindow = 4096;  // values between two draws of an offset
 
 constexpr size_t kCentres = 32;  // of structured inputs, whose variance is 1
 constexpr float kNoise = 0.3F;   // around them
 
-// The bytes of all tensors together, and of the output. Doubles, which cannot overflow here.
-void CheckSize(double bytes, double output_bytes, bool shared_memory) {
+// `bytes` of all tensors together. Doubles cannot overflow here.
+void CheckSize(double bytes, double output_bytes) {
   const auto text = [](double size) { return FormatReal(size / (1 << 30), "%.3g") + " GiB"; };
-  if (!shared_memory && bytes > INT_MAX) {  // protobuf's limit
-    throw UsageError("the problem has " + text(bytes) +
-                     ", but messages are limited to 2 GiB (not so in shared memory)");
+  if (bytes > INT_MAX) {  // protobuf's limit
+    throw UsageError("the problem has " + text(bytes) + ", but messages are limited to 2 GiB");
   }
-  // The tensors, their copy in the message, and the answer.
+  // Counts the tensors, their copy in the message, and the answer.
   const double needed = 2 * bytes + output_bytes;
   const double memory =
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
@@ -65,8 +63,8 @@ void FillGaussian(std::span<float> values, Generator& generator) {
   }
 }
 
-// Requires that it fits this machine's memory. Structured: each row is one of a few centres plus
-// noise, as trained keys and queries lie.
+// Structured: each row is one of a few centres plus noise, like trained keys and queries. REQUIRES:
+// it fits this machine's memory.
 v1::Tensor Draw(std::vector<int64_t> shape, v1::DataType dtype, Generator& generator,
                 bool structured = false) {
   std::vector<float> values(client::NumElements(shape).value());
@@ -115,7 +113,7 @@ void AddProblemFlags(CLI::App* command, ProblemFlags* flags) {
             "Keys of each sequence (default: --lengths)", Number(int64_t{1}, int64_t{1} << 40))
       ->delimiter(',')
       ->allow_extra_args(false);
-  std::vector<CLI::Option*> drawn;  // what files bring themselves
+  std::vector<CLI::Option*> drawn;  // files replace them
   auto number = [&](const char* flag, int64_t* value, const char* help, const char* default_text) {
     drawn.push_back(
         AddOption(command, random, flag, value, "N", help, Number(int64_t{1}, int64_t{1} << 24))
@@ -125,14 +123,8 @@ void AddProblemFlags(CLI::App* command, ProblemFlags* flags) {
   number("--kv-heads", &flags->kv_heads,
          "Heads of key and value, each for as many neighbouring heads (default: --heads)", "");
   number("--head-dim", &flags->head_dim, "Dimensions of query and key per head", "64");
-  AddOption(command, random, "--value-dim", &flags->value_dim, "N",
-            "Dimensions of value per head (default: --head-dim)",
-            Number(int64_t{1}, int64_t{1} << 24))
-      ->default_str("");
-  command
-      ->add_flag("--value-is-key-prefix", flags->value_is_key_prefix,
-                 "Send no values: they are the first --value-dim elements of the keys")
-      ->group(random);
+  number("--value-dim", &flags->value_dim, "Dimensions of value per head (default: --head-dim)",
+         "");
   number("--surrogate-tokens", &flags->surrogate_tokens,
          "For kernel cast: number of random surrogate tokens, without --surrogates and --layer",
          "16");
@@ -156,13 +148,13 @@ void AddProblemFlags(CLI::App* command, ProblemFlags* flags) {
       AddOption(command, files, "--key", &flags->key, "FILE.npy", "The keys, likewise", FileName());
   CLI::Option* value = AddOption(command, files, "--value", &flags->value, "FILE.npy",
                                  "The values, likewise", FileName());
-  query->needs(key);
+  query->needs(key)->needs(value);
   for (CLI::Option* option : drawn) option->excludes(query);
   key->needs(query);
   value->needs(query);
 }
 
-v1::AttendRequest MakeProblem(const ProblemFlags& flags, bool shared_memory) {
+v1::AttendRequest MakeProblem(const ProblemFlags& flags) {
   v1::AttendRequest request;
   const bool packed = flags.random() || flags.lengths_given;
   if (packed) request.mutable_query_lengths()->Assign(flags.lengths.begin(), flags.lengths.end());
@@ -170,9 +162,7 @@ v1::AttendRequest MakeProblem(const ProblemFlags& flags, bool shared_memory) {
   if (!flags.random()) {
     *request.mutable_query() = ReadTensor(flags.query);
     *request.mutable_key() = ReadTensor(flags.key);
-    if (!flags.value.empty()) *request.mutable_value() = ReadTensor(flags.value);
-    request.set_value_is_key_prefix(flags.value_is_key_prefix);
-    request.set_value_dim(flags.value_dim);
+    *request.mutable_value() = ReadTensor(flags.value);
     return request;
   }
   Generator generator(flags.seed);
@@ -186,100 +176,32 @@ v1::AttendRequest MakeProblem(const ProblemFlags& flags, bool shared_memory) {
   };
   const double query = row(flags.heads) * tokens * flags.head_dim;
   const double output = row(flags.heads) * tokens * value_dim;
-  const int64_t own_values = flags.value_is_key_prefix ? 0 : value_dim;
-  CheckSize(query + row(kv_heads) * keys * (flags.head_dim + own_values), output, shared_memory);
+  CheckSize(query + row(kv_heads) * keys * (flags.head_dim + value_dim), output);
   const auto draw = [&](int64_t rows, int64_t heads, int64_t dim) {
     return Draw({rows, heads, dim}, dtype, generator, flags.structured);
   };
   *request.mutable_query() = draw(tokens, flags.heads, flags.head_dim);
   *request.mutable_key() = draw(keys, kv_heads, flags.head_dim);
-  if (flags.value_is_key_prefix) {
-    request.set_value_is_key_prefix(true);
-    request.set_value_dim(value_dim);
-  } else {
-    *request.mutable_value() = draw(keys, kv_heads, value_dim);
-  }
+  *request.mutable_value() = draw(keys, kv_heads, value_dim);
   return request;
 }
 
-void DrawCastInputs(const ProblemFlags& flags, bool shared_memory, v1::AttendRequest* request) {
+void DrawCastInputs(const ProblemFlags& flags, v1::AttendRequest* request) {
   if (!flags.random() || !request->has_cast()) return;
-  // Not the generator of the problem itself, which is the same for every kernel.
+  // A generator of its own, so that the problem is the same for every kernel.
   Generator generator(~flags.seed);
   v1::Cast& cast = *request->mutable_cast();
   if (cast.surrogates_case() == v1::Cast::SURROGATES_NOT_SET) {
     CheckSize(static_cast<double>(request->ByteSizeLong()) +
                   static_cast<double>(flags.surrogate_tokens) * flags.heads * flags.head_dim *
                       client::SizeOf(flags.dtype),
-              0, shared_memory);
+              0);
     *cast.mutable_surrogate_tokens() =
         Draw({flags.surrogate_tokens, flags.heads, flags.head_dim}, flags.dtype, generator);
   }
   if (!cast.has_gate()) {
     *cast.mutable_gate() = Draw({request->query().shape(0)}, v1::FLOAT32, generator);
   }
-}
-
-namespace {
-
-constexpr size_t kAlignment = 64;
-
-size_t AlignUp(size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
-
-std::vector<v1::Tensor*> TensorsOf(v1::AttendRequest& request) {
-  std::vector<v1::Tensor*> tensors = {request.mutable_query(), request.mutable_key()};
-  if (!request.value_is_key_prefix()) tensors.push_back(request.mutable_value());
-  if (request.has_cast()) {
-    v1::Cast& cast = *request.mutable_cast();
-    if (cast.has_surrogate_tokens()) tensors.push_back(cast.mutable_surrogate_tokens());
-    if (cast.has_gate()) tensors.push_back(cast.mutable_gate());
-  }
-  if (request.has_key_bias()) tensors.push_back(request.mutable_key_bias());
-  return tensors;
-}
-
-// The query's shape with the values' dimension. For shapes that make no sense the size is
-// arbitrary: the server refuses them anyway.
-size_t OutputBytes(const v1::AttendRequest& request) {
-  std::vector<int64_t> shape = client::ShapeOf(request.query());
-  const auto& value = request.value().shape();
-  if (shape.empty() || (value.empty() && !request.value_is_key_prefix())) return 0;
-  shape.back() = request.value_is_key_prefix() ? request.value_dim() : *value.rbegin();
-  return static_cast<size_t>(client::NumElements(shape).value_or(0)) *
-         client::SizeOf(request.query().dtype());
-}
-
-client::SharedMemory Create(v1::AttendRequest& request, const std::string& key_prefix) {
-  size_t size = AlignUp(OutputBytes(request));
-  for (const v1::Tensor* tensor : TensorsOf(request)) size += AlignUp(tensor->raw().size());
-  return OrUsageError(client::SharedMemory::Create(size, key_prefix));
-}
-
-}  // namespace
-
-client::Result<std::string> SharedKeyPrefix(client::Client& client) {
-  auto info = client.GetServerInfo();
-  if (!info.ok()) return info.error();
-  const std::string& prefix = info->limits().shared_memory_key_prefix();
-  return prefix.empty() ? "/" : prefix;  // servers before this field take any key
-}
-
-SharedProblem::SharedProblem(const v1::AttendRequest& request, const std::string& key_prefix)
-    : request_(request), memory_(Create(request_, key_prefix)) {
-  size_t offset = 0;
-  for (v1::Tensor* tensor : TensorsOf(request_)) {
-    const std::string raw = std::move(*tensor->mutable_raw());
-    if (!raw.empty()) std::memcpy(memory_.data() + offset, raw.data(), raw.size());
-    *tensor->mutable_shared_memory() = memory_.Ref(offset, raw.size());
-    offset += AlignUp(raw.size());
-  }
-  *request_.mutable_output() = memory_.Ref(offset, OutputBytes(request_));
-}
-
-void SharedProblem::TakeOutput(v1::AttendResponse* response) const {
-  const v1::SharedMemoryRef& ref = request_.output();
-  response->mutable_output()->set_raw(memory_.data() + ref.offset(),
-                                      static_cast<size_t>(ref.size()));
 }
 
 }  // namespace castor::cli

@@ -29,7 +29,7 @@ std::string Dashed(const std::string& name) {
   return absl::StrReplaceAll(absl::AsciiStrToLower(name), {{"_", "-"}});
 }
 
-// All that `count` and `at` list, by their names.
+// Joins the names of at(first) to at(count - 1).
 template <typename At>
 std::string NamesOf(int count, const At& at, const char* between, int first = 0) {
   std::string names;
@@ -44,7 +44,7 @@ const OneofDescriptor& KernelsOf() {
   return *Request::descriptor()->FindOneofByName("kernel");
 }
 
-// The words between commas; of each, what is before its first equals sign, and what is behind.
+// Splits at commas, and each word at its first equals sign.
 std::vector<std::pair<std::string, std::string>> WordsOf(std::string_view kernel) {
   std::vector<std::pair<std::string, std::string>> words;
   for (;;) {
@@ -75,7 +75,7 @@ int EnumOf(const FieldDescriptor& field, const std::string& text) {
   for (int i = 1; i < type.value_count(); ++i) {  // 0: the default
     if (Dashed(type.value(i)->name()) == Dashed(text)) return type.value(i)->number();
   }
-  Refuse(Dashed(field.name()) + ": '" + text + "' is none of " +
+  Refuse(Dashed(field.name()) + ": '" + text + "' is not one of " +
          NamesOf(
              type.value_count(), [&](int i) { return type.value(i); }, ", ", 1));
 }
@@ -121,7 +121,7 @@ void Apply(const std::string& kernel, bool read_files, Request* request) {
     if (Dashed(kernels.field(i)->name()) == words[0].first) chosen = kernels.field(i);
   }
   if (chosen == nullptr) {
-    Refuse("'" + words[0].first + "' is none of " +
+    Refuse("'" + words[0].first + "' is not one of " +
            NamesOf(
                kernels.field_count(), [&](int i) { return kernels.field(i); }, ", "));
   }
@@ -133,7 +133,7 @@ void Apply(const std::string& kernel, bool read_files, Request* request) {
       if (Dashed(type.field(k)->name()) == words[i].first) field = type.field(k);
     }
     if (field == nullptr) {
-      Refuse("'" + words[i].first + "' is no parameter of " + words[0].first + ", which takes " +
+      Refuse("'" + words[i].first + "' is not a parameter of " + words[0].first + ", which takes " +
              NamesOf(
                  type.field_count(), [&](int k) { return type.field(k); }, ", "));
     }

@@ -29,7 +29,7 @@ double Cosine(const float* a, const float* b, int64_t width) {
   return norm > 0 ? product / norm : 0;
 }
 
-// The places of the greatest, at most `most`, greatest first; NaN is less than every number.
+// The places of the greatest values, at most `most`, greatest first; NaN is less than every number.
 std::vector<size_t> Greatest(const float* values, size_t count, size_t most) {
   std::vector<size_t> places(count);
   std::iota(places.begin(), places.end(), size_t{0});
@@ -44,35 +44,36 @@ std::vector<size_t> Greatest(const float* values, size_t count, size_t most) {
   return places;
 }
 
-// The answer's `field` is not what the request or the rest of the answer asks for.
-absl::Status Wrong(const std::string& field, const std::string& problem) {
+// The answer's `field` contradicts the request or the rest of the answer.
+absl::Status Mismatch(const std::string& field, const std::string& problem) {
   return absl::DataLossError("the answer does not fit the request: " + field + " " + problem);
 }
 
-absl::Status WrongCount(const std::string& field, int64_t count, int64_t expected) {
-  return Wrong(field, "has " + std::to_string(count) + " entries, not " + std::to_string(expected));
+absl::Status CountMismatch(const std::string& field, int64_t count, int64_t expected) {
+  return Mismatch(field,
+                  "has " + std::to_string(count) + " entries, not " + std::to_string(expected));
 }
 
-// What is said of each sequence and each range.
+// Checks the fields that have an entry for each sequence or range.
 absl::Status CheckCounts(const v1::EncodeResponse& response, size_t sequences, size_t spans) {
   const auto count = static_cast<int>(sequences);
   const auto ranges = static_cast<int>(spans);
   if (response.token_counts_size() != count) {
-    return WrongCount("token_counts", response.token_counts_size(), count);
+    return CountMismatch("token_counts", response.token_counts_size(), count);
   }
   if (response.truncated_size() != count) {
-    return WrongCount("truncated", response.truncated_size(), count);
+    return CountMismatch("truncated", response.truncated_size(), count);
   }
-  if (response.spans_size() != ranges) return WrongCount("spans", response.spans_size(), ranges);
+  if (response.spans_size() != ranges) return CountMismatch("spans", response.spans_size(), ranges);
   for (const int64_t tokens : response.token_counts()) {
     if (tokens < 0 || tokens > kMostTokens) {
-      return Wrong("token_counts", "holds " + std::to_string(tokens));
+      return Mismatch("token_counts", "holds " + std::to_string(tokens));
     }
   }
   for (const v1::PooledSpan& span : response.spans()) {
     if (span.begin() < 0 || span.end() < span.begin() || span.end() > kMostTokens) {
-      return Wrong("spans", "holds the tokens " + std::to_string(span.begin()) + " to " +
-                                std::to_string(span.end()));
+      return Mismatch("spans", "holds the tokens " + std::to_string(span.begin()) + " to " +
+                                   std::to_string(span.end()));
     }
   }
   return absl::OkStatus();
@@ -83,24 +84,24 @@ absl::Status CheckCounts(const v1::EncodeResponse& response, size_t sequences, s
 absl::Status EncodeAnswer::AppendLengths(const google::protobuf::RepeatedField<int64_t>& lengths,
                                          int64_t rows, size_t sequences, const std::string& field) {
   if (lengths.size() != static_cast<int>(sequences)) {
-    return WrongCount(field, lengths.size(), static_cast<int64_t>(sequences));
+    return CountMismatch(field, lengths.size(), static_cast<int64_t>(sequences));
   }
   int64_t left = rows;
   for (const int64_t length : lengths) {
     if (length < 0 || length > left) {
-      return Wrong(field, "holds " + std::to_string(length) + ", and " + std::to_string(left) +
-                              " of " + std::to_string(rows) + " are left");
+      return Mismatch(field, "holds " + std::to_string(length) + ", and " + std::to_string(left) +
+                                 " of " + std::to_string(rows) + " are left");
     }
     left -= length;
     firsts_.push_back(firsts_.back() + length);
   }
   if (left == 0) return absl::OkStatus();
-  return Wrong(field, "leaves out " + std::to_string(left) + " of " + std::to_string(rows));
+  return Mismatch(field, "leaves out " + std::to_string(left) + " of " + std::to_string(rows));
 }
 
 absl::Status EncodeAnswer::AppendSparse(const v1::SparseRows& rows, size_t sequences) {
   if (rows.indices_size() != rows.values_size()) {
-    return WrongCount("sparse.indices", rows.indices_size(), rows.values_size());
+    return CountMismatch("sparse.indices", rows.indices_size(), rows.values_size());
   }
   indices_.insert(indices_.end(), rows.indices().begin(), rows.indices().end());
   values_.insert(values_.end(), rows.values().begin(), rows.values().end());
@@ -112,25 +113,25 @@ absl::Status EncodeAnswer::AppendRows(const v1::EncodeResponse& response, size_t
   const v1::Tensor& output = response.output();
   const auto values = client::ToFloats(output);
   if (!values) {
-    return Wrong("output", "is not a complete tensor: " + client::ShapeString(output) + " " +
-                               v1::DataType_Name(output.dtype()) + " in " +
-                               std::to_string(output.raw().size()) + " bytes");
+    return Mismatch("output", "is not a complete tensor: " + client::ShapeString(output) + " " +
+                                  v1::DataType_Name(output.dtype()) + " in " +
+                                  std::to_string(output.raw().size()) + " bytes");
   }
   if (output.shape_size() != 2 || output.shape(1) < 1) {
-    return Wrong("output.shape", "is " + client::ShapeString(output) + ", not [rows, width]");
+    return Mismatch("output.shape", "is " + client::ShapeString(output) + ", not [rows, width]");
   }
   if (requests_ > 0 && output.shape(1) != width_) {
-    return Wrong("output.shape", "is " + client::ShapeString(output) + ", and a width of " +
-                                     std::to_string(width_) + " came before");
+    return Mismatch("output.shape", "is " + client::ShapeString(output) + ", and a width of " +
+                                        std::to_string(width_) + " came before");
   }
   width_ = output.shape(1);
   if (response.labels_size() > 0 && response.labels_size() != width_) {
-    return WrongCount("labels", response.labels_size(), width_);
+    return CountMismatch("labels", response.labels_size(), width_);
   }
-  if (spans > 0 && response.labels_size() > 0) return Wrong("labels", "must be empty for spans");
+  if (spans > 0 && response.labels_size() > 0) return Mismatch("labels", "must be empty for spans");
   if (spans > 0 && output.shape(0) != static_cast<int64_t>(spans)) {
-    return Wrong("output.shape",
-                 "is " + client::ShapeString(output) + " for " + std::to_string(spans) + " spans");
+    return Mismatch("output.shape", "is " + client::ShapeString(output) + " for " +
+                                        std::to_string(spans) + " spans");
   }
   values_.insert(values_.end(), values->begin(), values->end());
   for (const int64_t length : response.lengths()) {
@@ -144,18 +145,20 @@ absl::Status EncodeAnswer::Append(v1::EncodeResponse response,
                                   const std::vector<std::string>& spans) {
   if (absl::Status s = CheckCounts(response, inputs.size(), spans.size()); !s.ok()) return s;
   const bool sparse = response.has_sparse();
-  if (requests_ > 0 && sparse != sparse_) return Wrong("sparse", "is in some of the answers only");
+  if (requests_ > 0 && sparse != sparse_) {
+    return Mismatch("sparse", "is in only some of the answers");
+  }
   if (requests_ > 0 && !std::equal(response.labels().begin(), response.labels().end(),
                                    last_.labels().begin(), last_.labels().end())) {
-    return Wrong("labels", "differ from answer to answer");
+    return Mismatch("labels", "differ from answer to answer");
   }
   sparse_ = sparse;
-  if (sparse && !spans.empty()) return Wrong("sparse", "has no rows for spans");
+  if (sparse && !spans.empty()) return Mismatch("sparse", "has no rows for spans");
   const absl::Status rows = sparse ? AppendSparse(response.sparse(), inputs.size())
                                    : AppendRows(response, inputs.size(), spans.size());
   if (!rows.ok()) return rows;
-  for (const bool cut : response.truncated()) cut_inputs_.Add(cut);
-  for (const v1::PooledSpan& span : response.spans()) cut_spans_.Add(span.truncated());
+  for (const bool cut : response.truncated()) truncated_inputs_.Add(cut);
+  for (const v1::PooledSpan& span : response.spans()) truncated_spans_.Add(span.truncated());
   token_counts_.insert(token_counts_.end(), response.token_counts().begin(),
                        response.token_counts().end());
   truncated_.insert(truncated_.end(), response.truncated().begin(), response.truncated().end());
@@ -171,7 +174,7 @@ absl::Status EncodeAnswer::Append(v1::EncodeResponse response,
 }
 
 EncodeAnswer::Counts EncodeAnswer::Count() const {
-  Counts all = forgotten_;
+  Counts all = discarded_;
   all.inputs += inputs_.size();
   all.spans += spans_.size();
   all.values += values_.size();
@@ -180,8 +183,8 @@ EncodeAnswer::Counts EncodeAnswer::Count() const {
   return all;
 }
 
-void EncodeAnswer::Forget() {
-  forgotten_ = Count();
+void EncodeAnswer::DiscardRows() {
+  discarded_ = Count();
   values_.clear();
   indices_.clear();
   firsts_ = {0};
@@ -197,10 +200,10 @@ bool EncodeAnswer::ShowsRows() const {
   return std::max(all.inputs, all.spans) <= kMostTexts && (!per_token_ || last_.labels_size() > 0);
 }
 
-std::string EncodeAnswer::CutText() const {
-  if (cut_inputs_.cut == 0 && cut_spans_.cut == 0) return "";
-  return cut_inputs_.Text("inputs") +
-         (cut_spans_.all > 0 ? " and " + cut_spans_.Text("spans") : "");
+std::string EncodeAnswer::TruncationText() const {
+  if (truncated_inputs_.truncated == 0 && truncated_spans_.truncated == 0) return "";
+  return truncated_inputs_.Text("inputs") +
+         (truncated_spans_.all > 0 ? " and " + truncated_spans_.Text("spans") : "");
 }
 
 std::string EncodeAnswer::Shape() const {
@@ -258,7 +261,7 @@ std::string EncodeAnswer::LabelsOfSequence(size_t sequence) const {
   return text;
 }
 
-// "O x3, B-LOC, O x2": of each token the label with the greatest value.
+// "O x3, B-LOC, O x2": the label with the greatest value, for each token.
 std::string EncodeAnswer::LabelsOfTokens(size_t sequence) const {
   std::string text;
   for (int64_t token = firsts_[sequence]; token < firsts_[sequence + 1];) {
@@ -282,7 +285,7 @@ std::string EncodeAnswer::LabelTable() const {
   return SequenceTable("LABELS", [this](size_t i) { return LabelsOfSequence(i); });
 }
 
-// "812 of them: 2023 1.52, 101 0.98": the greatest first.
+// "812: 2023 1.52, 101 0.98": the greatest first.
 std::string EncodeAnswer::SparseTable() const {
   return SequenceTable("TOKEN IDS", [this](size_t i) {
     const int64_t first = firsts_[i];

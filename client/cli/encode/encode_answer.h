@@ -1,5 +1,5 @@
-// The answers of `castor encode`, of all its requests joined, and how they are shown. What has been
-// written can be forgotten, and is then only counted.
+// Joins the answers to all requests of `castor encode`, and shows them. Rows that have been written
+// can be discarded; the totals still count them.
 #pragma once
 
 #include <cstddef>
@@ -15,35 +15,34 @@ namespace castor::cli {
 
 class EncodeAnswer {
  public:
-  // Adds one response. `inputs` say what to call each of its sequences, `spans` each of its ranges,
-  // which are in the order of the sequences. Not OK, naming the field, if any count in it disagrees
-  // with the request or with what is there: whoever answers may be no castor-server. Do not use the
-  // object after that.
+  // Adds one response. `inputs` name its sequences, `spans` its ranges, in the order of the
+  // sequences. Not OK, naming the field, if a count in it contradicts the request or the rest of
+  // the response: the peer may not be a castor-server. Do not use the object after that.
   absl::Status Append(v1::EncodeResponse response, const std::vector<std::string>& inputs,
                       const std::vector<std::string>& spans = {});
 
-  // Of how many sequences and spans the model's length cut something off: "2 of 3 texts and 1 of 9
-  // spans"; empty if of none.
-  std::string CutText() const;
-  // These sequences, or spans where there are any: "[0], [7]".
-  const std::string& CutPlaces() const {
-    return cut_spans_.all > 0 ? cut_spans_.places : cut_inputs_.places;
+  // How many sequences and spans the model truncated: "2 of 3 inputs and 1 of 9 spans"; empty if
+  // none.
+  std::string TruncationText() const;
+  // The truncated spans, or sequences if there are no spans: "[0], [7]".
+  const std::string& TruncatedPlaces() const {
+    return truncated_spans_.all > 0 ? truncated_spans_.places : truncated_inputs_.places;
   }
 
   bool sparse() const { return sparse_; }
-  size_t inputs() const { return forgotten_.inputs + inputs_.size(); }
-  int64_t rows() const { return forgotten_.rows + kept_rows(); }
+  int64_t rows() const { return discarded_.rows + kept_rows(); }
   int64_t width() const { return width_; }  // elements of a row
-  // The values of the rows since the last Forget, or those of `sparse`.
+  // The values of the rows, or of `sparse`, since the last DiscardRows.
   const std::vector<float>& values() const { return values_; }
 
-  // Everything so far but the reports.
-  void Forget();
-  // Whether Table shows the rows one by one, unless they are forgotten.
+  // Drops the rows and names so far, and keeps counts and reports.
+  void DiscardRows();
+  // Whether Table shows each row: there are few, and they were not discarded.
   bool ShowsRows() const;
 
   std::string Table(double round_trip_us) const;
-  // Sequences: an entry for each sequence since the last Forget. Reports: totals over all of them.
+  // Sequences: an entry for each sequence since the last DiscardRows. Reports: totals over all
+  // sequences.
   Json Sequences() const;
   Json Reports(double round_trip_us) const;
 
@@ -58,7 +57,7 @@ class EncodeAnswer {
   Json SpansJson(size_t sequence) const;
   std::string Shape() const;
 
-  // Every sequence, each as one kind of answer is best read.
+  // Tables of all sequences, one for each kind of answer.
   std::string CosineTable() const;  // or every span
   std::string LabelTable() const;
   std::string SparseTable() const;
@@ -85,8 +84,8 @@ class EncodeAnswer {
     size_t inputs = 0, spans = 0, values = 0;
     int64_t rows = 0, tokens = 0;
   };
-  Counts forgotten_;
-  CutTexts cut_inputs_, cut_spans_;
+  Counts discarded_;
+  TruncationCount truncated_inputs_, truncated_spans_;
   Counts Count() const;  // of everything
 };
 

@@ -69,15 +69,14 @@ void ApplyOptions(const EncodeFlags& flags, v1::EncodeRequest* request) {
   ApplyKernel(flags.kernel, request);
 }
 
-// Requests in flight: one that is computed, one that waits, and two that travel. The server makes
-// its batches of several requests only where these are smaller.
+// Requests in flight: one computes, one waits, and two travel.
 constexpr size_t kWindow = 4;
 
 int Run(const EncodeFlags& flags) {
   InputReader inputs(flags.input);
   std::optional<Input> next = inputs.Next();
   client::Client client = flags.common.Connect();
-  std::deque<Input> asked;  // and not answered
+  std::deque<Input> asked;  // the requests in flight
   const auto stream = client.EncodeStream(
       [&](v1::EncodeRequest* request) {
         if (!next) return false;
@@ -90,7 +89,7 @@ int Run(const EncodeFlags& flags) {
       {.window = kWindow});
   EncodeAnswer answer;
   AnswerOutput output(flags.common);
-  Progress progress(inputs.bytes());
+  Progress progress;
   const auto begin = std::chrono::steady_clock::now();
   while (auto response = stream->Next()) {
     const Input input = std::move(asked.front());
@@ -102,18 +101,18 @@ int Run(const EncodeFlags& flags) {
     const absl::Status fits = answer.Append(**std::move(response), input.labels, input.span_labels);
     if (!fits.ok()) {
       progress.Clear();
-      Complain(std::string(fits.message()));
+      PrintError(std::string(fits.message()));
       return kServerError;
     }
-    if (const int failed = output.Take(&answer); failed != kOk) return failed;
-    if (next) progress.Advance(input.labels.size(), input.bytes);
+    if (const int failed = output.Write(&answer); failed != kOk) return failed;
+    if (next) progress.Advance(input.labels.size());
   }
   progress.Clear();
   const double elapsed_us =
       std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
-  if (const std::string cut = answer.CutText(); !cut.empty()) {
-    WarnOfCut(cut, answer.CutPlaces(),
-              "rows do not cover the rest, and are zeros where nothing is left");
+  if (const std::string cut = answer.TruncationText(); !cut.empty()) {
+    WarnOfTruncation(cut, answer.TruncatedPlaces(),
+                     "rows do not cover the removed text, and are zero where no text is left");
   }
   return output.End(answer, elapsed_us);
 }

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <climits>
+#include <map>
+#include <string_view>
 #include <utility>
 
 #include "client/cli/command.h"
@@ -16,6 +18,86 @@ namespace {
 
 constexpr size_t kBlock = 1 << 20;  // bytes of a file to read at a time
 constexpr char kInputGroup[] = "Input (one of; default: texts from standard input, one per line)";
+
+const std::map<std::string, v1::Spans::Unit> kUnits = {{"characters", v1::Spans::CHARACTERS},
+                                                       {"bytes", v1::Spans::BYTES},
+                                                       {"tokens", v1::Spans::TOKENS}};
+
+v1::Spans::Range ParseRange(const std::string& text) {
+  const size_t colon = text.find(':');
+  int64_t begin = 0, end = 0;
+  if (colon == std::string::npos || !absl::SimpleAtoi(text.substr(0, colon), &begin) ||
+      !absl::SimpleAtoi(text.substr(colon + 1), &end)) {
+    throw UsageError("--spans '" + text + "' must look like BEGIN:END");
+  }
+  v1::Spans::Range range;
+  range.set_begin(begin);
+  range.set_end(end);
+  return range;
+}
+
+bool IsBlank(std::string_view line) {
+  return line.find_first_not_of(" \t\r\v\f") == std::string_view::npos;
+}
+
+// Returns the option that gives ranges.
+CLI::Option* AddSpanFlags(CLI::App* command, SpanFlags* flags) {
+  const std::string group = "Spans (late chunking)";
+  CLI::Option* spans =
+      command
+          ->add_option("--spans", flags->ranges,
+                       "Pool these ranges of each input, one row each, instead of the whole: "
+                       "0:120,100:260 (the end is exclusive; they may overlap)")
+          ->type_name("BEGIN:END,...")
+          ->delimiter(',')
+          ->allow_extra_args(false)
+          ->group(group);
+  AddOption(command, group, "--span-unit", &flags->unit, "UNIT",
+            "characters, bytes or tokens (default: characters of texts, tokens of the rest)",
+            OneOf(kUnits))
+      ->needs(spans);
+  return spans;
+}
+
+// Adds the ranges to each of the request's `sequences`, in order, and a label for each: the range
+// and its sequence.
+void AddSpans(const SpanFlags& flags, const std::vector<std::string>& sequences,
+              v1::EncodeRequest* request, std::vector<std::string>* labels) {
+  if (flags.ranges.empty()) return;
+  v1::Spans* const spans = request->mutable_spans();
+  spans->set_unit(flags.unit);
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    for (const std::string& text : flags.ranges) {
+      v1::Spans::Range* const range = spans->add_ranges();
+      *range = ParseRange(text);
+      range->set_sequence(static_cast<int32_t>(s));
+      labels->push_back("[" + text + "] of " + sequences[s]);
+    }
+  }
+}
+
+// Adds a text with a range for every line that is not blank; the lines are the labels.
+void AddDocument(std::string text, const std::string& name, v1::EncodeRequest* request,
+                 std::vector<std::string>* labels) {
+  if (const auto invalid = FindInvalidUtf8(text)) {
+    throw UsageError(name + " is not UTF-8: byte " + std::to_string(*invalid + 1));
+  }
+  v1::Spans* const spans = request->mutable_spans();
+  spans->set_unit(v1::Spans::BYTES);
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = std::string_view(text).substr(begin, end - begin);
+    if (!IsBlank(line)) {
+      v1::Spans::Range* const range = spans->add_ranges();
+      range->set_begin(static_cast<int64_t>(begin));
+      range->set_end(static_cast<int64_t>(end));
+      labels->emplace_back(line);
+    }
+    begin = end + 1;
+  }
+  if (labels->empty()) throw UsageError(name + " contains no text");
+  request->mutable_texts()->add_texts(std::move(text));
+}
 
 std::vector<int64_t> ParseIds(const std::string& text) {
   std::vector<int64_t> ids;
@@ -142,7 +224,7 @@ bool LineReader::Next(std::string* line) {
     line->append(block_, begin_);
     block_.clear();
     begin_ = 0;
-    // The file may be a device without an end.
+    // The file may be an endless device.
     if (line->size() > INT_MAX) throw UsageError(place + " is longer than a message can be");
     OrUsageError(file_.Append(kBlock, &block_));
     if (!block_.empty()) continue;
@@ -150,7 +232,7 @@ bool LineReader::Next(std::string* line) {
       if (lines_ == 0) throw UsageError(file_.name() + " contains no text");
       return false;
     }
-    block_ = "\n";  // of the last line, which has none
+    block_ = "\n";  // ends the last line
   }
   const size_t end = block_.find('\n', begin_);
   line->append(block_, begin_, end - begin_);
@@ -187,7 +269,6 @@ std::optional<Input> InputReader::NextTexts() {
                        (done_ ? std::to_string(texts_) : "more") + " texts");
     }
     if (done_) break;
-    input.bytes += text.size() + 1;
     input.labels.push_back(text);
     if (pairs > 0) {
       input.labels.back() += " | " + flags_.pairs[texts_];

@@ -1,5 +1,5 @@
-// The inputs of `castor encode`: texts from arguments, a file or standard input, text pairs, a
-// document, token ids or embeddings.
+// Reads the inputs of `castor encode`: texts from arguments, a file or standard input, text pairs,
+// a document, token ids or embeddings.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,10 +11,15 @@
 #include <vector>
 
 #include "castor/v1/encoder.pb.h"
-#include "client/cli/encode/encode_output.h"
 #include "client/file.h"
 
 namespace castor::cli {
+
+// Ranges of each input that are pooled separately.
+struct SpanFlags {
+  std::vector<std::string> ranges;  // "0:120", of every input
+  v1::Spans::Unit unit = v1::Spans::UNIT_DEFAULT;
+};
 
 struct InputFlags {
   std::vector<std::string> texts;
@@ -31,14 +36,13 @@ struct InputFlags {
 
 struct Input {
   v1::EncodeRequest request;             // only the input and its spans are set
-  std::vector<std::string> labels;       // what to call each sequence in the output
+  std::vector<std::string> labels;       // each sequence's name in the output
   std::vector<std::string> span_labels;  // one per range, if there are any
-  size_t bytes = 0;                      // of its lines
 };
 
 void AddInputFlags(CLI::App* command, InputFlags* flags);
 
-// Adds two of the flags above: texts as arguments, named `name` in the help, and --text-file.
+// Adds the texts as arguments, called `name` in the help, and --text-file.
 struct TextOptions {
   CLI::Option *texts, *file;
 };
@@ -48,32 +52,28 @@ TextOptions AddTextFlags(CLI::App* command, const std::string& name, const std::
 // A file; "-" and "" are standard input. Throws UsageError.
 client::InputFile OpenInput(const std::string& path);
 
-// The lines of a file. Throws UsageError for what cannot be read or is no text.
+// Reads the lines of a file. Throws UsageError if it cannot be read or is not UTF-8.
 class LineReader {
  public:
   explicit LineReader(client::InputFile file) : file_(std::move(file)) {}
 
-  // Without its end; false where the file ends, which must have a line.
+  // Sets the next line, without its end; false at the end of the file. An empty file is an error.
   bool Next(std::string* line);
-  std::optional<int64_t> file_bytes() const { return file_.size(); }
 
  private:
   client::InputFile file_;
   std::string block_;
-  size_t begin_ = 0;  // of what is left in the block
+  size_t begin_ = 0;  // of the rest of the block
   size_t lines_ = 0;  // read
 };
 
-// The inputs, request by request. Texts are read when they are asked for, the rest at once.
+// Makes the requests from the inputs. Texts are read as requests need them, other inputs at once.
 class InputReader {
  public:
-  // Both throw UsageError when what the flags name cannot be read or holds nothing. `flags` must
-  // outlive the reader.
+  // Both throw UsageError for an input that cannot be read or is empty. `flags` must outlive the
+  // reader.
   explicit InputReader(const InputFlags& flags);
   std::optional<Input> Next();
-
-  // The size of all inputs, where it is known.
-  std::optional<int64_t> bytes() const { return lines_ ? lines_->file_bytes() : std::nullopt; }
 
  private:
   bool NextText(std::string* text);

@@ -20,7 +20,7 @@
 namespace castor::load {
 namespace {
 
-// --attend and --encode: "128", or "1-512", which is each length as often.
+// Reads --attend and --encode: "128", or "1-512" for uniform lengths.
 void SetLengths(const std::string& kind, const std::string& text, toml::table* spec) {
   toml::array ends;
   std::vector<std::string> parts = absl::StrSplit(text, '-');
@@ -39,7 +39,7 @@ void SetLengths(const std::string& kind, const std::string& text, toml::table* s
   }
 }
 
-// An option that is a key of a workload, and is checked as that key is.
+// Adds an option that sets a key of the workload, whose parser checks it.
 template <typename T>
 CLI::Option* AddKey(CLI::App* command, const std::string& group, const std::string& flag,
                     toml::table* table, const std::string& type, const std::string& help) {
@@ -55,7 +55,7 @@ CLI::Option* AddKey(CLI::App* command, const std::string& group, const std::stri
 // Sets the flags' keys in one of the workload's tables.
 void Override(const char* name, const toml::table& flags, toml::table* toml) {
   toml::table* const table = toml->insert(name, toml::table()).first->second.as_table();
-  if (table == nullptr) return;  // an error of the file, as its reader will say
+  if (table == nullptr) return;  // the file's parser will report it
   for (const auto& [key, value] : flags) table->insert_or_assign(key, value);
 }
 
@@ -63,7 +63,7 @@ bool IsClosed(const toml::table& load) {
   return load["arrivals"].value_or(std::string_view()) == "closed";
 }
 
-// "2/8"
+// Reads "2/8".
 void ReadShare(const std::string& text, DriveOptions* options) {
   const char* const end = text.data() + text.size();
   const auto [slash, error] = std::from_chars(text.data(), end, options->share);
@@ -127,7 +127,7 @@ Workload TrafficFlags::Read(const toml::table& toml) const {
 
 DriveOptions TrafficFlags::MakeDriveOptions() const {
   DriveOptions options = drive;
-  security.SetOn(&options.client);
+  security.ApplyTo(&options.client);
   if (!verify.empty()) {
     const auto of_answers = ParsePercent(verify);
     if (!of_answers) throw cli::UsageError("--verify: '" + verify + "' is not a share such as 1%");
@@ -136,13 +136,13 @@ DriveOptions TrafficFlags::MakeDriveOptions() const {
   if (!share.empty()) ReadShare(share, &options);
   if (begin_at > 0) options.begin = std::chrono::system_clock::from_time_t(begin_at);
   if (options.metrics.size() > options.endpoints.size()) {
-    throw cli::UsageError("--metrics: there are more of these than of --server");
+    throw cli::UsageError("--metrics: given more often than --server");
   }
   return options;
 }
 
 void AddTrafficFlags(CLI::App* command, TrafficFlags* flags, bool searching) {
-  const std::string what = "What is sent: a workload, or one class";
+  const std::string what = "Workload, or one class of requests";
   toml::table* const spec = &flags->one_class;
   const auto text_key = [&](const char* name, const char* type, const char* help) {
     return AddKey<std::string>(command, what, name, spec, type, help);
@@ -186,7 +186,7 @@ void AddTrafficFlags(CLI::App* command, TrafficFlags* flags, bool searching) {
       ->group(what);
   cli::AddKernelFlag(command, &flags->kernel);
 
-  const std::string when = "When";
+  const std::string when = "Schedule";
   AddKey<std::string>(command, when, "--arrivals", &flags->load, "NAME",
                       searching ? "poisson or constant" : "poisson, constant, or closed");
   if (!searching) {
@@ -212,7 +212,7 @@ void AddTrafficFlags(CLI::App* command, TrafficFlags* flags, bool searching) {
   AddKey<int64_t>(command, when, "--seed", &flags->run, "N",
                   "Seed of the schedule and of all contents (default 1)");
 
-  const std::string where = "Where to";
+  const std::string where = "Servers";
   cli::AddOption(
       command, where, "-s,--server", &flags->drive.endpoints, "HOST:PORT",
       "Address of a server, or any gRPC target; repeatable: requests alternate between them",
@@ -238,9 +238,10 @@ void AddTrafficFlags(CLI::App* command, TrafficFlags* flags, bool searching) {
                  "Connections of each thread to each server", cli::Number(1, 1024))
       ->capture_default_str();
 
-  const std::string truth = "What to believe";
+  const std::string truth = "Validity";
   cli::AddOption(command, truth, "--verify", &flags->verify, "X%",
-                 "Share of answers to compare with the same request sent alone", cli::Name());
+                 "Share of answers to compare with the answer to the same request sent alone",
+                 cli::Name());
   cli::AddOption(command, truth, "--min-duration", &flags->rules.min_seconds, "TIME",
                  "A shorter run is INVALID (default 10s)", cli::Seconds(0, 1e6));
   cli::AddOption(command, truth, "--log-requests", &flags->drive.request_log, "FILE",

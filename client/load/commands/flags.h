@@ -1,5 +1,4 @@
-// The flags that say what is sent, where to and when, and where results go: of run, find-rate and
-// sweep.
+// The flags of run, find-rate and sweep: what is sent, when and where to, and where results go.
 #pragma once
 
 #include <toml++/toml.h>
@@ -17,26 +16,26 @@
 namespace castor::load {
 
 struct TrafficFlags {
-  // The workload as TOML, which checks it: what the flags say of its one class, unless there is a
-  // file, of [load] and of [run].
+  // The workload as TOML, whose parser checks it: a file, or the one class of the flags; and the
+  // flags of [load] and [run].
   std::string file;
   toml::table one_class{}, load{}, run{};
   std::string kernel;
   std::vector<std::string> objectives;
 
-  // Where to, and how; without what has a flag below.
+  // Servers and connections; the fields below complete it.
   DriveOptions drive{.endpoints = {"127.0.0.1:50051"}};
   std::string share, verify;
-  int64_t begin_at = 0;  // Unix seconds; 0: as soon as can be
+  int64_t begin_at = 0;  // Unix seconds; 0: at once
   cli::SecurityFlags security{};
-  Rules rules{};  // whether to believe it
+  Rules rules{};  // of validity
 
   // All throw cli::UsageError that names the flag, or the file and its key.
   toml::table Toml() const;
   Workload Read(const toml::table& toml) const;  // with the flags' objectives
   Workload MakeWorkload() const { return Read(Toml()); }
   DriveOptions MakeDriveOptions() const;
-  std::string WorkloadText() const;  // of the file, or what the flags say in its place
+  std::string WorkloadText() const;  // of the file or the flags
 };
 
 // `searching`: the command chooses the rate itself.

@@ -1,5 +1,6 @@
 // The subcommands that send: run, find-rate and sweep.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
@@ -16,7 +17,8 @@
 #include "client/load/commands/command.h"
 #include "client/load/commands/flags.h"
 #include "client/load/report/report.h"
-#include "client/load/results/bootstrap.h"
+#include "client/load/results/run_json.h"
+#include "client/load/results/statistics.h"
 #include "client/load/search/find_rate.h"
 #include "client/load/search/sweep.h"
 #include "client/load/send/driver.h"
@@ -24,13 +26,30 @@
 namespace castor::load {
 namespace {
 
-constexpr int kSecondsBetweenLines = 10;  // where nobody watches a terminal
+constexpr int kSecondsBetweenLines = 10;  // where there is no terminal
 
-// One line on standard error: what is being done, or was found.
-void Say(const std::string& line) { std::fprintf(stderr, "%s\n", cli::CleanText(line).c_str()); }
+std::atomic<bool> stop_requested = false;
+static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler may set it
 
-// How a run goes, on one line of the terminal that is written anew each second; elsewhere as a
-// line now and then.
+// Stops the run; the second signal ends the program at once.
+void OnSignal(int number) {
+  if (stop_requested.exchange(true)) std::_Exit(128 + number);
+}
+
+void WatchForStop() {
+  struct sigaction action {};
+  action.sa_handler = OnSignal;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+// Prints a line on standard error.
+void PrintStatus(const std::string& line) {
+  std::fprintf(stderr, "%s\n", cli::CleanText(line).c_str());
+}
+
+// Shows a run's progress: on a terminal as one line that is replaced each second, elsewhere as a
+// line every 10 s.
 class LiveLine {
  public:
   explicit LiveLine(bool quiet) : quiet_(quiet) {}
@@ -50,7 +69,7 @@ class LiveLine {
     if (line_.on()) {
       line_.Show(text);
     } else {
-      Say(text);
+      PrintStatus(text);
     }
   }
 
@@ -62,7 +81,7 @@ class LiveLine {
   int64_t shown_ = 0;
 };
 
-// One run after another over the same classes and servers.
+// Runs one after another, with the same classes and servers.
 class Session {
  public:
   // Builds the requests and connects. Throws what Driver::Prepare throws.
@@ -75,7 +94,7 @@ class Session {
               uint64_t seed) {
     RunData run = driver_.Run(
         load, duration, warm_up, seed, [this](const Progress& progress) { line_.Show(progress); },
-        StopRequested());
+        stop_requested);
     line_.End();
     run.workload = text_;
     return run;
@@ -101,7 +120,7 @@ int RunOnce(const TrafficFlags& flags, const OutputFlags& output, bool quiet) {
   const Verdict verdict = Judge(run, flags.rules);
   const int written = cli::WriteText(SummaryText(run, verdict));
   output.Write(run, verdict);
-  if (StopRequested()) return kInterrupted;
+  if (stop_requested) return kInterrupted;
   if (written != cli::kOk) return written;
   if (!verdict.valid()) return kInvalid;
   return verdict.met() ? kMet : kMissed;
@@ -118,21 +137,20 @@ std::chrono::nanoseconds Seconds(double seconds) {
   return std::chrono::nanoseconds(std::llround(seconds * 1e9));
 }
 
-double InSeconds(std::chrono::nanoseconds time) {
-  return std::chrono::duration<double>(time).count();
-}
-
-void SayProbe(const Probe& probe) {
+void PrintProbe(const Probe& probe) {
   std::string result = NameOf(probe.result);
-  if (probe.again.count() > 0) {
-    result += ", again for " + cli::FormatReal(InSeconds(probe.again), "%.4g s");
+  if (probe.retry_duration.count() > 0) {
+    result += ", again for " + cli::FormatReal(InSeconds(probe.retry_duration), "%.4g s");
   }
-  Say(cli::FormatReal(probe.rate, "%9.4g") + "/s  " + result + "  p50 " +
-      cli::TimeText(static_cast<double>(probe.p50_ns)) + ", p99 " +
-      cli::TimeText(static_cast<double>(probe.p99_ns)) + ", goodput " +
-      cli::FormatReal(probe.goodput, "%.4g") + "/s" + (probe.confirms ? "  (confirmation)" : ""));
+  PrintStatus(cli::FormatReal(probe.rate, "%9.4g") + "/s  " + result + "  p50 " +
+              cli::TimeText(static_cast<double>(probe.p50_ns)) + ", p99 " +
+              cli::TimeText(static_cast<double>(probe.p99_ns)) + ", goodput " +
+              cli::FormatReal(probe.goodput, "%.4g") + "/s" +
+              (probe.confirms ? "  (confirmation)" : ""));
   if (probe.result == ProbeResult::kMet) return;
-  for (const Finding& finding : probe.failed) Say("    " + finding.rule + ": " + finding.text);
+  for (const Finding& finding : probe.failed) {
+    PrintStatus("    " + finding.rule + ": " + finding.text);
+  }
 }
 
 int RunSearch(const TrafficFlags& flags, const OutputFlags& output, const SearchFlags& search,
@@ -143,7 +161,7 @@ int RunSearch(const TrafficFlags& flags, const OutputFlags& output, const Search
   if (open == nullptr) throw cli::UsageError("find-rate needs an open loop: poisson or constant");
   bool goals = false;
   for (const ClassSpec& spec : workload.classes) goals = goals || !spec.objective.empty();
-  if (!goals) throw cli::UsageError("no class has an objective: give --objective 'p99 <= 50ms'");
+  if (!goals) throw cli::UsageError("no class has an objective, such as --objective 'p99 <= 50ms'");
   const Rules& rules = flags.rules;
   double weights = 0, requests = 0;
   for (const ClassSpec& spec : workload.classes) weights += spec.weight;
@@ -159,7 +177,6 @@ int RunSearch(const TrafficFlags& flags, const OutputFlags& output, const Search
                                  .greatest_rate = search.greatest_rate,
                                  .tolerance = search.tolerance,
                                  .requests = requests,
-                                 .warm_up = workload.warm_up,
                                  .probe = Seconds(search.probe),
                                  .confirmation = Seconds(search.confirmation),
                                  .max_time = Seconds(search.max_time)};
@@ -170,12 +187,11 @@ int RunSearch(const TrafficFlags& flags, const OutputFlags& output, const Search
     load.rate = rate;
     return session.Run(load, duration, workload.warm_up, seed++);
   };
-  Say("expected to take about " + cli::ClockText(InSeconds(ExpectedTime(options, 0, 0))) +
-      "; more where the rate is far from --start-rate, " +
-      cli::ClockText(InSeconds(options.max_time)) + " at most, warm-ups aside");
+  PrintStatus("takes at most " + cli::ClockText(InSeconds(options.max_time)) +
+              " without warm-ups (--max-time)");
   const FoundRate found = FindRate(
-      run_at, [&](const RunData& run) { return Judge(run, rules); }, options, SayProbe,
-      StopRequested());
+      run_at, [&](const RunData& run) { return Judge(run, rules); }, options, PrintProbe,
+      stop_requested);
   std::string text = found.text + "\n";
   if (found.run) {
     const Verdict verdict = Judge(*found.run, rules);
@@ -189,17 +205,16 @@ int RunSearch(const TrafficFlags& flags, const OutputFlags& output, const Search
 
 // ---- sweep
 
-std::string SeriesText(const SweepCell& cell) {
+std::string TextOf(const SweepCell& cell) {
   std::string text;
-  for (const auto& [name, value] : cell.series) {
+  for (const auto& [name, value] : cell.parameters) {
     text += (text.empty() ? "" : " ") + name + "=" + value;
   }
   return text;
 }
 
-// What makes the cell's p99 a matter of chance; "": nothing.
+// A warning if the cell's p99 rests on too few requests; else "".
 std::string FewRequests(const SweepCell& cell) {
-  if (cell.summary.is_null()) return "";
   const int64_t ok = cell.summary["total"]["outcomes"]["ok"];
   return ok < RequestsNeeded(0.99, Rules().confidence)
              ? "p99 of only " + std::to_string(ok) + " requests"
@@ -208,70 +223,59 @@ std::string FewRequests(const SweepCell& cell) {
 
 std::string TableOf(const std::vector<SweepCell>& cells) {
   std::vector<std::vector<std::string>> table = {
-      {"series", "load", "sent/s", "OK/s", "good/s", "p50", "p99", "errors", ""}};
+      {"parameters", "sent/s", "OK/s", "good/s", "p50", "p99", "errors", ""}};
   for (const SweepCell& cell : cells) {
-    std::vector<std::string> row = {SeriesText(cell), cell.load};
-    if (cell.summary.is_null()) {
-      row.resize(table[0].size() - 1, "-");
-    } else {
-      const auto& total = cell.summary["total"];
-      for (const char* key : {"rate", "ok_rate", "goodput"}) {
-        row.push_back(cli::FormatReal(total[key], "%.4g"));
-      }
-      for (const char* key : {"p50_ms", "p99_ms"}) {
-        row.push_back(cli::TimeText(1e6 * total["intended"][key].get<double>()));
-      }
-      row.push_back(PercentText(total["error_share"], 1));
+    if (cell.summary.is_null()) continue;
+    const auto& total = cell.summary["total"];
+    std::vector<std::string> row = {TextOf(cell)};
+    for (const char* key : {"rate", "ok_rate", "goodput"}) {
+      row.push_back(cli::FormatReal(total[key], "%.4g"));
     }
-    row.push_back(cell.state == CellState::kInvalid   ? "INVALID"
-                  : cell.state == CellState::kSkipped ? "skipped"
-                                                      : FewRequests(cell));
+    for (const char* key : {"p50_ms", "p99_ms"}) {
+      row.push_back(cli::TimeText(1e6 * total["intended"][key].get<double>()));
+    }
+    row.push_back(PercentText(total["error_share"], 1));
+    row.push_back(cell.fault.empty() ? FewRequests(cell) : "INVALID");
     table.push_back(std::move(row));
   }
   return cli::FormatTable(table);
 }
 
 nlohmann::json ToJson(const std::vector<SweepCell>& cells) {
-  static constexpr const char* kStates[] = {"pending", "done", "skipped", "invalid"};
-  nlohmann::json json = {{"format", "castor-load sweep"}, {"version", 1}};
+  nlohmann::json json = {{"format", "castor-load sweep"}, {"version", 2}};
   for (const SweepCell& cell : cells) {
-    nlohmann::json series = nlohmann::json::object();
-    for (const auto& [name, value] : cell.series) series[name] = value;
-    json["cells"].push_back({{"series", std::move(series)},
-                             {"load", cell.load},
-                             {"state", kStates[static_cast<size_t>(cell.state)]},
-                             {"why", cell.why},
+    if (cell.summary.is_null()) continue;
+    nlohmann::json parameters = nlohmann::json::object();
+    for (const auto& [name, value] : cell.parameters) parameters[name] = value;
+    json["cells"].push_back({{"parameters", std::move(parameters)},
+                             {"fault", cell.fault},
                              {"few_requests", !FewRequests(cell).empty()},
                              {"summary", cell.summary}});
   }
   return json;
 }
 
-int RunTheSweep(const TrafficFlags& flags, const std::vector<std::string>& vary,
-                const std::string& file, bool quiet) {
+int RunSweep(const TrafficFlags& flags, const std::vector<std::string>& vary,
+             const std::string& file, bool quiet) {
   WatchForStop();
   std::vector<SweepCell> cells =
       MakeSweep(flags.Toml(), vary, [&](const toml::table& toml) { return flags.Read(toml); });
-  const auto write = [&] {
-    if (file.empty()) return;
+  bool any_valid = false;
+  for (SweepCell& cell : cells) {
+    // Requests differ from cell to cell, so each has a session of its own.
+    const RunData run = Session(flags, cell.workload, quiet).Run();
+    if (stop_requested) break;
+    cell.summary = SummaryOf(run);
+    cell.fault = ClientFault(Judge(run, flags.rules));
+    any_valid = any_valid || cell.fault.empty();
+    PrintStatus(TextOf(cell) + (cell.fault.empty() ? "" : ": " + cell.fault));
+    if (file.empty()) continue;
     const absl::Status written = client::WriteFile(file, {ToJson(cells).dump(1), "\n"});
     if (!written.ok()) throw std::runtime_error(std::string(written.message()));
-  };
-  const bool whole = RunSweep(
-      // Requests differ from cell to cell, so each has a session of its own.
-      [&](const Workload& of_cell) { return Session(flags, of_cell, quiet).Run(); },
-      [&](const RunData& run) { return Judge(run, flags.rules); }, &cells,
-      [&](const SweepCell& cell) {
-        Say(SeriesText(cell) + " " + cell.load + (cell.why.empty() ? "" : ": " + cell.why));
-        write();
-      },
-      StopRequested());
+  }
   const int written = cli::WriteText(TableOf(cells));
   if (written != cli::kOk) return written;
-  const bool told = std::any_of(cells.begin(), cells.end(), [](const SweepCell& cell) {
-    return cell.state == CellState::kDone;
-  });
-  return !whole ? kInterrupted : told ? kMet : kInvalid;
+  return stop_requested ? kInterrupted : any_valid ? kMet : kInvalid;
 }
 
 }  // namespace
@@ -335,59 +339,7 @@ Runner AddSweepCommand(CLI::App* command) {
   cli::AddOption(command, "Sweep", "--json", file.get(), "FILE",
                  "Write the cells' figures to this file after each cell", cli::FileName());
   AddQuietFlag(command, quiet.get());
-  return [=] { return RunTheSweep(*flags, *vary, *file, *quiet); };
-}
-
-namespace {
-
-std::atomic<bool> stop_requested = false;
-static_assert(std::atomic<bool>::is_always_lock_free);  // so that the handler may set it
-
-void OnSignal(int number) {
-  if (stop_requested.exchange(true)) std::_Exit(128 + number);
-}
-
-}  // namespace
-
-const std::atomic<bool>& StopRequested() { return stop_requested; }
-
-void WatchForStop() {
-  struct sigaction action {};
-  action.sa_handler = OnSignal;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
-
-int Run(int argc, char** argv) {
-  CLI::App app(
-      "castor-load: a load tester. Requests follow a schedule that is fixed before the run;\n"
-      "latency counts from the time at which a request should have been sent; a run that the\n"
-      "client limited is reported as INVALID.\n",
-      "castor-load");
-  app.set_version_flag("--version", "castor-load " CASTOR_VERSION, "Print the version and exit");
-  app.footer(
-      "Examples:\n"
-      "  castor-load run --attend 128 --rate 200 --duration 30s\n"
-      "  castor-load example > mixed.toml && castor-load run --workload mixed.toml --html "
-      "run.html\n"
-      "  castor-load find-rate --encode 16 --objective 'p99 <= 50ms'\n"
-      "  castor-load compare before.json after.json --fail-on 'p99 > +5%'\n"
-      "\n"
-      "castor-load SUBCOMMAND --help says more. Exit codes: 0 valid, and all objectives met;\n"
-      "1 server or connection; 2 usage, or a file or the memory here; 3 an objective is missed;\n"
-      "4 INVALID, or too little was measured to tell; 5 a regression; 130 interrupted.\n");
-
-  return cli::RunSubcommands(
-      app,
-      {{"run", "Send a workload and report the results", AddRunCommand},
-       {"find-rate", "Find the highest rate at which every class meets its objectives",
-        AddFindRateCommand},
-       {"sweep", "Measure the latency-throughput curve over rates, kernels and lengths",
-        AddSweepCommand},
-       {"compare", "Compare two saved runs, with intervals and a verdict", AddCompareCommand},
-       {"report", "Report saved runs: one, or the shares of one plan added up", AddReportCommand},
-       {"example", "Print a commented workload", AddExampleCommand}},
-      argc, argv);
+  return [=] { return RunSweep(*flags, *vary, *file, *quiet); };
 }
 
 }  // namespace castor::load

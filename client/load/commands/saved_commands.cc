@@ -40,9 +40,9 @@ std::string TextOf(const Comparison& comparison, const std::string& name_a,
     for (const std::string& note : *notes) text += "\n" + cli::CleanText(note) + "\n";
   }
   for (const GateResult& gate : comparison.gates) {
-    const char* const end = gate.end == GateEnd::kPassed   ? "passed "
-                            : gate.end == GateEnd::kFailed ? "FAILED "
-                                                           : "UNKNOWN ";
+    const char* const end = gate.end == GateOutcome::kPassed   ? "passed "
+                            : gate.end == GateOutcome::kFailed ? "FAILED "
+                                                               : "UNKNOWN ";
     text += "\n" + std::string(end) + gate.gate + ": " + cli::CleanText(gate.text);
   }
   return text + (comparison.gates.empty() ? "" : "\n");
@@ -63,11 +63,11 @@ int CompareFiles(const std::string& file_a, const std::string& file_b,
       if (!finding.passed) warnings.push_back(name(*file) + " is INVALID: " + finding.text);
     }
   }
-  if (!warnings.empty()) comparison.Distrust();
+  if (!warnings.empty()) comparison.MarkUnclear();
   const int written = cli::WriteText(TextOf(comparison, name(file_a), name(file_b), warnings));
   if (written != cli::kOk) return written;
-  if (comparison.Has(GateEnd::kFailed)) return kRegression;
-  return comparison.Has(GateEnd::kUnknown) || !warnings.empty() ? kInvalid : kMet;
+  if (comparison.Has(GateOutcome::kFailed)) return kRegression;
+  return comparison.Has(GateOutcome::kUnknown) || !warnings.empty() ? kInvalid : kMet;
 }
 
 int Report(const std::vector<std::string>& files, const OutputFlags& output) {

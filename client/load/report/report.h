@@ -1,5 +1,5 @@
-// A run for readers: as text for a terminal, and as one HTML file that needs nothing else: no
-// network, no JavaScript, no fonts. Names and messages are sanitized, whoever chose them.
+// Shows a run: as text for a terminal, and as one HTML file that needs no network, scripts or
+// fonts. Names and messages may be hostile, and are sanitized.
 #pragma once
 
 #include <string>
@@ -15,12 +15,13 @@ std::string SummaryText(const RunData& run, const Verdict& verdict);
 // Below 1 MB for an hour of four classes.
 std::string ReportHtml(const RunData& run, const Verdict& verdict);
 
-// "12.3%", "-" of nothing. What is not all never reads 100%, and what is not none never 0%.
+// "12.3%"; "-" if `whole` is 0. Rounding never gives 100% for less than all, nor 0% for more than
+// none.
 std::string PercentText(double part, double whole);
 // "open loop, 200 requests/s", "closed loop".
 std::string LoopText(const RunData& run);
 
-// The tables of both. The first `text_columns` columns hold text, the others figures.
+// The tables of both forms. The first `text_columns` columns hold text, the others figures.
 struct Table {
   using Row = std::vector<std::string>;
   std::string caption;
@@ -28,23 +29,11 @@ struct Table {
   size_t text_columns = 1;
   std::vector<Row> rows = {};
 };
-Table FindingsTable(const Verdict& verdict);  // what failed stands first
+Table FindingsTable(const Verdict& verdict);  // failures come first
 Table LatencyTable(const RunData& run);
 Table OutcomeTable(const RunData& run);
 Table MessageTable(const RunData& run);
 Table StageTable(const RunData& run);
 Table SettingTable(const RunData& run);
-
-// The report's charts, as SVG without colours: their elements have classes, and report.css says how
-// they look in light, in dark and in print.
-
-// Percentiles of a class's latency by time.
-std::string TimelineChart(const RunData& run, size_t cls);
-
-// Answers and errors a second by time, of all classes.
-std::string RateChart(const RunData& run);
-
-// Latency by percentile, from the intended time and from sending, of all classes.
-std::string PercentileChart(const RunData& run);
 
 }  // namespace castor::load

@@ -6,7 +6,7 @@
 
 #include "client/cli/report.h"
 #include "client/load/report/report.h"
-#include "client/load/results/bootstrap.h"
+#include "client/load/results/statistics.h"
 
 namespace castor::load {
 namespace {
@@ -16,7 +16,7 @@ using cli::FormatReal;
 using cli::RateText;
 using Row = Table::Row;
 
-constexpr size_t kMostCells = 100;  // of a cell in a terminal, but for findings
+constexpr size_t kMostCells = 100;  // columns of a cell in a terminal, except findings
 constexpr size_t kMostMessages = 32;
 
 std::string Time(const Histogram& histogram, double ns) {
@@ -28,7 +28,7 @@ std::string Quantile(const Histogram& histogram, double quantile) {
          (few && !histogram.empty() ? "?" : "");
 }
 
-// Nothing where the table has no row.
+// Empty without rows.
 std::string TextOf(const Table& table, size_t most_cells = kMostCells) {
   if (table.rows.empty()) return "";
   std::vector<Row> cells = {table.head};
@@ -83,7 +83,7 @@ Table OutcomeTable(const RunData& run) {
 
 Table LatencyTable(const RunData& run) {
   Table table = {
-      "Latency of OK answers, and the lag of all that were sent; '?': of too few to tell",
+      "Latency of OK answers, and lag of all sent requests; '?': too few requests to tell",
       {"class", "time", "count", "mean", "p50", "p90", "p99", "p99.9", "max"},
       2};
   for (size_t i = 0; i < run.classes.size(); ++i) {
@@ -105,7 +105,7 @@ Table LatencyTable(const RunData& run) {
 }
 
 Table StageTable(const RunData& run) {
-  Table table = {"Where the time went, by the server's account",
+  Table table = {"Where the time went, as the server reports",
                  {"class", "", "queue", "compute", "server, all", "network"},
                  2};
   for (size_t i = 0; i < run.classes.size(); ++i) {
@@ -141,7 +141,7 @@ Table MessageTable(const RunData& run) {
 }
 
 Table SettingTable(const RunData& run) {
-  Table table = {"What ran, and against what", {"", ""}, 2};
+  Table table = {"Client and servers", {"", ""}, 2};
   table.rows = {{"load", LoopText(run) + ", " + FormatReal(run.asked_seconds, "%.4g s") +
                              ", seed " + std::to_string(run.seed) + ", begun " + run.begun},
                 {"castor-load", run.client_version},

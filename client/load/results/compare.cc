@@ -12,28 +12,27 @@
 #include <stdexcept>
 
 #include "client/cli/report.h"
+#include "client/load/results/statistics.h"
 #include "client/load/workload/toml_table.h"
 
 namespace castor::load {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kLeastAbove = 20;  // answers above a percentile, for its interval to mean anything
-constexpr size_t kLeastSeconds = 5;
-constexpr int kResamples = 2000;
+constexpr double kLeastAbove = 20;  // answers above a percentile that its interval needs
 constexpr size_t kLongestGate = 1000;
 
-// What is compared: a latency, the goodput, or the errors.
+// A figure to compare: a latency, the goodput, or the errors.
 struct Metric {
   std::string name;
   double quantile = 0;  // of a latency; 0: none
   bool less_is_better = true;
   bool is_share = false;  // its changes are differences, in points
 
-  // From a figure before to one after.
+  // The change from figure a to figure b.
   double Change(double a, double b) const {
     if (is_share) return b - a;
-    // A latency of 0 stands for no answer at all, which is worse than any.
+    // A latency of 0 means no answers, which is worse than any latency.
     if (quantile > 0 && a > 0 && b <= 0) return kInfinity;
     if (a > 0) return b > 0 ? b / a - 1 : -1;
     return b > 0 ? kInfinity : 0;
@@ -48,36 +47,32 @@ std::vector<Metric> MetricsOf(const std::vector<double>& quantiles) {
   return metrics;
 }
 
-// One class of one run, or the total: its figures by metric, and those of its resamples.
+// The figures of one class of a run, or of the total, by metric, with their standard errors.
 struct Side {
   int64_t answers = 0;
-  size_t seconds = 0;
+  size_t blocks = 0;  // 0: the run is too short to have errors
   std::vector<double> figures{};
-  std::vector<std::vector<double>> resampled{};
+  std::vector<double> errors{};
 
   bool EnoughFor(const Metric& metric) const {
-    return seconds >= kLeastSeconds &&
-           (metric.quantile == 0 ||
-            static_cast<double>(answers) * (1 - metric.quantile) >= kLeastAbove);
+    return blocks > 0 && (metric.quantile == 0 ||
+                          static_cast<double>(answers) * (1 - metric.quantile) >= kLeastAbove);
   }
 };
 
-// nullopt: the total.
-Side SideOf(const RunData& run, std::optional<size_t> cls, const std::vector<double>& quantiles,
-            uint64_t seed) {
+// `cls` is nullopt for the total.
+Side SideOf(const RunData& run, std::optional<size_t> cls, const std::vector<double>& quantiles) {
   const Cell sum = cls ? run.OfClass(*cls) : run.Total();
   std::vector<Second> seconds;
   for (size_t i = 0; i < run.seconds.size(); ++i) {
     seconds.push_back(cls ? run.seconds[i][*cls] : run.OfSecond(i));
   }
-  Side side = {.answers = sum.intended.count(), .seconds = seconds.size()};
-  for (const double quantile : quantiles) {
-    side.figures.push_back(static_cast<double>(sum.intended.ValueAt(quantile)));
-  }
-  const double length = run.MeasuredSeconds();
-  side.figures.push_back(length > 0 ? static_cast<double>(sum.good) / length : 0);
-  side.figures.push_back(sum.error_share());
-  if (!seconds.empty()) side.resampled = Resample(seconds, quantiles, kResamples, seed);
+  Side side = {
+      .answers = sum.intended.count(),
+      .blocks = BlocksOf(seconds.size()),
+      .figures = FiguresOf({.outcomes = sum.outcomes, .good = sum.good, .intended = sum.intended},
+                           run.MeasuredSeconds(), quantiles)};
+  if (side.blocks > 0) side.errors = StandardErrors(seconds, quantiles, side.figures);
   return side;
 }
 
@@ -96,15 +91,15 @@ Interval IntervalOf(const Metric& metric, size_t i, const Side& a, const Side& b
   if (metric.quantile > 0 && b.answers == 0) return {kInfinity, kInfinity};
   if (!b.EnoughFor(metric)) return {-kInfinity, kInfinity};
   if (!std::isfinite(change)) return {change, change};
-  std::vector<double> changes;
-  for (size_t r = 0; r < a.resampled.size(); ++r) {
-    changes.push_back(metric.Change(a.resampled[r][i], b.resampled[r][i]));
+  double error = std::hypot(a.errors[i], b.errors[i]);
+  if (!metric.is_share) {  // of the quotient b / a, to the first order
+    const double before = a.figures[i], after = b.figures[i];
+    if (before <= 0) return {change, change};
+    error = std::hypot(b.errors[i] / before, a.errors[i] * after / (before * before));
   }
-  double blocks = 0;
-  for (const size_t seconds : {a.seconds, b.seconds}) {
-    blocks += static_cast<double>(seconds) / static_cast<double>(BlockSeconds(seconds));
-  }
-  return SpreadInterval(change, std::move(changes), confidence, blocks);
+  const auto degrees = static_cast<double>(a.blocks + b.blocks - 2);
+  const double reach = StudentQuantile(confidence, degrees) * error;
+  return {change - reach, change + reach};
 }
 
 ClassComparison CompareSides(const std::string& name, const Side& a, const Side& b,
@@ -139,20 +134,19 @@ GateResult Evaluate(const Gate& gate, const ClassComparison& comparison, double 
   const bool known = std::isfinite(change->interval.high - change->interval.low) ||
                      change->interval.low == change->interval.high;
   if (beyond(gate.above ? change->interval.low : change->interval.high)) {
-    result.end = GateEnd::kFailed;
+    result.end = GateOutcome::kFailed;
   } else if (!known || beyond(change->change)) {
-    result.end = GateEnd::kUnknown;
+    result.end = GateOutcome::kUnknown;
   }
   result.text = gate.metric + " of " + result.cls + " changed by " + Signed(change->change) + " (" +
                 cli::FormatReal(100 * confidence, "%g") + " % interval " +
                 Signed(change->interval.low) + " to " + Signed(change->interval.high) + ")";
-  if (result.end == GateEnd::kFailed) {
+  if (result.end == GateOutcome::kFailed) {
     result.text += ": beyond " + Signed(gate.threshold);
   } else if (!known) {
-    result.text += ": too few answers to tell; run for longer";
-  } else if (result.end == GateEnd::kUnknown) {
-    result.text +=
-        ": beyond " + Signed(gate.threshold) + ", but that may be chance; run for longer to know";
+    result.text += ": too few answers to tell; run longer";
+  } else if (result.end == GateOutcome::kUnknown) {
+    result.text += ": beyond " + Signed(gate.threshold) + ", but that may be chance; run longer";
   } else {
     result.text += ": not beyond " + Signed(gate.threshold);
   }
@@ -180,7 +174,7 @@ std::vector<std::string> NotesOn(const RunData& a, const RunData& b) {
 }  // namespace
 
 Gate ParseGate(std::string_view text) {
-  // A class's name may have any character, so the last colon ends it.
+  // A class's name may contain colons, so the last colon ends it.
   static const std::regex kGate(
       R"( *(?:(.*[^ ]) *: *)?(p([0-9.]+)|goodput|errors) *([<>]) *([+-]?) *([0-9.]+) *% *)");
   std::cmatch parts;
@@ -197,7 +191,7 @@ Gate ParseGate(std::string_view text) {
   }
   if (!read) {
     throw std::runtime_error("'" + gate.text +
-                             "' is no condition on p50 (or any percentile above p0 and below "
+                             "' is not a condition on p50 (or any percentile above p0 and below "
                              "p100), goodput or errors; write it like \"p99 > +5%\" or \"short: "
                              "goodput < -2%\"");
   }
@@ -209,28 +203,19 @@ Gate ParseGate(std::string_view text) {
 }
 
 const char* NameOf(Trend trend) {
-  switch (trend) {
-    case Trend::kRegression:
-      return "regression";
-    case Trend::kImprovement:
-      return "improvement";
-    case Trend::kNoChange:
-      return "no change";
-    case Trend::kUnclear:
-      break;
-  }
-  return "unclear";
+  static constexpr const char* kNames[] = {"regression", "improvement", "no change", "unclear"};
+  return kNames[static_cast<size_t>(trend)];
 }
 
-bool Comparison::Has(GateEnd end) const {
+bool Comparison::Has(GateOutcome end) const {
   return std::any_of(gates.begin(), gates.end(), [&](const GateResult& g) { return g.end == end; });
 }
 
-void Comparison::Distrust() {
+void Comparison::MarkUnclear() {
   for (ClassComparison& cls : classes) {
     for (Change& change : cls.changes) change.trend = Trend::kUnclear;
   }
-  for (GateResult& gate : gates) gate.end = GateEnd::kUnknown;
+  for (GateResult& gate : gates) gate.end = GateOutcome::kUnknown;
 }
 
 Trend Comparison::trend() const {
@@ -254,8 +239,8 @@ Comparison Compare(const RunData& a, const RunData& b, const std::vector<Gate>& 
   const std::vector<double> quantiles(wanted.begin(), wanted.end());
   const auto compare = [&](const std::string& name, std::optional<size_t> in_a,
                            std::optional<size_t> in_b) {
-    return CompareSides(name, SideOf(a, in_a, quantiles, 2), SideOf(b, in_b, quantiles, 3),
-                        quantiles, confidence);
+    return CompareSides(name, SideOf(a, in_a, quantiles), SideOf(b, in_b, quantiles), quantiles,
+                        confidence);
   };
   Comparison comparison;
   comparison.notes = NotesOn(a, b);
@@ -268,7 +253,7 @@ Comparison Compare(const RunData& a, const RunData& b, const std::vector<Gate>& 
   if (comparison.classes.empty()) {
     throw std::runtime_error("the runs have no class in common, so there is nothing to compare");
   }
-  // The total of other classes than those compared would say nothing.
+  // A total is comparable only if both runs have the same classes.
   const bool all = comparison.classes.size() == a.classes.size() &&
                    comparison.classes.size() == b.classes.size();
   if (all && comparison.classes.size() > 1) {

@@ -1,12 +1,11 @@
-// Two runs of one plan, a before and b after a change: what became slower or faster, and whether
-// more than by chance.
+// Compares two runs of one plan, a before and b after a change: what became slower or faster, and
+// whether that may be chance.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "client/load/results/bootstrap.h"
 #include "client/load/results/run_data.h"
 
 namespace castor::load {
@@ -17,9 +16,9 @@ namespace castor::load {
 //   metric = "p" percentile | "goodput" | "errors"     percentile: above 0, below 100, as in p99.9
 //   change = ["+" | "-"] number "%"
 //
-// with blanks anywhere between. `change` is of a's figure for latencies and goodput; for errors, a
-// share itself, it is in points: "errors > +0.1%" is from 0.2 % to more than 0.3 %. Without a class
-// the gate holds for each class and for the total.
+// with blanks anywhere between. `change` is relative to a's figure for latencies and goodput, and
+// in percentage points for errors: "errors > +0.1%" means from 0.2 % to more than 0.3 %. A gate
+// without a class applies to each class and to the total.
 struct Gate {
   std::string text{};    // as it was written
   std::string cls{};     // empty: all
@@ -29,8 +28,12 @@ struct Gate {
   double threshold = 0;  // a share: 0.05 is 5 %
 };
 
-// Throws std::runtime_error that says how to write it.
+// Throws std::runtime_error that shows the syntax.
 Gate ParseGate(std::string_view text);
+
+struct Interval {
+  double low = 0, high = 0;
+};
 
 enum class Trend { kRegression, kImprovement, kNoChange, kUnclear };
 const char* NameOf(Trend trend);  // "regression", "improvement", "no change", "unclear"
@@ -41,12 +44,12 @@ struct Change {
   double a = 0, b = 0;  // ns; requests a second; a share
   // b / a - 1; for errors b - a. Infinite when a answered and b did not.
   double change = 0;
-  // Of `change`. Infinite on both sides when there are too few answers to tell: fewer than 20 above
-  // the percentile in either run, or less than 5 s.
+  // The interval of `change`. Infinite on both sides if there are too few answers: fewer than 20
+  // above the percentile in either run, or less than 10 s.
   Interval interval{};
   // Regression or improvement: the interval is on one side of 0, and the change at least 1 % (0.1
-  // points for errors). No change: the interval is within 5 % (0.5 points) of 0. Else unclear:
-  // longer runs would tell.
+  // points for errors). No change: the interval is within 5 % (0.5 points) of 0. Else unclear: run
+  // longer to know.
   Trend trend = Trend::kUnclear;
 };
 
@@ -55,34 +58,35 @@ struct ClassComparison {
   std::vector<Change> changes;  // latencies by quantile, goodput, errors
 };
 
-// Failed: the whole interval of the change lies beyond the threshold, which is not by chance.
-// Passed: the change is not beyond it, and its interval is known. Else nobody can tell: there are
-// too few answers, or the change is beyond the threshold and that may be chance.
-enum class GateEnd { kPassed, kFailed, kUnknown };
+// Failed: the whole interval of the change lies beyond the threshold. Passed: the change does not,
+// and its interval is known. Unknown: there are too few answers, or the change lies beyond the
+// threshold but its interval does not.
+enum class GateOutcome { kPassed, kFailed, kUnknown };
 struct GateResult {
   std::string gate, cls;  // as written; the class it was evaluated for, "total" for the total
-  GateEnd end = GateEnd::kPassed;
+  GateOutcome end = GateOutcome::kPassed;
   std::string text;  // a sentence with the figures
 };
 
 struct Comparison {
-  std::vector<std::string> notes;  // what makes the runs less comparable: other rate, length, ...
-  std::vector<ClassComparison> classes;  // those of both runs; then the total if there are several
+  std::vector<std::string>
+      notes;  // differences that hinder the comparison: other rate, length, ...
+  std::vector<ClassComparison> classes;  // in both runs; then the total if there are several
   std::vector<GateResult> gates;
 
-  bool Has(GateEnd end) const;  // any gate
-  // A run is INVALID, so its figures show nothing.
-  void Distrust();
+  bool Has(GateOutcome end) const;  // any gate
+  // Makes all results unclear, because a run is INVALID.
+  void MarkUnclear();
   // Regression if any figure is one; else improvement, if any is; else unclear, if any is.
   Trend trend() const;
 };
 
-// The confidence of each interval: high, as there are many.
+// The confidence of each interval: high, because there are many intervals.
 inline constexpr double kCompareConfidence = 0.99;
 
-// Latencies at p50, p90, p99, p99.9 and what gates name. Classes are matched by name. Throws
-// std::runtime_error when the runs have no class in common, or a gate names a class that they do
-// not both have.
+// Compares latencies at p50, p90, p99, p99.9 and the gates' percentiles. Classes are matched by
+// name. Throws std::runtime_error when the runs have no class in common, or a gate names a class
+// that they do not both have.
 Comparison Compare(const RunData& a, const RunData& b, const std::vector<Gate>& gates = {},
                    double confidence = kCompareConfidence);
 

@@ -46,31 +46,16 @@ void Histogram::Record(int64_t value_ns, int64_t count) {
 }
 
 void Histogram::AddToBucket(int index, int64_t count) {
-  if (blocks_.empty()) {
-    if (count == 1 && list_.size() < kMaxListed) {
-      list_.push_back(static_cast<uint16_t>(index));
+  if (counts_.empty()) {
+    if (count <= static_cast<int64_t>(kMaxListed - list_.size())) {
+      list_.insert(list_.end(), static_cast<size_t>(count), static_cast<uint16_t>(index));
       return;
     }
-    Unlist();
+    counts_.resize(buckets::kCount);
+    for (const uint16_t listed : list_) ++counts_[listed];
+    list_ = {};
   }
-  CountOf(index) += count;
-}
-
-int64_t& Histogram::CountOf(int index) {
-  uint16_t& place = blocks_[static_cast<size_t>(index) >> kBlockBits];
-  if (place == 0) {
-    counts_.resize(counts_.size() + (size_t{1} << kBlockBits));
-    place = static_cast<uint16_t>(counts_.size() >> kBlockBits);
-  }
-  constexpr int kMask = (1 << kBlockBits) - 1;
-  return counts_[(static_cast<size_t>(place - 1) << kBlockBits) + (index & kMask)];
-}
-
-// From the list to blocks.
-void Histogram::Unlist() {
-  blocks_.resize(buckets::kCount >> kBlockBits);
-  for (const uint16_t index : list_) ++CountOf(index);
-  list_ = {};
+  counts_[static_cast<size_t>(index)] += count;
 }
 
 void Histogram::Add(const Histogram& other) {
@@ -83,10 +68,6 @@ void Histogram::Add(const Histogram& other) {
   max_ = std::max(max_, other.max_);
   sum_ = SumOrMax(sum_, other.sum_);
   count_ += other.count_;
-  if (other.blocks_.empty()) {
-    for (const uint16_t index : std::vector<uint16_t>(other.list_)) AddToBucket(index, 1);
-    return;
-  }
   for (const Bucket& bucket : other.Buckets()) AddToBucket(bucket.index, bucket.count);
 }
 
@@ -96,38 +77,27 @@ double Histogram::mean() const {
 
 std::vector<Histogram::Bucket> Histogram::Buckets() const {
   std::vector<Bucket> found;
-  if (blocks_.empty()) {
-    std::vector<uint16_t> sorted = list_;
-    std::sort(sorted.begin(), sorted.end());
-    for (const uint16_t index : sorted) {
-      if (found.empty() || found.back().index != index) found.push_back({index, 0});
-      ++found.back().count;
-    }
-    return found;
+  std::vector<uint16_t> sorted = list_;
+  std::sort(sorted.begin(), sorted.end());
+  for (const uint16_t index : sorted) {
+    if (found.empty() || found.back().index != index) found.push_back({index, 0});
+    ++found.back().count;
   }
-  constexpr int kBlock = 1 << kBlockBits;
-  for (size_t block = 0; block < blocks_.size(); ++block) {
-    if (blocks_[block] == 0) continue;
-    const int64_t* const counts = &counts_[static_cast<size_t>(blocks_[block] - 1) << kBlockBits];
-    for (int i = 0; i < kBlock; ++i) {
-      if (counts[i] > 0) found.push_back({static_cast<int>(block) * kBlock + i, counts[i]});
-    }
+  for (size_t index = 0; index < counts_.size(); ++index) {
+    if (counts_[index] > 0) found.push_back({static_cast<int>(index), counts_[index]});
   }
   return found;
 }
 
 int64_t Histogram::ValueAt(double quantile) const {
   if (empty()) return 0;
-  // The next number below keeps a product such as 0.07 * 100, which is a little above 7, at rank 7.
+  // The next lower number makes a product such as 0.07 * 100, which is a little above 7, give rank
+  // 7.
   const double part = std::nextafter(std::clamp(quantile, 0.0, 1.0), -1.0);
-  const double rank = std::ceil(part * static_cast<double>(count_));
-  return ValueAtRank(rank >= static_cast<double>(count_) ? count_ : static_cast<int64_t>(rank));
-}
-
-int64_t Histogram::ValueAtRank(int64_t rank) const {
-  if (empty()) return 0;
-  rank = std::clamp<int64_t>(rank, 1, count_);
-  if (blocks_.empty()) {
+  const double exact = std::ceil(part * static_cast<double>(count_));
+  int64_t rank = exact >= static_cast<double>(count_) ? count_ : static_cast<int64_t>(exact);
+  rank = std::max<int64_t>(rank, 1);
+  if (counts_.empty()) {
     std::vector<uint16_t> indices = list_;
     const auto nth = indices.begin() + (rank - 1);
     std::nth_element(indices.begin(), nth, indices.end());
@@ -145,11 +115,7 @@ Histogram Histogram::Restore(const std::vector<Bucket>& buckets, int64_t min, in
   Histogram histogram;
   for (const Bucket& bucket : buckets) {
     histogram.count_ += bucket.count;
-    // A list stays one: few values of one bucket are listed one by one.
-    const bool listed = histogram.blocks_.empty() && bucket.count <= 64 &&
-                        histogram.list_.size() + bucket.count <= kMaxListed;
-    for (int64_t i = 0; listed && i < bucket.count; ++i) histogram.AddToBucket(bucket.index, 1);
-    if (!listed) histogram.AddToBucket(bucket.index, bucket.count);
+    histogram.AddToBucket(bucket.index, bucket.count);
   }
   histogram.min_ = min;
   histogram.max_ = max;

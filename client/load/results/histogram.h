@@ -1,5 +1,5 @@
-// Counts of durations in buckets whose width grows with the value: any number of them in a few
-// dozen KiB, every percentile within 0.1 %, and two histograms add up exactly.
+// Counts durations in buckets whose width grows with the value: any number of them in at most 200
+// KiB, every percentile within 0.1 %. Two histograms add up exactly.
 #pragma once
 
 #include <bit>
@@ -8,8 +8,8 @@
 
 namespace castor::load {
 
-// The buckets: those of an HdrHistogram with lowest discernible value 1,000 ns, three significant
-// digits, and up to an hour. So buckets are 512 ns wide below 1.05 ms, and above that at most
+// The buckets of an HdrHistogram with lowest discernible value 1,000 ns, three significant digits,
+// and a highest value of an hour. Buckets are 512 ns wide below 1.05 ms, and above that at most
 // 1/1024 of the values in them. Bucket i's position in HdrHistogram's array of counts is i.
 namespace buckets {
 
@@ -32,13 +32,13 @@ int64_t HighestOf(int index);
 
 }  // namespace buckets
 
-// Values are nanoseconds; those below 0 count as 0, those above an hour as an hour. The first few
-// thousand values are kept as a list of their buckets, two bytes each, so that a timeline of
-// seconds is small; more are kept as blocks of counts, which exist where there are values. An empty
-// histogram owns no memory. Not thread-safe.
+// Values are nanoseconds; those below 0 count as 0, those above an hour as an hour. A timeline has
+// a histogram for each second, so few values are kept as a list of their buckets, two bytes each.
+// Where that list would outgrow an array of all counts, the array replaces it. An empty histogram
+// owns no memory. Not thread-safe.
 class Histogram {
  public:
-  // A few ns, but when memory must grow.
+  // Takes a few ns unless memory must grow.
   void Record(int64_t value_ns, int64_t count = 1);
   void Add(const Histogram& other);
 
@@ -47,14 +47,14 @@ class Histogram {
   int64_t min() const { return min_; }  // exact; 0 when empty
   int64_t max() const { return max_; }  // exact; 0 when empty
   double mean() const;                  // exact; 0 when empty
-  int64_t sum() const { return sum_; }  // stays at the greatest int64_t once it would be more
+  int64_t sum() const { return sum_; }  // saturates at the greatest int64_t
 
-  // The least recorded value (as its bucket's highest equivalent value, but at most max()) that at
-  // least `quantile` of all are not above: HdrHistogram's definition. 0 when empty.
+  // The least recorded value that is not below `quantile` of all values, as HdrHistogram defines
+  // it: its bucket's highest value, but at most max(). 0 when empty.
   int64_t ValueAt(double quantile) const;
 
-  // What was saved: counts by bucket, and the exact figures. REQUIRES: at least one bucket, all in
-  // range; counts above 0 whose sum is no overflow; 0 <= min <= max.
+  // Restores saved counts and the exact figures. REQUIRES: at least one bucket, all in range;
+  // counts above 0 whose sum does not overflow; 0 <= min <= max.
   struct Bucket {
     int index = 0;
     int64_t count = 0;
@@ -62,21 +62,16 @@ class Histogram {
   static Histogram Restore(const std::vector<Bucket>& buckets, int64_t min, int64_t max,
                            int64_t sum);
 
-  // Those that are not empty, by index.
+  // The buckets that are not empty, by index.
   std::vector<Bucket> Buckets() const;
 
  private:
-  int64_t ValueAtRank(int64_t rank) const;  // the `rank`-th smallest, from 1 on
-  static constexpr int kBlockBits = 5;      // 32 counts, 256 bytes
-  static constexpr size_t kMaxListed = 4096;
+  static constexpr size_t kMaxListed = buckets::kCount * sizeof(int64_t) / sizeof(uint16_t);
 
-  int64_t& CountOf(int index);
   void AddToBucket(int index, int64_t count);
-  void Unlist();
 
-  std::vector<uint16_t> list_;    // buckets of single values, in no order ...
-  std::vector<uint16_t> blocks_;  // ... or by block of buckets, 1 + its place in counts_; 0: none
-  std::vector<int64_t> counts_;
+  std::vector<uint16_t> list_;   // buckets of single values, in no order ...
+  std::vector<int64_t> counts_;  // ... or the counts of all buckets; empty: there is the list
   int64_t count_ = 0, min_ = 0, max_ = 0, sum_ = 0;
 };
 

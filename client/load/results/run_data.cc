@@ -24,15 +24,6 @@ void AddCounts(const std::map<std::string, int64_t>& from, std::map<std::string,
   for (const auto& [name, count] : from) to[name] += count;
 }
 
-// No count gets lost when there are too many kinds.
-void AddMessages(const std::map<std::string, int64_t>& from, std::map<std::string, int64_t>& to) {
-  for (const auto& [message, count] : from) {
-    // One place is kept for what has none.
-    const bool room = to.size() + 1 < kMaxMessages || to.contains(message);
-    to[room ? message : kOtherMessages] += count;
-  }
-}
-
 [[noreturn]] void Refuse(const std::string& why) {
   throw std::runtime_error("these runs do not add up: " + why +
                            "; give the runs of one plan, each with another --share");
@@ -64,12 +55,6 @@ void Stages::Add(const Stages& other) {
   network.Add(other.network);
 }
 
-void Verified::Add(const Verified& other) {
-  equal += other.equal;
-  different += other.different;
-  error_e9.Add(other.error_e9);
-}
-
 int64_t Cell::planned() const {
   return std::accumulate(outcomes.begin(), outcomes.end(), int64_t{0});
 }
@@ -77,6 +62,12 @@ int64_t Cell::planned() const {
 double Cell::error_share() const {
   if (counted() == 0) return 0;
   return static_cast<double>(counted() - of(Outcome::kOk)) / static_cast<double>(counted());
+}
+
+void Cell::CountMessage(const std::string& message, int64_t times) {
+  // One place is reserved for all kinds that have none.
+  const bool room = messages.size() + 1 < kMaxMessages || messages.contains(message);
+  messages[room ? message : kOtherMessages] += times;
 }
 
 void Cell::Add(const Cell& other) {
@@ -88,9 +79,10 @@ void Cell::Add(const Cell& other) {
   AddCounts(other.above_goal, above_goal);
   tokens += other.tokens;
   AddCounts(other.kernels, kernels);
-  AddMessages(other.messages, messages);
+  for (const auto& [message, count] : other.messages) CountMessage(message, count);
   stages.Add(other.stages);
-  verified.Add(other.verified);
+  verified.equal += other.verified.equal;
+  verified.different += other.verified.different;
 }
 
 void Second::Add(const Second& other) {
@@ -161,7 +153,8 @@ void RunData::Merge(const RunData& other) {
     for (size_t k = 0; k < classes.size(); ++k) seconds[i][k].Add(other.seconds[i][k]);
   }
   clients.insert(clients.end(), other.clients.begin(), other.clients.end());
-  // Each saw the calls of the others in the servers' counts: see verdict.cc.
+  // The servers' counts include the calls of all shares, so they cannot be compared: see
+  // verdict.cc.
   for (ServerCounts& server : servers) server = {};
 }
 

@@ -1,6 +1,6 @@
-// All that a run has measured, in a form that adds up: what threads, endpoints and processes each
-// saw is merged by adding counts, never by averaging percentiles. A saved run is this, as JSON
-// (run_json.h); every report and comparison is made from it.
+// A run's measurements, in a form that adds up: the counts of threads, endpoints and processes are
+// added, and percentiles are never averaged. A saved run is a RunData as JSON (run_json.h), and
+// every report and comparison is made from it.
 #pragma once
 
 #include <array>
@@ -27,24 +27,21 @@ enum class Outcome {
 inline constexpr int kOutcomes = 6;
 using Outcomes = std::array<int64_t, kOutcomes>;
 const char* NameOf(Outcome outcome);  // "ok", "refused", ...
-// All that were not cancelled: what objectives and shares of errors are of.
+// All that were not cancelled; objectives and shares of errors refer to these.
 int64_t CountedOf(const Outcomes& outcomes);
 
-// What castor-server's answers say of where the time went; of OK answers.
+// Where the time of OK answers went, as castor-server reports.
 struct Stages {
   Histogram queue, compute;
-  Histogram server;   // from the request's bytes to the answer being handed to gRPC
-  Histogram network;  // from sending to the answer, less `server`
+  Histogram server;   // from the request's bytes to handing the answer to gRPC
+  Histogram network;  // from sending to the answer, minus `server`
   void Add(const Stages& other);
 };
 
-// What verification found. Errors are relative: ||answer - exact|| / ||exact||, in billionths, so
-// that a Histogram can hold them.
+// How many answers equal that of the same request sent alone, and how many do not.
 struct Verified {
-  int64_t equal = 0;      // answers like that of the same request sent alone
-  int64_t different = 0;  // others
-  Histogram error_e9;     // of answers whose reference was also computed here
-  void Add(const Verified& other);
+  int64_t equal = 0;
+  int64_t different = 0;
 };
 
 // The requests of one class at one endpoint.
@@ -54,21 +51,23 @@ struct Cell {
 
   Histogram intended;  // of OK answers, from the intended time: the headline
   Histogram service;   // of OK answers, from sending
-  Histogram lag;       // of all that were sent: from the intended time to sending
-  // By the class's latency goals: OK answers above the limit, and the refused, expired, failed and
-  // dropped ones. Cancelled ones are left out here and in counted().
+  Histogram lag;       // of all sent requests: from the intended time to sending
+  // For each of the class's latency goals: OK answers above the limit, and refused, expired, failed
+  // and dropped requests. Cancelled ones count neither here nor in counted().
   std::vector<int64_t> above_goal;
 
   int64_t tokens = 0;                       // of OK answers
-  std::map<std::string, int64_t> kernels;   // that answered, by name
-  std::map<std::string, int64_t> messages;  // of errors, without what varies; at most 32 kinds
+  std::map<std::string, int64_t> kernels;   // number of answers by kernel
+  std::map<std::string, int64_t> messages;  // number of errors by kind; at most 32 kinds
   Stages stages;
   Verified verified;
 
   int64_t planned() const;  // all outcomes
   int64_t counted() const { return CountedOf(outcomes); }
-  double error_share() const;  // of counted(): those that got no OK answer. 0 when there are none
+  double error_share() const;  // share of counted() without an OK answer; 0 if counted() is
   int64_t of(Outcome outcome) const { return outcomes[static_cast<size_t>(outcome)]; }
+  // Counts errors of a kind; beyond 32 kinds under a common name.
+  void CountMessage(const std::string& message, int64_t times);
   void Add(const Cell& other);
 };
 
@@ -98,7 +97,7 @@ struct ServerCounts {
 };
 
 struct RunData {
-  // What was asked for.
+  // The settings.
   std::string workload;  // as TOML: the file's text, or what the flags said
   std::string begun;     // UTC, ISO 8601
   std::string client_version, server_version;
@@ -111,7 +110,7 @@ struct RunData {
   bool open_loop = true;
   uint64_t seed = 1;
 
-  // What was measured: cells[class][endpoint], seconds[second][class].
+  // The measurements: cells[class][endpoint], seconds[second][class].
   std::vector<std::vector<Cell>> cells;
   std::vector<std::vector<Second>> seconds;
   std::vector<ClientLoad> clients;    // by process

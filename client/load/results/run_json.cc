@@ -10,19 +10,19 @@ namespace {
 constexpr char kFormat[] = "castor-load run";
 constexpr int kVersion = 3;
 
-constexpr double kMaxNumber = 1e15;  // no run reaches it, and no sum of such counts overflows
+constexpr double kMaxNumber = 1e15;  // above any run; sums of such counts do not overflow
 constexpr size_t kMaxCells = 4096;
 constexpr size_t kMaxBytes = size_t{256} << 20;
 constexpr int kMaxDepth = 12;
 
-// The error has the value's path.
+// Throws an error that has the value's path.
 [[noreturn]] void Refuse(const Json& json, const std::string& why) {
   throw Json::type_error::create(302, why, &json);
 }
 
 }  // namespace
 
-// ---- the fields; those of a file may hold anything
+// ---- fields; those of a file may hold any value
 
 void to_json(Json& json, const Histogram& histogram) {
   json = {{"min_ns", histogram.min()},
@@ -86,7 +86,7 @@ void from_json(const Json& json, Objective& objective) {
 }
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Stages, queue, compute, server, network)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Verified, equal, different, error_e9)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Verified, equal, different)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Cell, outcomes, good, above_goal, intended, service, lag, tokens,
                                    kernels, messages, stages, verified)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Second, outcomes, good, in_flight, intended)
@@ -103,7 +103,7 @@ void CheckNumbers(const Json& json) {
   if (json.is_structured()) {
     for (const Json& element : json) CheckNumbers(element);
   } else if (json.is_number()) {
-    // A count may be -1: see ServerCounts.
+    // A count may be -1 (ServerCounts).
     const auto number = json.get<double>();
     if (!(number >= -1 && number < kMaxNumber)) Refuse(json, "must be a number from 0 to 1e15");
   }
@@ -206,18 +206,19 @@ RunData ParseRun(std::string_view text) {
     }
     if (json.at("version") != kVersion) {
       throw std::runtime_error("version must be " + std::to_string(kVersion) +
-                               ": another castor-load wrote this run, use that");
+                               ": use the castor-load that wrote this run");
     }
     for (const auto& [key, value] : json.items()) {
       if (key != "seed") CheckNumbers(value);
     }
     auto run = json.get<RunData>();
-    run.server_setting = json.value("server_setting", "");  // not in older runs
+    run.server_setting = json.value("server_setting", "");  // older runs have none
     CheckShape(run);
     return run;
   } catch (const Json::exception& error) {
     const std::string_view what = error.what();
-    throw std::runtime_error(std::string(what.substr(what.find("] ") + 2)));  // without its number
+    throw std::runtime_error(
+        std::string(what.substr(what.find("] ") + 2)));  // without nlohmann's number of the error
   }
 }
 

@@ -1,5 +1,5 @@
-// A saved run: RunData as JSON that loses nothing, so that saved runs add up and compare as if they
-// had just ended, with "summary" and "verdict" beside it for those who read it with jq.
+// Saves a run: RunData as JSON without loss, so that saved runs add up and compare like new ones,
+// and "summary" and "verdict" for readers with jq.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -16,14 +16,14 @@ using Json = nlohmann::json;
 // Latencies in milliseconds, rates and outcomes, in total and by class.
 Json SummaryOf(const RunData& run);
 
-// The whole as text. Bytes that are no UTF-8 are replaced.
+// The whole as text. Bytes that are not UTF-8 are replaced.
 std::string FormatRun(const RunData& run, const Verdict& verdict);
 
-// Reads what FormatRun wrote; "summary" and "verdict" are not read. Throws std::runtime_error that
-// names the field, whatever the text is: "(/cells/0/1/good) must be ...".
+// Parses FormatRun's text, without "summary" and "verdict". For any other text it throws
+// std::runtime_error that names the field: "(/cells/0/1/good) must be ...".
 RunData ParseRun(std::string_view text);
 
-// The same of a file, which the errors name.
+// Parses a file, which the errors name.
 RunData LoadRun(const std::string& path);
 
 }  // namespace castor::load

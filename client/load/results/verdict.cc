@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "client/cli/report.h"
-#include "client/load/results/bootstrap.h"
+#include "client/load/results/statistics.h"
 #include "client/load/workload/toml_table.h"
 
 namespace castor::load {
@@ -20,13 +20,13 @@ std::string SecondsText(double seconds) { return FormatReal(seconds, "%.4g s"); 
 using cli::TimeText;
 std::string ShareText(double share) { return FormatReal(100 * share, "%.3g %%"); }
 
-// `text` has the figures; `why`, if the rule is broken, what to do about it.
+// `text` has the figures; `why` follows it if the rule is broken, and says what to do.
 Finding Rule(const char* rule, bool passed, const std::string& text, const std::string& why,
              Cause cause = Cause::kOther) {
   return {.rule = rule, .passed = passed, .text = passed ? text : text + why, .cause = cause};
 }
 
-// ---- of the run: long enough, enough requests, and no different at its end than at its begin
+// ---- rules about the run: long enough, enough requests, steady
 
 Finding CheckDuration(const RunData& run, const Rules& rules) {
   const double seconds = run.MeasuredSeconds();
@@ -61,7 +61,7 @@ Finding CheckEnoughRequests(const RunData& run, const Rules& rules) {
       check("class '" + run.classes[cls] + "'", run.OfClass(cls).counted(), goal.quantile);
     }
   }
-  // Reports show p99 whether anyone set a goal or not.
+  // Reports show p99 even without a goal.
   if (!goals) check("the run", run.Total().counted(), 0.99);
   if (!problems.empty()) {
     return Rule("enough-requests", false, absl::StrJoin(problems, "; "), "", Cause::kTooShort);
@@ -72,10 +72,10 @@ Finding CheckEnoughRequests(const RunData& run, const Rules& rules) {
                   ShareText(rules.confidence)};
 }
 
-// One figure of each whole second; nullopt where a second has none.
+// A figure of each whole second, without seconds that have none (nullopt).
 std::vector<double> SeriesOf(const RunData& run,
                              const std::function<std::optional<double>(const Second&)>& figure) {
-  // The run may end within its last second, which then is like no other.
+  // The last second may be incomplete, so leave it out.
   const auto whole = static_cast<size_t>(std::floor(run.MeasuredSeconds()));
   std::vector<double> series;
   for (size_t i = 0; i < std::min(run.seconds.size(), whole); ++i) {
@@ -96,18 +96,18 @@ Finding CheckStationary(const RunData& run, const Rules& rules) {
                                              return second.intended.mean();
                                            }),
                                   rules.confidence);
-  // More than chance, more than the share of the mean, and more than what matters to nobody.
+  // More than chance, more than the allowed share of the mean, and enough to matter.
   const auto grew = [&](const Growth& growth, double least) {
     return growth.known && growth.at_least > rules.max_drift * growth.mean && growth.growth > least;
   };
   const auto text = [&](const std::string& what, const Growth& growth, auto figure) {
-    return what + " grew by " + figure(growth.growth) + " over the run, about a mean of " +
+    return what + " grew by " + figure(growth.growth) + " over the run, around a mean of " +
            figure(growth.mean) + " (by at least " + figure(growth.at_least) +
            " at a confidence of " + ShareText(rules.confidence) + ")";
   };
   Finding finding = {.rule = "stationary", .cause = Cause::kOverload};
   if (run.open_loop && grew(in_flight, 1)) {
-    // A closed loop has as many in flight as it has callers.
+    // In a closed loop, the number in flight is the number of callers.
     finding.passed = false;
     finding.text =
         text("work in flight", in_flight, [](double value) { return FormatReal(value, "%.3g"); }) +
@@ -118,7 +118,7 @@ Finding CheckStationary(const RunData& run, const Rules& rules) {
     finding.text = text("latency", latency, TimeText) +
                    ": not a steady state; warm up for longer, or lower the load";
   } else if (!latency.known) {
-    finding.text = "not checked: that takes 10 s of answers";
+    finding.text = "not checked: this needs 10 s of answers";
   } else {
     finding.text = "neither work in flight nor latency grew over the run by more than " +
                    ShareText(rules.max_drift) + " of its mean";
@@ -126,10 +126,10 @@ Finding CheckStationary(const RunData& run, const Rules& rules) {
   return finding;
 }
 
-// ---- of the client: it was not the limit
+// ---- rules about the client: it was not the limit
 
-// Latency counts from the intended time, so a client that sends late makes it too long: by how much
-// is what matters, not the lag by itself. Where client and server share the processors, a client
+// Latency counts from the intended time, so a client that sends late makes it too long. The rule
+// limits this addition and not the lag itself: where client and server share processors, the client
 // waits for its turn as the server does.
 Finding CheckClientLag(const RunData& run, const Rules& rules) {
   const Cell total = run.Total();
@@ -181,26 +181,27 @@ Finding CheckShares(const RunData& run) {
   const bool alone = here == 1 && shares > 1;
   return Rule("shares", alone || here == shares,
               std::to_string(here) + " of " + std::to_string(shares) +
-                  " shares of the plan are here" +
-                  (alone ? ": add them up by castor-load report FILE FILE..." : ""),
+                  " shares of the plan are present" +
+                  (alone ? ": add them up with castor-load report FILE FILE..." : ""),
               "");
 }
 
-// ---- of the answers: none is missing, counted twice, or wrong
+// ---- rules about the answers: none is missing, counted twice, or wrong
 
-// What differs, or "". Calls that this client ended itself may have ended in any way at the server
-// in the meantime, or not have begun there; all others must have ended there as here.
+// The difference between the server's count and the client's, or "". The server may count calls
+// that the client ended itself with any code, or not at all; all others must have ended there as
+// here.
 std::string Difference(const ServerCounts& server) {
   const auto sent = [&](Outcome outcome) { return server.calls[static_cast<size_t>(outcome)]; };
   int64_t counted = 0, counted_ok = 0, all = 0;
   for (const auto& [code, count] : server.counted) {
-    if (count < 0) return "its counters went back: it was restarted";
+    if (count < 0) return "its counters fell: it was restarted";
     counted += count;
     if (code == "OK") counted_ok += count;
   }
   for (size_t i = 0; i < server.calls.size(); ++i) all += server.calls[i];
   all -= sent(Outcome::kDropped);
-  // A connection that fails may have carried a call to the server, or not.
+  // The call of a failed connection may have reached the server.
   const int64_t ended_here =
       sent(Outcome::kCancelled) + sent(Outcome::kExpired) + sent(Outcome::kFailed);
   const int64_t ok = sent(Outcome::kOk);
@@ -224,7 +225,7 @@ Finding CheckCountsAgree(const RunData& run) {
   }
   if (!problems.empty()) {
     return Rule("counts-agree", false,
-                "the server's count of calls is not this client's (" +
+                "the server counted other calls than this client (" +
                     absl::StrJoin(problems, "; ") +
                     "): calls did not reach it, or others call it as well",
                 "");
@@ -246,18 +247,11 @@ Finding CheckVerified(const RunData& run) {
   if (compared == 0) {
     return {.rule = "verified", .text = "not checked: no answers were compared (--verify)"};
   }
-  std::string text = std::to_string(compared) +
-                     " answers were compared with those of the same requests sent alone";
-  if (!verified.error_e9.empty()) {
-    const auto error = [&](double quantile) {
-      const auto billionths = static_cast<double>(verified.error_e9.ValueAt(quantile));
-      return FormatReal(billionths / 1e9, "%.2e");
-    };
-    text += "; relative error to exact answers: p50 " + error(0.5) + ", p99 " + error(0.99) +
-            ", max " + error(1);
-  }
   const std::string differ = verified.different == 0 ? "none" : std::to_string(verified.different);
-  return Rule("verified", verified.different == 0, text + "; " + differ + " differ",
+  return Rule("verified", verified.different == 0,
+              std::to_string(compared) +
+                  " answers were compared with those of the same requests sent alone; " + differ +
+                  " differ",
               ": answers depend on concurrent requests");
 }
 

@@ -1,5 +1,5 @@
-// Whether a run may be believed, and whether it met its objectives. Two questions: a run of a slow
-// server is VALID; one whose client could not keep up is not, however fast the answers.
+// Judges whether a run is VALID, and whether it met its objectives. A run of a slow server is
+// VALID; a run whose client could not keep up is not, however fast the answers.
 #pragma once
 
 #include <string>
@@ -9,22 +9,22 @@
 
 namespace castor::load {
 
-// What a failed rule of validity says about the run's rate.
+// The cause of a broken rule, as far as it concerns the run's rate.
 enum class Cause {
-  kTooShort,  // a longer run will tell
-  kOverload,  // work piles up: nobody can keep up such a rate
+  kTooShort,  // a longer run may pass
+  kOverload,  // work piles up at this rate
   kClient,    // the client did not keep up
-  kOther,     // something is wrong that no other rate would mend
+  kOther,     // no other rate would help
 };
 
-// One rule's finding, such as {"client-lag", false, "the client sent late: ..."}. The names are
-// listed in README.md, and do not change.
+// One rule's finding, such as {"client-lag", false, "the client sent late: ..."}. README.md lists
+// the names, which do not change.
 struct Finding {
   std::string rule{};
   bool passed = true;
   std::string text{};  // a sentence with the figures, whether it passed or not
   Cause cause = Cause::kOther;
-  bool unsure = false;  // of an objective that did not pass: a longer run may show it met
+  bool unsure = false;  // the objective did not pass, but a longer run may show that it is met
 };
 
 struct Verdict {
@@ -37,8 +37,8 @@ struct Verdict {
 
 struct Rules {
   double min_seconds = 10;
-  double confidence = 0.99;  // of each finding that is a matter of chance
-  // What the client's lag may add to the median and to p99 of latency: the greater of the two.
+  double confidence = 0.99;  // of each finding that depends on chance
+  // The client's lag may add the greater of these two to the median and to p99 of latency.
   double max_lag_share = 0.2;
   double max_lag_ns = 2e6;
   double max_thread_share = 0.9;  // of one core
@@ -46,9 +46,8 @@ struct Rules {
 };
 
 // Rules: duration, enough-requests, stationary, client-lag, client-cpu, client-dropped, shares,
-// counts-agree, verified. Each has one finding, also when there was nothing to check. Objectives
-// have one for each of the classes' goals, named "CLASS: p99 <= 50.0 ms" or "CLASS: errors <= 0.1
-// %".
+// counts-agree, verified. Each has a finding, even if there was nothing to check. Objectives have a
+// finding for each goal of a class, named "CLASS: p99 <= 50.0 ms" or "CLASS: errors <= 0.1 %".
 Verdict Judge(const RunData& run, const Rules& rules = {});
 
 // "VALID", or "INVALID: client-lag, client-cpu"; "objectives met", "objectives MISSED: 1 of 3", or

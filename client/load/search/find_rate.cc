@@ -12,13 +12,13 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-constexpr int kMaxConfirmations = 8;  // each lower than the one before
+constexpr int kMaxConfirmations = 8;  // each at a lower rate
 constexpr char kClientWasTheLimit[] =
     ": the client was the limit, and the server may be capable of more. Use more --threads, or "
     "another machine to send from";
 
-// How long a run at `rate` must be, at least `least`. Arrivals may be random, so three standard
-// deviations are added.
+// The length of a run at `rate`, at least `least`. Random arrivals need three standard deviations
+// more requests.
 nanoseconds LengthOf(double rate, nanoseconds least, const SearchOptions& options) {
   const double seconds = std::ceil((options.requests + 3 * std::sqrt(options.requests)) / rate);
   return std::max(least, nanoseconds(std::llround(std::min(seconds, 1e9) * 1e9)));
@@ -53,7 +53,7 @@ class Search {
   }
 
  private:
-  // Doubles from the start until a rate misses, or halves until one meets.
+  // Doubles the rate until it misses, or halves it until it meets.
   void FindRange() {
     double rate = options_.start_rate;
     while (Meets(rate)) {
@@ -77,14 +77,14 @@ class Search {
     }
   }
 
-  // Steps down, by ever more, until a longer run meets the objectives too.
+  // Steps down, by growing steps, until a longer run meets the objectives too.
   void Confirm() {
     double step = options_.tolerance;
     double rate = found_.met;
     for (int i = 0; i < kMaxConfirmations && rate >= options_.least_rate; ++i) {
       if (Meets(rate, /*confirms=*/true)) return;
       found_.met = 0;
-      for (const Probe& probe : found_.probes) {  // what shorter runs have met below
+      for (const Probe& probe : found_.probes) {  // fall back to what a shorter run met below
         if (probe.result == ProbeResult::kMet && probe.rate < rate) {
           found_.met = std::max(found_.met, probe.rate);
         }
@@ -92,16 +92,15 @@ class Search {
       rate /= 1 + step;
       step *= 2;
     }
-    throw EndOfSearch{
-        kMissed, "no longer run met the objectives, down to " +
-                     PerSecond(found_.probes.back().rate) +
-                     ": the server is not the same from one run to the next, or the probes are "
-                     "too short"};
+    throw EndOfSearch{kMissed, "no confirming run met the objectives, down to " +
+                                   PerSecond(found_.probes.back().rate) +
+                                   ": the server varies from run to run, or the probes are "
+                                   "too short"};
   }
 
-  // Whether the rate meets; moves the interval's end.
+  // Whether the rate meets the objectives; moves an end of the interval.
   bool Meets(double rate, bool confirms = false) {
-    const ProbeResult result = Look(rate, confirms);
+    const ProbeResult result = ProbeRate(rate, confirms);
     if (result == ProbeResult::kInvalid) {
       std::string failures;
       for (const Finding& finding : found_.probes.back().failed) {
@@ -119,8 +118,8 @@ class Search {
     return false;
   }
 
-  // Runs at a rate until it is known whether it meets, with longer runs where that is in doubt.
-  ProbeResult Look(double rate, bool confirms) {
+  // Runs at a rate until it is clear whether it meets, with longer runs where it is not.
+  ProbeResult ProbeRate(double rate, bool confirms) {
     nanoseconds duration =
         LengthOf(rate, confirms ? options_.confirmation : options_.probe, options_);
     bool repeated = false;
@@ -130,7 +129,7 @@ class Search {
           RunOnce(rate, duration, confirms, last ? nanoseconds(0) : 2 * duration);
       if (result == ProbeResult::kClientLimit || result == ProbeResult::kInvalid) {
         if (std::exchange(repeated, true)) return result;
-        --longer;  // once may be this machine's bad moment
+        --longer;  // this machine may have been busy: try again once
         continue;
       }
       if (result != ProbeResult::kUnclear || last) return result;
@@ -138,19 +137,19 @@ class Search {
     }
   }
 
-  // `again`: the length of the next run if this one leaves it unclear.
-  ProbeResult RunOnce(double rate, nanoseconds duration, bool confirms, nanoseconds again) {
+  // `retry_duration`: the length of the next run if this one leaves it unclear.
+  ProbeResult RunOnce(double rate, nanoseconds duration, bool confirms,
+                      nanoseconds retry_duration) {
     if (stop_.load()) End(kInterrupted, ": stopped");
     if (time_ + duration > options_.max_time) {
-      const std::string why = "a run of " +
-                              cli::ClockText(std::chrono::duration<double>(duration).count()) +
-                              " at " + PerSecond(rate) + " would exceed --max-time";
+      const std::string why = "a run of " + cli::ClockText(InSeconds(duration)) + " at " +
+                              PerSecond(rate) + " would exceed --max-time";
       if (found_.probes.empty()) throw EndOfSearch{kInvalid, why};
-      End(kMissed, (found_.met > 0 ? ", which no longer run has confirmed: " : ": ") + why);
+      End(kMissed, (found_.met > 0 ? ", without a confirming run: " : ": ") + why);
     }
     time_ += duration;
     RunData run = run_at_(rate, duration);
-    if (stop_.load()) End(kInterrupted, ": stopped");  // a broken run says nothing
+    if (stop_.load()) End(kInterrupted, ": stopped");  // the interrupted run says nothing
     const Verdict verdict = judge_(run);
 
     Probe probe{.rate = rate, .duration = duration, .confirms = confirms};
@@ -168,7 +167,7 @@ class Search {
       probe.failed.push_back(finding);
       worst(finding.unsure ? ProbeResult::kUnclear : ProbeResult::kMissed);
     }
-    if (probe.result == ProbeResult::kUnclear) probe.again = again;
+    if (probe.result == ProbeResult::kUnclear) probe.retry_duration = retry_duration;
     const Cell total = run.Total();
     probe.goodput = static_cast<double>(total.good) / std::max(run.asked_seconds, 1e-9);
     probe.p50_ns = total.intended.ValueAt(0.5);
@@ -189,7 +188,7 @@ class Search {
             : upper_ == ProbeResult::kClientLimit
                 ? ", and the client did not keep up with " + PerSecond(found_.missed)
             : upper_ == ProbeResult::kUnclear
-                ? ", and too few requests told at " + PerSecond(found_.missed)
+                ? ", and too few requests to tell at " + PerSecond(found_.missed)
                 : " and missed at " + PerSecond(found_.missed));
   }
   [[noreturn]] void End(int exit_code, const std::string& more) const {
@@ -203,7 +202,7 @@ class Search {
   const std::atomic<bool>& stop_;
 
   FoundRate found_;
-  ProbeResult upper_ = ProbeResult::kMissed;  // why found_.missed did not meet
+  ProbeResult upper_ = ProbeResult::kMissed;  // why found_.missed missed
   nanoseconds time_{0};
 };
 
@@ -212,16 +211,6 @@ class Search {
 const char* NameOf(ProbeResult result) {
   static constexpr const char* kNames[] = {"met", "unclear", "missed", "client limit", "invalid"};
   return kNames[static_cast<size_t>(result)];
-}
-
-nanoseconds ExpectedTime(const SearchOptions& options, double met, double missed) {
-  double rate = met > 0 ? met : missed > 0 ? missed / 2 : options.start_rate;
-  const bool open = met == 0 || missed == 0;  // one more doubling or halving, if all goes well
-  const double width = open ? 2 : missed / met;
-  const double halvings = std::log2(std::log(width) / std::log1p(options.tolerance));
-  const auto probes = static_cast<int64_t>(std::max(0.0, std::ceil(halvings))) + (open ? 1 : 0);
-  return probes * (LengthOf(rate, options.probe, options) + options.warm_up) +
-         LengthOf(rate, options.confirmation, options) + options.warm_up;
 }
 
 FoundRate FindRate(const RunAt& run_at, const JudgeRun& judge, const SearchOptions& options,

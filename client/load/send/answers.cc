@@ -1,5 +1,6 @@
 #include "client/load/send/answers.h"
 
+#include <algorithm>
 #include <climits>
 #include <cmath>
 #include <cstring>
@@ -9,14 +10,12 @@
 #include "absl/hash/hash.h"
 #include "castor/v1/attention.pb.h"
 #include "castor/v1/encoder.pb.h"
-#include "client/cli/attend/exact_check.h"
 #include "client/cli/report.h"
-#include "client/load/send/requests.h"
 
 namespace castor::load {
 namespace {
 
-constexpr int64_t kMostTokens = int64_t{1} << 40;  // of an answer; a sum beyond it is no count
+constexpr int64_t kMostTokens = int64_t{1} << 40;  // of an answer; more is an error
 
 template <typename Answer>
 AnswerFacts FactsOf(std::string_view bytes) {
@@ -44,11 +43,8 @@ AnswerFacts FactsOf(std::string_view bytes) {
   return facts;
 }
 
-// Multiply-adds spent on one request's exact answer: a quarter of a second or so.
-constexpr int64_t kMaxOperations = 200'000'000;
-
-// The same text in another batch may be added up in another order: an element of an embedding may
-// differ by 2e-5.
+// In another batch, sums may be added in another order: an element of an embedding may differ by
+// 2e-5.
 constexpr double kEncodeTolerance = 1e-4;
 
 // ||a - b|| / ||b|| of fp32 elements.
@@ -64,36 +60,19 @@ double RelativeDifference(const std::string& a, const std::string& b) {
   return std::sqrt(norm > 0 ? difference / norm : difference);
 }
 
-double ExactErrorOf(const v1::AttendRequest& request, std::string_view answer) {
-  v1::AttendResponse response;
-  std::string problem;
-  if (answer.size() > INT_MAX ||
-      !response.ParseFromArray(answer.data(), static_cast<int>(answer.size()))) {
-    return -1;
-  }
-  const auto result = cli::CheckExactly(request, response, kMaxOperations, &problem);
-  return result.has_value() ? result->relative_error : -1;
-}
-
 }  // namespace
 
 AnswerFacts ReadAnswer(bool encode, std::string_view answer) {
   return encode ? FactsOf<v1::EncodeResponse>(answer) : FactsOf<v1::AttendResponse>(answer);
 }
 
-void References::Add(const ClassSpec& spec, size_t cls, uint64_t seed, const Payload& payload,
-                     std::string_view answer) {
+void References::Add(size_t cls, const Payload& payload, std::string_view answer) {
   references_.resize(std::max(references_.size(), cls + 1));
   Reference reference;
   std::string elements = ReadAnswer(payload.encode, answer).elements;
   reference.size = elements.size();
   reference.fingerprint = absl::HashOf(elements);
-  if (payload.encode) {
-    reference.elements = std::move(elements);
-  } else {
-    const uint64_t own = SeedOf(seed, spec, references_[cls].size());
-    reference.exact_error = ExactErrorOf(MakeAttend(spec, own), answer);
-  }
+  if (payload.encode) reference.elements = std::move(elements);
   references_[cls].push_back(std::move(reference));
 }
 

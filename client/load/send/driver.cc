@@ -25,7 +25,7 @@ using std::chrono::nanoseconds;
 using std::chrono::seconds;
 using std::chrono::system_clock;
 
-constexpr seconds kConnectPatience{10};
+constexpr seconds kConnectTimeout{10};
 constexpr std::chrono::milliseconds kHeadStart{200};  // for the lanes' threads to be ready
 
 double ProcessorSeconds() {
@@ -37,9 +37,7 @@ double ProcessorSeconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-double InSeconds(nanoseconds time) { return std::chrono::duration<double>(time).count(); }
-
-// One call, waited for.
+// Makes a call and waits for its end.
 grpc::Status CallAndWait(client::Client& client, const Traffic& traffic, size_t cls,
                          const Payload& payload, std::string* answer) {
   grpc::GenericStub stub(client.channel());
@@ -63,7 +61,7 @@ grpc::Status CallAndWait(client::Client& client, const Traffic& traffic, size_t 
   return status;
 }
 
-// The lanes of one run, each with its recorder.
+// The lanes of a run and their recorders.
 class Lanes {
  public:
   Lanes(const Traffic& traffic, const References* references, int count, RequestLog* log)
@@ -72,12 +70,12 @@ class Lanes {
       recorders_.push_back(std::make_unique<Recorder>(traffic, references, log));
       lanes_.push_back(std::make_unique<Lane>(traffic, *recorders_.back(), in_flight_));
     }
-    for (const auto& lane : lanes_) lane->AwaitConnections(kConnectPatience);
+    for (const auto& lane : lanes_) lane->AwaitConnections(kConnectTimeout);
   }
 
   const InFlight& in_flight() const { return in_flight_; }
 
-  // Lane i of this process is stream share * lanes + i, of shares * lanes in all.
+  // Lane i of this process sends stream share * lanes + i of shares * lanes.
   void Start(const Workload& workload, const std::vector<Planned>& schedule,
              const DriveOptions& options, Clock::time_point begin) {
     const size_t streams = lanes_.size() * static_cast<size_t>(options.shares);
@@ -142,7 +140,7 @@ Driver::Driver(Workload workload, DriveOptions options)
   metrics_.resize(options_.endpoints.size());
 }
 
-// Before anything is sent: what a file or a token of this side would fail at.
+// Checks TLS files and tokens before anything is sent.
 void Driver::CheckSecurity() {
   if (options_.client.tls) OrUsageError(client::CheckTlsFiles(*options_.client.tls));
   client::TokenSource common(options_.client.token, options_.client.token_file);
@@ -159,10 +157,10 @@ void Driver::CheckSecurity() {
   }
 }
 
-void Driver::AskServer(const std::string& endpoint) {
+void Driver::QueryServer(const std::string& endpoint) {
   client::ClientOptions options = options_.client;
   options.target = endpoint;
-  options.deadline = kConnectPatience;
+  options.deadline = kConnectTimeout;
   const auto info = client::Client(options).GetServerInfo();
   const auto index = static_cast<size_t>(&endpoint - options_.endpoints.data());
   if (info.ok()) {
@@ -182,13 +180,13 @@ void Driver::AskServer(const std::string& endpoint) {
                       (hint.empty() ? "is the server running there? Set --server" : hint) + ". " +
                       info.error().ToString());
   }
-  // It may be another server, which has no such call.
+  // Another kind of server may lack this call.
 }
 
 void Driver::Prepare() {
   CheckSecurity();
   traffic_.payloads = MakePayloads(workload_.classes, workload_.seed);
-  for (const std::string& endpoint : options_.endpoints) AskServer(endpoint);
+  for (const std::string& endpoint : options_.endpoints) QueryServer(endpoint);
   if (options_.verify_share > 0) references_ = std::make_unique<References>();
   SendAlone();
 }
@@ -204,21 +202,21 @@ void Driver::SendAlone() {
       const grpc::Status status = CallAndWait(client, traffic_, cls, payload, &answer);
       if (!status.ok()) {
         const client::Error error = client::ParseError(status);
-        // The server would answer, but for what others send.
+        // Other load fills the server's queue, but the class can be served.
         if (references_ == nullptr && error.reason == "QUEUE_FULL") break;
         const bool who = status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
                          status.error_code() == grpc::StatusCode::PERMISSION_DENIED;
         const std::string hint = who ? cli::AccessHint(status.error_code(), options_.client) : "";
-        throw ServerError("class '" + spec.name + "': a request alone is answered " +
+        throw ServerError("class '" + spec.name + "': a single request failed: " +
                           error.ToString() + (hint.empty() ? "" : "; " + hint));
       }
-      if (references_ == nullptr) break;  // the first tells whether the class can be served
-      references_->Add(spec, cls, workload_.seed, payload, answer);
+      if (references_ == nullptr) break;  // the first shows that the class can be served
+      references_->Add(cls, payload, answer);
     }
   }
 }
 
-RunData Driver::Empty(const Workload& workload) const {
+RunData Driver::MakeRunData(const Workload& workload) const {
   RunData run;
   run.client_version = CASTOR_VERSION;
   run.server_version = server_version_;
@@ -247,7 +245,7 @@ RunData Driver::Run(const Load& load, nanoseconds duration, nanoseconds warm_up,
   workload.duration = duration;
   workload.warm_up = warm_up;
   workload.seed = seed;
-  RunData run = Empty(workload);
+  RunData run = MakeRunData(workload);
   std::vector<Planned> schedule;
   if (run.open_loop) schedule = MakeSchedule(workload, options_.verify_share);
 
@@ -275,7 +273,7 @@ RunData Driver::Run(const Load& load, nanoseconds duration, nanoseconds warm_up,
   lanes.Start(workload, schedule, options_, begin);
   std::future<void> ended = std::async(std::launch::async, [&] { lanes.Await(); });
 
-  // Once a second, say how it goes.
+  // Report progress once a second.
   std::vector<std::vector<int64_t>> in_flight;  // by second and class
   double processor_before = ProcessorSeconds(), processor_at_begin = processor_before;
   bool stopping = false;
@@ -311,14 +309,14 @@ RunData Driver::Run(const Load& load, nanoseconds duration, nanoseconds warm_up,
 
   const auto end = Clock::now();
   ClientLoad client = {.share = options_.share, .shares = options_.shares};
-  // The last request may be due, and answered, before the run is over.
+  // The last answer may come before the run's end.
   const auto over = stopping ? std::min(end, begin + duration) : begin + duration;
   client.seconds = std::max(0.0, InSeconds(over - begin));
   client.cpu_seconds = ProcessorSeconds() - processor_at_begin;
   client.busiest_thread = static_cast<double>(lanes.BusiestThread().count()) /
                           static_cast<double>(std::max<int64_t>(1, NanosBetween(start, end)));
   lanes.AddTo(run);
-  // The first sample is taken at the begin: the i-th second ends at sample i + 1.
+  // The first sample is from the begin, so second i ends at sample i + 1.
   for (size_t i = 0; i + 1 < in_flight.size() && i < run.seconds.size(); ++i) {
     for (size_t cls = 0; cls < run.classes.size(); ++cls) {
       run.seconds[i][cls].in_flight = in_flight[i + 1][cls];

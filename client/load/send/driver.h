@@ -1,4 +1,4 @@
-// Carries out a run: from a workload to what was measured.
+// Carries out runs of a workload.
 #pragma once
 
 #include <atomic>
@@ -19,45 +19,45 @@ namespace castor::load {
 
 struct DriveOptions {
   std::vector<std::string> endpoints{};  // gRPC targets; requests take them in turn
-  // By endpoint, HOST:PORT or a URL; empty: where each server says that its metrics are.
+  // By endpoint, HOST:PORT or a URL; empty: the address that the server reports.
   std::vector<std::string> metrics{};
   bool ask_metrics = true;
-  int lanes = 1;                  // each sends on a thread of its own
-  int connections = 8;            // of each lane to each endpoint
-  double verify_share = 0;        // of the requests, 0..1
-  std::string request_log{};      // file; empty: none
-  int64_t share = 0, shares = 1;  // this process sends every `shares`-th request, from `share` on
-  // When the run begins, its warm-up before it; nullopt: as soon as can be.
+  int lanes = 1;              // each sends on a thread of its own
+  int connections = 8;        // of each lane to each endpoint
+  double verify_share = 0;    // of the requests, 0..1
+  std::string request_log{};  // file; empty: none
+  int64_t share = 0,
+          shares = 1;  // this process sends every `shares`-th request, from number `share`
+  // When the run begins, after its warm-up; nullopt: at once.
   std::optional<std::chrono::system_clock::time_point> begin{};
   client::ClientOptions client{};  // TLS and the token for all endpoints; its target is not used
 };
 
-// What a run tells whoever watches it, about once a second.
+// A run's progress, reported about once a second.
 struct Progress {
   const char* phase = "";                         // "warming up", "running", "waiting"
   double elapsed_seconds = 0, total_seconds = 0;  // of the phase
-  Second last{};                                  // of all classes: what ended in the last second
+  Second last{};                                  // what ended in the last second, all classes
   int64_t in_flight = 0;
   double cpu_share = 0;  // of one core, by all threads of this process
 };
-// Called on one thread at a time, never on one that sends.
+// Called by one thread at a time, never by one that sends.
 using OnProgress = std::function<void(const Progress&)>;
 
 class Driver {
  public:
   Driver(Workload workload, DriveOptions options);
 
-  // Builds the payloads, asks each server who it is, and sends each class's first payload alone;
-  // all of them if some answers are to be verified. Throws cli::UsageError or ServerError that says
-  // what is wrong.
+  // Builds the payloads, asks each server for its version, and sends each class's first payload
+  // alone, or all payloads if answers are to be verified. Throws cli::UsageError or ServerError.
   void Prepare();
 
-  // After Prepare: the workload under `load`. Blocks until the last answer. Another thread may set
-  // `stop` to end it early: what is in flight is cancelled then.
+  // Sends the workload under `load`, and blocks until the last answer. Call it after Prepare.
+  // Another thread may set `stop`, which cancels the requests in flight and ends the run.
   RunData Run(const Load& load, std::chrono::nanoseconds duration, std::chrono::nanoseconds warm_up,
               uint64_t seed, const OnProgress& on_progress, const std::atomic<bool>& stop);
 
-  // Under the workload's own load.
+  // Sends the workload under its own load.
   RunData Run(const OnProgress& on_progress, const std::atomic<bool>& stop) {
     return Run(workload_.load, workload_.duration, workload_.warm_up, workload_.seed, on_progress,
                stop);
@@ -67,16 +67,16 @@ class Driver {
 
  private:
   void CheckSecurity();
-  void AskServer(const std::string& endpoint);
+  void QueryServer(const std::string& endpoint);
   void SendAlone();
-  RunData Empty(const Workload& workload) const;
+  RunData MakeRunData(const Workload& workload) const;
 
   const Workload workload_;
   const DriveOptions options_;
   Traffic traffic_;
   std::unique_ptr<References> references_;  // null: nothing is verified
   std::string server_version_, server_setting_;
-  std::vector<std::string> metrics_;  // by endpoint; "": nowhere
+  std::vector<std::string> metrics_;  // by endpoint; "": unknown
 };
 
 }  // namespace castor::load

@@ -12,7 +12,7 @@
 namespace castor::load {
 namespace {
 
-// A caller whose connection failed tries again after this, not at once and for ever.
+// A caller whose connection failed pauses, so that it does not spin.
 constexpr std::chrono::milliseconds kPauseAfterFailure{10};
 
 std::chrono::nanoseconds ThisThreadsTime() {
@@ -45,7 +45,7 @@ struct Lane::Call {
   grpc::ClientContext context{};
   std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader{};
   std::list<Call*>::iterator place{};
-  std::shared_ptr<Call> self{};  // until it has ended
+  std::shared_ptr<Call> self{};  // keeps the call until it ends
 };
 
 Lane::Lane(const Traffic& traffic, Sink& sink, InFlight& in_flight)
@@ -67,7 +67,7 @@ Lane::Lane(const Traffic& traffic, Sink& sink, InFlight& in_flight)
 Lane::~Lane() {
   Stop();
   Await();
-  // A queue that was never used has no thread that drains it.
+  // Without a Start, no thread has drained the queue.
   queue_.Shutdown();
   void* tag = nullptr;
   bool ok = false;
@@ -75,13 +75,13 @@ Lane::~Lane() {
   }
 }
 
-void Lane::AwaitConnections(std::chrono::seconds patience) {
-  const auto until = std::chrono::system_clock::now() + patience;
+void Lane::AwaitConnections(std::chrono::seconds timeout) {
+  const auto until = std::chrono::system_clock::now() + timeout;
   for (size_t i = 0; i < connections_.size(); ++i) {
     for (const Connection& connection : connections_[i]) {
       if (connection.client->channel()->WaitForConnected(until)) continue;
       throw ServerError("cannot connect to " + traffic_.endpoints[i] +
-                        ": not all connections are up after " + std::to_string(patience.count()) +
+                        ": not all connections are up after " + std::to_string(timeout.count()) +
                         " s; does the server limit them? Set --connections");
     }
   }
@@ -107,7 +107,7 @@ void Lane::StartClosed(Picker picker, int64_t callers, std::chrono::nanoseconds 
 
 void Lane::Start(Clock::time_point begin) {
   begin_ = begin;
-  taker_ = std::thread([this] { TakeAll(); });
+  receiver_ = std::thread([this] { ReceiveAll(); });
   sender_ = std::thread([this] { SendAll(); });
 }
 
@@ -125,17 +125,17 @@ void Lane::Stop() {
 
 void Lane::Await() {
   if (sender_.joinable()) sender_.join();
-  if (taker_.joinable()) taker_.join();
+  if (receiver_.joinable()) receiver_.join();
 }
 
-void Lane::Release() {
-  if (holds_.fetch_sub(1) == 1) queue_.Shutdown();
+void Lane::ReleaseQueue() {
+  if (queue_users_.fetch_sub(1) == 1) queue_.Shutdown();
 }
 
 void Lane::SendAll() {
   pthread_setname_np(pthread_self(), "sender");
-  prctl(PR_SET_TIMERSLACK, 1);  // wake when it is time, not when it suits the kernel
-  // Before a server on the same processors, where that is permitted. It hardly runs.
+  prctl(PR_SET_TIMERSLACK, 1);  // wake on time
+  // Run before a server on the same processors, where that is permitted: this thread uses little.
   (void)setpriority(PRIO_PROCESS, 0, -10);
   std::unique_lock lock(mu_);
   while (true) {
@@ -145,7 +145,7 @@ void Lane::SendAll() {
   }
   lock.unlock();
   send_time_ = ThisThreadsTime();
-  Release();
+  ReleaseQueue();
 }
 
 Clock::time_point Lane::SendDue(std::unique_lock<std::mutex>& lock) {
@@ -159,7 +159,7 @@ Clock::time_point Lane::SendDue(std::unique_lock<std::mutex>& lock) {
       if (next > now) break;
       at_ += stride_;
       Send(planned, next);
-      next = now;  // there may be more to do
+      next = now;  // more may be due
     }
     lock.lock();
     if (at_ >= schedule_->size() || stop_) next = Clock::time_point::max();
@@ -206,7 +206,7 @@ void Lane::Send(const Planned& planned, Clock::time_point due) {
     call->place = calls_.begin();
     if (cancel_all_) call->context.TryCancel();
   }
-  holds_.fetch_add(1);
+  queue_users_.fetch_add(1);
   call->result.sent = Clock::now();
   call->reader = connection.stub->PrepareUnaryCall(&call->context, payload.method(),
                                                    grpc::ByteBuffer(&payload.message, 1), &queue_);
@@ -218,8 +218,8 @@ void Lane::Send(const Planned& planned, Clock::time_point due) {
   changed_.notify_all();
 }
 
-void Lane::TakeAll() {
-  pthread_setname_np(pthread_self(), "taker");
+void Lane::ReceiveAll() {
+  pthread_setname_np(pthread_self(), "receiver");
   void* tag = nullptr;
   bool ok = false;
   while (queue_.Next(&tag, &ok)) {
@@ -233,9 +233,9 @@ void Lane::TakeAll() {
     in_flight_.Remove(call->result.planned.cls);
     if (schedule_ == nullptr) SendNextOfCaller(call->result);
     sink_.Ended(std::move(call->result));
-    Release();
+    ReleaseQueue();
   }
-  take_time_ = ThisThreadsTime();
+  receive_time_ = ThisThreadsTime();
 }
 
 void Lane::SendNextOfCaller(const EndedCall& ended) {

@@ -1,5 +1,5 @@
-// A stream of requests over connections of its own: one thread sends them when they are due,
-// another takes the answers as they come. Sending never waits for an answer.
+// Sends a stream of requests over connections of its own: one thread sends them when they are due,
+// another receives the answers. Sending never waits for an answer.
 #pragma once
 
 #include <grpcpp/client_context.h>
@@ -34,22 +34,22 @@ inline int64_t NanosBetween(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(to - from).count();
 }
 
-// What all lanes of a run share, and none changes.
+// Shared by all lanes of a run, and constant.
 struct Traffic {
   std::vector<ClassSpec> classes{};
   std::vector<std::vector<Payload>> payloads{};  // by class
   std::vector<std::string> endpoints{};          // gRPC targets; requests take them in turn
   int connections = 8;                           // of each lane to each endpoint
   client::ClientOptions client{};                // TLS and the token; its target is not used
-  // By class, of those that have a token of their own; else null.
+  // By class; null for classes without a token of their own.
   std::vector<std::shared_ptr<client::TokenSource>> tokens{};
 
-  // Adds to a call of the class who makes it: its tenant, and its token or else the client's.
-  // Without a token that can be read, it ends refused.
+  // Adds the class's tenant, and its token or else the client's, to a call. A token that cannot be
+  // read is left out, and the server refuses the call.
   void Authorize(size_t cls, client::Client& by, grpc::ClientContext& context) const;
 };
 
-// A call that was sent and has ended.
+// A call that has ended.
 struct EndedCall {
   Planned planned{};
   size_t endpoint = 0;
@@ -58,8 +58,8 @@ struct EndedCall {
   grpc::ByteBuffer answer{};
 };
 
-// Takes what became of a lane's requests: on the thread that takes the answers, but for Dropped,
-// which may come from both.
+// Learns the ends of a lane's requests. The receiving thread calls Ended; both threads may call
+// Dropped.
 class Sink {
  public:
   virtual ~Sink() = default;
@@ -67,12 +67,12 @@ class Sink {
   virtual void Dropped(const Planned& planned) = 0;  // not sent: the cap was reached
 };
 
-// Requests in flight, of all lanes of a run. Thread-safe.
+// Counts the requests in flight of all lanes of a run. Thread-safe.
 class InFlight {
  public:
   explicit InFlight(size_t classes) : by_class_(classes) {}
 
-  // False when `most` are in flight already; 0: there is no bound.
+  // False if `most` are already in flight; 0 means no bound.
   bool TryAdd(uint16_t cls, int64_t most) {
     if (all_.fetch_add(1, std::memory_order_relaxed) >= most && most > 0) {
       all_.fetch_sub(1, std::memory_order_relaxed);
@@ -95,36 +95,36 @@ class InFlight {
 
 class Lane {
  public:
-  // Begins to connect. All three must outlive it.
+  // Begins to connect. The arguments must outlive the lane.
   Lane(const Traffic& traffic, Sink& sink, InFlight& in_flight);
-  // Stop() and Await().
+  // Calls Stop() and Await().
   ~Lane();
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
-  // Waits until every connection is up. Throws ServerError that names the endpoint when one is
-  // not within `patience`.
-  void AwaitConnections(std::chrono::seconds patience);
+  // Waits until every connection is up. Throws ServerError that names an endpoint that is not
+  // reached within `timeout`.
+  void AwaitConnections(std::chrono::seconds timeout);
 
-  // Call one of them, once; they return at once. Times count from `begin`.
+  // Call one of the two, once. They do not block. Times count from `begin`.
   //
-  // Sends every `stride`-th request of `schedule`, which must outlive the lane, from `first` on,
-  // each at its time. Beyond `max_in_flight` requests of all lanes further ones are dropped.
+  // Sends every `stride`-th request of `schedule` from number `first`, each at its time. `schedule`
+  // must outlive the lane. Drops requests while all lanes have `max_in_flight` in flight.
   void StartOpen(const std::vector<Planned>& schedule, size_t first, size_t stride,
                  int64_t max_in_flight, Clock::time_point begin);
-  // `callers` that each send a request, wait for its answer and for `think_time`, and send the
-  // next, between `from` and `end`.
+  // Simulates `callers` that each send a request, wait for its answer and for `think_time`, and
+  // send the next, between `from` and `end`.
   void StartClosed(Picker picker, int64_t callers, std::chrono::nanoseconds think_time,
                    Clock::time_point begin, Clock::time_point from, Clock::time_point end);
 
-  // Sends nothing more, and cancels what is in flight. Any thread.
+  // Stops sending, and cancels the requests in flight. Thread-safe.
   void Stop();
 
-  // Waits until all is sent and every request has ended: each has a deadline.
+  // Waits until all requests are sent and have ended; each has a deadline.
   void Await();
 
-  // Processor time of its busier thread. Call after Await.
-  std::chrono::nanoseconds BusiestThread() const { return std::max(send_time_, take_time_); }
+  // The processor time of its busier thread. Call after Await.
+  std::chrono::nanoseconds BusiestThread() const { return std::max(send_time_, receive_time_); }
 
  private:
   struct Call;
@@ -136,12 +136,12 @@ class Lane {
 
   void Start(Clock::time_point begin);
   void SendAll();
-  void TakeAll();
-  // Sends what is due. Returns when there is more to do; time_point::max(): never.
+  void ReceiveAll();
+  // Sends what is due. Returns the time of the next action; time_point::max() if there is none.
   Clock::time_point SendDue(std::unique_lock<std::mutex>& lock);
   void Send(const Planned& planned, Clock::time_point due);
   void SendNextOfCaller(const EndedCall& ended);
-  void Release();
+  void ReleaseQueue();
 
   const Traffic& traffic_;
   Sink& sink_;
@@ -150,7 +150,7 @@ class Lane {
   grpc::CompletionQueue queue_;
   std::atomic<size_t> turn_ = 0;
 
-  // What to send. Of an open loop, the sending thread's own.
+  // The requests to send. In an open loop, only the sending thread uses these.
   Clock::time_point begin_;
   const std::vector<Planned>* schedule_ = nullptr;  // null: a closed loop
   size_t at_ = 0, stride_ = 1;
@@ -159,20 +159,20 @@ class Lane {
 
   std::mutex mu_;
   std::condition_variable changed_;
-  bool stop_ = false;               // guarded by mu_, as are
+  bool stop_ = false;               // guarded by mu_, like the next four
   std::unique_ptr<Picker> picker_;  // of a closed loop
   Clock::time_point end_{};         // of a closed loop
   std::priority_queue<Clock::time_point, std::vector<Clock::time_point>, std::greater<>>
-      callers_;  // when each idle one sends its next request
+      callers_;  // when each idle caller sends next
   std::priority_queue<Cancellation, std::vector<Cancellation>, std::greater<>> cancellations_;
 
   std::mutex calls_mu_;
-  std::list<Call*> calls_;  // in flight; guarded by calls_mu_, as is
+  std::list<Call*> calls_;  // in flight; guarded by calls_mu_, like the next
   bool cancel_all_ = false;
-  std::atomic<int64_t> holds_ = 1;  // calls in flight, and the sending thread
+  std::atomic<int64_t> queue_users_ = 1;  // calls in flight, and the sending thread
 
-  std::chrono::nanoseconds send_time_{0}, take_time_{0};
-  std::thread sender_, taker_;
+  std::chrono::nanoseconds send_time_{0}, receive_time_{0};
+  std::thread sender_, receiver_;
 };
 
 }  // namespace castor::load

@@ -18,14 +18,12 @@
 namespace castor::load {
 namespace {
 
-constexpr size_t kMaxMessages = 32;       // kinds of errors that are told apart, in each cell
 constexpr size_t kMaxMessageWidth = 160;  // characters
-constexpr double kErrorUnit = 1e9;        // Verified::error_e9
-constexpr size_t kQuickBytes = 64 << 10;  // answers up to this are read in some microseconds
-// Bytes of answers that wait to be read; beyond, the lane's own thread reads.
+constexpr size_t kQuickBytes = 64 << 10;  // takes microseconds to read
+// Bytes of answers that may wait to be read; beyond, the lane's own thread reads.
 constexpr size_t kMaxWaiting = size_t{256} << 20;
 
-// The error as a kind: what varies from call to call is left out.
+// The kind of an error: its text with `#` for numbers.
 std::string KindOf(const client::Error& error) {
   std::string text(client::NameOf(error.code));
   if (!error.reason.empty()) text += " " + error.reason;
@@ -39,11 +37,6 @@ std::string KindOf(const client::Error& error) {
     in_number = digit;
   }
   return cli::FitText(text, kMaxMessageWidth);
-}
-
-void CountMessage(std::string message, std::map<std::string, int64_t>& messages) {
-  if (messages.size() >= kMaxMessages && !messages.contains(message)) message = "others";
-  ++messages[std::move(message)];
 }
 
 int64_t Nanoseconds(double us) {
@@ -97,16 +90,16 @@ Outcome OutcomeOf(const EndedCall& call, std::chrono::nanoseconds deadline, std:
     return Outcome::kCancelled;
   }
   *message = KindOf(error);
-  // gRPC's timers count milliseconds, and may end a call that much early.
+  // gRPC's timers count milliseconds, and may end a call up to one early.
   const bool late = call.done - call.due >= deadline - std::chrono::milliseconds(1);
   switch (error.code) {
     case grpc::StatusCode::RESOURCE_EXHAUSTED:
       return Outcome::kRefused;
-    case grpc::StatusCode::UNAVAILABLE:  // without a reason, it is the connection that failed
+    case grpc::StatusCode::UNAVAILABLE:  // without a reason, the connection failed
       return error.reason.empty() ? Outcome::kFailed : Outcome::kRefused;
-    case grpc::StatusCode::DEADLINE_EXCEEDED:  // the server may know beforehand
+    case grpc::StatusCode::DEADLINE_EXCEEDED:  // a server may refuse calls that would be late
       return late ? Outcome::kExpired : Outcome::kRefused;
-    case grpc::StatusCode::CANCELLED:  // what a gRPC server says when a deadline passes
+    case grpc::StatusCode::CANCELLED:  // the code of gRPC servers when a deadline passes
       return late ? Outcome::kExpired : Outcome::kFailed;
     default:
       return Outcome::kFailed;
@@ -128,13 +121,13 @@ Recorder::Recorder(const Traffic& traffic, const References* references, Request
   }
 }
 
-bool Recorder::TakesLong(const EndedCall& call) const {
+bool Recorder::IsSlowToRead(const EndedCall& call) const {
   if (!call.status.ok()) return false;
   return (call.planned.verify && references_ != nullptr) || call.answer.Length() > kQuickBytes;
 }
 
 void Recorder::Ended(EndedCall call) {
-  if (TakesLong(call)) {
+  if (IsSlowToRead(call)) {
     const std::lock_guard lock(waiting_mu_);
     if (waiting_bytes_ + call.answer.Length() <= kMaxWaiting) {
       waiting_bytes_ += call.answer.Length();
@@ -209,7 +202,7 @@ void Recorder::Record(const EndedCall& call) {
   Match match = Match::kNotAsked;
   if (outcome == Outcome::kOk) {
     grpc::Slice slice;
-    (void)call.answer.DumpToSingleSlice(&slice);  // an OK call has it
+    (void)call.answer.DumpToSingleSlice(&slice);  // an OK call has an answer
     const std::string_view answer(reinterpret_cast<const char*>(slice.begin()), slice.size());
     facts = ReadAnswer(payload.encode, answer);
     if (!facts.readable) {
@@ -228,7 +221,7 @@ void Recorder::Record(const EndedCall& call) {
   }
   Cell& cell = cells_[planned.cls][call.endpoint];
   Second& second = SecondOf(planned.cls, planned.at_ns);
-  if (!message.empty()) CountMessage(std::move(message), cell.messages);
+  if (!message.empty()) cell.CountMessage(message, 1);
   for (auto* outcomes : {&cell.outcomes, &second.outcomes, &recent_[planned.cls].outcomes}) {
     ++(*outcomes)[static_cast<size_t>(outcome)];
   }
@@ -240,10 +233,6 @@ void Recorder::Record(const EndedCall& call) {
   }
   if (match == Match::kNotAsked) return;
   ++(match == Match::kEqual ? cell.verified.equal : cell.verified.different);
-  const double error = references_->ExactError(planned.cls, planned.payload);
-  if (match == Match::kEqual && error >= 0) {
-    cell.verified.error_e9.Record(static_cast<int64_t>(std::min(error, 1e3) * kErrorUnit));
-  }
 }
 
 void Recorder::Dropped(const Planned& planned) {

@@ -1,4 +1,4 @@
-// Reads a lane's answers and writes down what became of its requests.
+// Reads a lane's answers and records how its requests ended.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -18,9 +18,9 @@
 
 namespace castor::load {
 
-// One JSON object a line for each request after the warm-up, dropped ones included: for whoever
-// wants to do their own statistics. Thread-safe. The first line has the wall clock's time of the
-// run's begin, from which all other times count.
+// Writes a line of JSON for each request after the warm-up, dropped ones included, for statistics
+// by other tools. The first line has the Unix time of the run's begin, from which other times
+// count. Thread-safe.
 class RequestLog {
  public:
   // Throws cli::UsageError when the file cannot be written.
@@ -29,15 +29,14 @@ class RequestLog {
   RequestLog(const RequestLog&) = delete;
   RequestLog& operator=(const RequestLog&) = delete;
 
-  // Call first, once.
+  // Call it once, before Write.
   void Begin(int64_t unix_ns);
 
-  // Times in nanoseconds; of a dropped request, those of sending and ending are those at which it
-  // was dropped.
+  // Times are in nanoseconds. A dropped request was sent and done when it was dropped.
   void Write(const std::string& cls, size_t endpoint, Outcome outcome, int64_t at_ns,
              int64_t sent_ns, int64_t done_ns);
 
-  // Whether everything was written; call it at the end.
+  // Call it at the end. Returns whether everything was written.
   bool Close();
 
  private:
@@ -46,34 +45,34 @@ class RequestLog {
   bool failed_ = false;
 };
 
-// How a request ended; `message` is the kind of its error, if it was one.
+// How a request ended; sets `message` to the kind of an error.
 Outcome OutcomeOf(const EndedCall& call, std::chrono::nanoseconds deadline, std::string* message);
 
-// One per lane, so that its lock is hardly ever waited for. Answers that take long to read are read
-// on a thread of its own, so that none delays the next.
+// Each lane has a recorder, so its lock is rarely contended. A thread of its own reads long
+// answers, so that they do not delay the next.
 class Recorder : public Sink {
  public:
-  // `references`: null, if nothing is verified; `log`: null, if there is none.
+  // `references` is null if nothing is verified; `log` may be null.
   Recorder(const Traffic& traffic, const References* references, RequestLog* log);
   ~Recorder() override { Finish(); }
 
-  // Times count from it. Call before the lane starts.
+  // Times count from `begin`. Call it before the lane starts.
   void SetBegin(Clock::time_point begin) { begin_ = begin; }
 
   void Ended(EndedCall call) override;
   void Dropped(const Planned& planned) override;
 
-  // Waits until all is recorded. Call once the lane has ended.
+  // Waits until everything is recorded. Call it after the lane has ended.
   void Finish();
 
-  // By class, what has been recorded since the last call: for the live view.
+  // The records since the last call, by class, for the live view.
   std::vector<Second> TakeRecent();
 
-  // Adds what was measured to `run`, whose vectors have their sizes. Call after Finish.
+  // Adds the measurements to `run`, whose vectors have their sizes. Call it after Finish.
   void AddTo(RunData& run);
 
  private:
-  bool TakesLong(const EndedCall& call) const;
+  bool IsSlowToRead(const EndedCall& call) const;
   void Work();
   void Record(const EndedCall& call);
   void RecordOk(const EndedCall& call, const AnswerFacts& facts, Cell& cell, Second& second);
@@ -88,7 +87,7 @@ class Recorder : public Sink {
   std::vector<std::vector<Cell>> cells_;      // by class and endpoint
   std::vector<std::vector<Second>> seconds_;  // by second and class
   std::vector<Second> recent_;                // by class
-  std::vector<Outcomes> calls_;               // by endpoint, those of the warm-up, too
+  std::vector<Outcomes> calls_;               // by endpoint, including the warm-up
 
   std::mutex waiting_mu_;
   std::condition_variable changed_;

@@ -1,5 +1,6 @@
 #include "client/load/send/requests.h"
 
+#include "castor/v1/encoder.pb.h"
 #include "client/cli/attend/attend_problem.h"
 #include "client/cli/attend/kernel_flags.h"
 #include "client/cli/command.h"
@@ -11,7 +12,7 @@ namespace {
 
 constexpr int64_t kMaxPayloadBytes = int64_t{4} << 30;
 
-// Each is one token of the vocabularies of BERT and its descendants.
+// Each word is one token in the vocabularies of BERT and its descendants.
 constexpr const char* kWords[] = {
     "time", "year", "people", "way",   "day",    "man",    "thing",  "woman", "life",   "child",
     "hand", "part", "place",  "case",  "week",   "system", "work",   "night", "point",  "home",
@@ -22,29 +23,6 @@ std::vector<int64_t> DrawLengths(const Spec& spec, Random& random) {
   std::vector<int64_t> drawn(static_cast<size_t>(Draw(spec.sequences, random)));
   for (int64_t& length : drawn) length = Draw(spec.lengths, random);
   return drawn;
-}
-
-}  // namespace
-
-v1::AttendRequest MakeAttend(const ClassSpec& cls, uint64_t seed) {
-  const auto& spec = std::get<AttendSpec>(cls.call);
-  Random random(seed);
-  const cli::ProblemFlags problem = {.lengths = DrawLengths(spec, random),
-                                     .heads = spec.heads,
-                                     .head_dim = spec.head_dim,
-                                     .dtype = spec.dtype,
-                                     .structured = spec.structured,
-                                     .seed = random(),
-                                     .surrogate_tokens = spec.surrogate_tokens};
-  try {
-    v1::AttendRequest request = cli::MakeProblem(problem, /*shared_memory=*/false);
-    request.set_priority(cls.priority);
-    cli::ApplyKernel(spec.kernel, &request);
-    cli::DrawCastInputs(problem, /*shared_memory=*/false, &request);
-    return request;
-  } catch (const cli::UsageError& error) {
-    throw cli::UsageError("class '" + cls.name + "': " + error.what());
-  }
 }
 
 v1::EncodeRequest MakeEncode(const ClassSpec& cls, const std::vector<std::string>& texts,
@@ -78,6 +56,29 @@ uint64_t SeedOf(uint64_t seed, const ClassSpec& spec, size_t payload) {
   uint64_t name = 0;
   for (const char c : spec.name) name = MixSeed(name, static_cast<unsigned char>(c));
   return MixSeed(MixSeed(seed, name), payload);
+}
+
+}  // namespace
+
+v1::AttendRequest MakeAttend(const ClassSpec& cls, uint64_t seed) {
+  const auto& spec = std::get<AttendSpec>(cls.call);
+  Random random(seed);
+  const cli::ProblemFlags problem = {.lengths = DrawLengths(spec, random),
+                                     .heads = spec.heads,
+                                     .head_dim = spec.head_dim,
+                                     .dtype = spec.dtype,
+                                     .structured = spec.structured,
+                                     .seed = random(),
+                                     .surrogate_tokens = spec.surrogate_tokens};
+  try {
+    v1::AttendRequest request = cli::MakeProblem(problem);
+    request.set_priority(cls.priority);
+    cli::ApplyKernel(spec.kernel, &request);
+    cli::DrawCastInputs(problem, &request);
+    return request;
+  } catch (const cli::UsageError& error) {
+    throw cli::UsageError("class '" + cls.name + "': " + error.what());
+  }
 }
 
 std::vector<std::vector<Payload>> MakePayloads(const std::vector<ClassSpec>& classes,

@@ -1,4 +1,4 @@
-// The requests that a class describes: equal seeds give equal requests.
+// Builds the requests of a class. Equal seeds give equal requests.
 #pragma once
 
 #include <grpcpp/support/slice.h>
@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "castor/v1/attention.pb.h"
-#include "castor/v1/encoder.pb.h"
 #include "client/cli/command.h"
 #include "client/load/workload/workload.h"
 
@@ -22,28 +21,23 @@ inline constexpr char kEncodeMethod[] = "/castor.v1.EncoderService/Encode";
 struct Payload {
   bool encode = false;  // or attend
   grpc::Slice message{};
-  int64_t tokens = 0;  // in the request; 0: the answer alone knows
+  int64_t tokens = 0;  // in the request; 0: only the answer knows
 
   const char* method() const { return encode ? kEncodeMethod : kAttendMethod; }
 };
 
-// An error of the server, or of the connection to it: not of what this side was told.
+// An error of the server, or of the connection to it.
 class ServerError : public cli::Failure {
  public:
   explicit ServerError(const std::string& message) : Failure(message, cli::kServerError) {}
 };
 
-// One request. Throw cli::UsageError when a file cannot be read, and when the request would not fit
-// a message; that is checked before anything is allocated. `texts`: of the class's file, if any.
+// One request of a class of attention. Throws cli::UsageError, before anything is allocated, when
+// it would exceed a message.
 v1::AttendRequest MakeAttend(const ClassSpec& spec, uint64_t seed);
-v1::EncodeRequest MakeEncode(const ClassSpec& spec, const std::vector<std::string>& texts,
-                             uint64_t seed);
 
-// The seed of a class's payload.
-uint64_t SeedOf(uint64_t seed, const ClassSpec& spec, size_t payload);
-
-// All payloads of all classes. Throws what those above throw, and cli::UsageError when they take
-// more than 4 GiB of memory.
+// All payloads of all classes. Throws cli::UsageError when a file cannot be read, when a request
+// would exceed a message, and when the payloads take more than 4 GiB of memory.
 std::vector<std::vector<Payload>> MakePayloads(const std::vector<ClassSpec>& classes,
                                                uint64_t seed);
 

@@ -1,4 +1,4 @@
-// What a server counted during a run, by its metrics.
+// A server's counts during a run, from its metrics.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,20 @@
 
 namespace castor::load {
 
-// Where the metrics of the server at `target` (HOST:PORT, or a Unix socket) are, that says of
-// itself that it listens for them at `listens`, such as "0.0.0.0:9464". Empty if nobody knows: it
-// has none, they are for its own machine only, or the target is another kind of name.
+// The address of the metrics of the server at `target` (HOST:PORT, or a Unix socket), which reports
+// that it listens for them at `listens`, such as "0.0.0.0:9464". Empty if the server has none, if
+// they cannot be reached from this machine, or if the target is another kind of name.
 std::string MetricsOf(const std::string& target, const std::string& listens);
 
-// The counts of attend and encode calls by status code, from their first to their second reading.
+// Counts attend and encode calls by status code between two readings.
 class ServerReading {
  public:
-  // Reads for the first time. `address`: HOST:PORT or a URL; "": nothing is read. Blocks.
+  // Reads for the first time, from HOST:PORT or a URL; "" reads nothing. Blocks.
   explicit ServerReading(std::string address);
 
-  // Reads again. A server counts a call when it has ended, which may be a moment after its answer
-  // has come: this waits until the counts stand still, half a second at most. Sets `counts`'
-  // metrics and counted, or nothing if either reading failed.
+  // Reads again. A server may count a call a moment after its answer has arrived, so this waits
+  // until the counts stand still, half a second at most. Sets metrics and counted, or nothing if
+  // either reading failed.
   void Finish(ServerCounts* counts) const;
 
  private:

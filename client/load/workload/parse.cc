@@ -32,11 +32,11 @@ LognormalLength ReadLognormal(TomlTable table, int64_t greatest) {
   table.Real("sigma", {0, 10}, &lognormal.sigma);
   table.Whole("max", 1, greatest, &lognormal.greatest);
   table.Whole("min", 1, lognormal.greatest, &lognormal.least);
-  table.RefuseOthers();
+  table.RefuseUnknownKeys();
   return lognormal;
 }
 
-// Leaves `length` as it is when the key is not there.
+// Leaves `length` unchanged without the key.
 void ReadLength(TomlTable& table, std::string_view key, int64_t greatest, Length* length) {
   const toml::node* node = table.Find(key);
   if (node == nullptr) return;
@@ -47,7 +47,7 @@ void ReadLength(TomlTable& table, std::string_view key, int64_t greatest, Length
   if (!node->is_table() || node->as_table()->size() != 1) {
     table.Refuse(key, *node, "a whole number, {uniform = [1, 512]} or {lognormal = {...}}");
   }
-  TomlTable shape = table.Sub(key);
+  TomlTable shape = table.SubTable(key);
   if (const toml::node* ends = shape.Find("uniform")) {
     const auto* pair = ends->as_array();
     if (pair == nullptr || pair->size() != 2) shape.Refuse("uniform", *ends, "[least, greatest]");
@@ -56,9 +56,9 @@ void ReadLength(TomlTable& table, std::string_view key, int64_t greatest, Length
     uniform.greatest = shape.WholeOf("uniform", *pair->get(1), uniform.least, greatest);
     *length = uniform;
   } else if (shape.Has("lognormal")) {
-    *length = ReadLognormal(shape.Sub("lognormal"), greatest);
+    *length = ReadLognormal(shape.SubTable("lognormal"), greatest);
   }
-  shape.RefuseOthers();
+  shape.RefuseUnknownKeys();
 }
 
 // ---- classes
@@ -72,14 +72,14 @@ void ReadKernel(TomlTable& table, std::string* kernel) {
   }
 }
 
-// The server takes no others.
+// The server accepts the same names.
 bool IsTenantName(const std::string& text) {
   return text.size() <= 64 && text.find_first_not_of(
                                   "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                   "0123456789._-") == std::string::npos;
 }
 
-// What [defaults] and every class may have.
+// Reads the keys of [defaults] and of every class.
 void ReadCommon(TomlTable& table, ClassSpec* spec) {
   size_t priority = spec->priority;
   table.Choice("priority", {"default", "low", "normal", "high"}, &priority);
@@ -126,7 +126,7 @@ EncodeSpec ReadEncode(TomlTable& table) {
   table.Text("model", &encode.model);
   table.Text("text-file", &encode.text_file);
   if (!encode.text_file.empty() && table.Has("lengths")) {
-    table.Fail("lengths", "lengths are of generated texts: leave out text-file, or lengths");
+    table.Fail("lengths", "lengths applies to generated texts: leave out text-file, or lengths");
   }
   ReadLength(table, "lengths", kMaxTokens, &encode.lengths);
   ReadLength(table, "sequences", kMaxSequences, &encode.sequences);
@@ -162,7 +162,7 @@ ClassSpec ReadClass(const toml::table& toml, const std::string& file, size_t num
   } else {
     spec.call = ReadEncode(table);
   }
-  table.RefuseOthers();
+  table.RefuseUnknownKeys();
   return spec;
 }
 
@@ -205,7 +205,7 @@ Load ReadLoad(TomlTable table) {
     table.Whole("max-in-flight", 0, 10'000'000, &open.max_in_flight);
     load = open;
   }
-  table.RefuseOthers();
+  table.RefuseUnknownKeys();
   return load;
 }
 
@@ -215,7 +215,7 @@ void ReadRun(TomlTable table, Workload* workload) {
   auto seed = static_cast<int64_t>(workload->seed);
   table.Whole("seed", 0, INT64_MAX, &seed);
   workload->seed = static_cast<uint64_t>(seed);
-  table.RefuseOthers();
+  table.RefuseUnknownKeys();
 }
 
 }  // namespace
@@ -235,11 +235,11 @@ Workload ParseWorkload(const toml::table& toml, const std::string& name) {
   TomlTable defaults_table = section("defaults");
   ClassSpec defaults;
   ReadCommon(defaults_table, &defaults);
-  defaults_table.RefuseOthers();
+  defaults_table.RefuseUnknownKeys();
   workload.load = ReadLoad(section("load"));
   ReadRun(section("run"), &workload);
   workload.classes = ReadClasses(root, defaults);
-  root.RefuseOthers();
+  root.RefuseUnknownKeys();
   return workload;
 }
 

@@ -10,17 +10,17 @@
 
 namespace castor::load {
 
-// Every value is checked, every unknown key refused. Throws cli::UsageError, which begins with
-// `name`, the line and the key: "load.toml, line 12: class 'short': weight must be ...".
+// Checks every value, and refuses unknown keys. Throws cli::UsageError that begins with `name`, the
+// line and the key: "load.toml, line 12: class 'short': weight must be ...".
 Workload ParseWorkload(const toml::table& toml, const std::string& name);
 
-// The table of a text. Throws cli::UsageError.
+// Parses TOML. Throws cli::UsageError.
 toml::table ParseToml(const std::string& text, const std::string& name);
 
-// A whole file, at most 16 MiB. Throws cli::UsageError.
+// Reads a whole file, at most 16 MiB. Throws cli::UsageError.
 std::string ReadText(const std::string& file);
 
-// A workload with every key and comments: what `castor-load example` prints.
+// The workload of `castor-load example`, with every key and comments.
 std::string_view ExampleToml();
 
 }  // namespace castor::load

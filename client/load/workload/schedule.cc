@@ -24,8 +24,6 @@ struct DrawLength {
   }
 };
 
-double Seconds(std::chrono::nanoseconds time) { return static_cast<double>(time.count()) * 1e-9; }
-
 }  // namespace
 
 int64_t Draw(const Length& length, Random& random) {
@@ -56,7 +54,7 @@ Planned Picker::Next() {
   Planned planned = {.payload = found->next,
                      .cls = static_cast<uint16_t>(found - classes_.begin())};
   found->next = found->next + 1 == found->payloads ? 0 : found->next + 1;
-  // Uniform is above 0, so a share of 0 is never met and a share of 1 always.
+  // Uniform is in (0, 1], so a share of 0 is never met and a share of 1 always.
   if (found->cancel_share > 0 && Uniform(cancel_random_) <= found->cancel_share) {
     planned.cancel_after_ns = found->cancel_after_ns;
   }
@@ -66,21 +64,21 @@ Planned Picker::Next() {
 
 std::vector<Planned> MakeSchedule(const Workload& workload, double verify_share) {
   const auto& load = std::get<OpenLoop>(workload.load);
-  const double begin = -Seconds(workload.warm_up), end = Seconds(workload.duration);
+  const double begin = -InSeconds(workload.warm_up), end = InSeconds(workload.duration);
   const double expected = load.rate * (end - begin);
   if (!(expected <= static_cast<double>(kMaxPlanned))) {
-    throw std::runtime_error("the plan would have some " +
+    throw std::runtime_error("the plan would have about " +
                              std::to_string(std::llround(std::min(expected, 1e18))) +
-                             " requests, and at most " + std::to_string(kMaxPlanned) +
-                             " fit; lower the rate or shorten the run");
+                             " requests, above the limit of " + std::to_string(kMaxPlanned) +
+                             "; lower the rate or shorten the run");
   }
   Picker picker(workload, verify_share, 0);
   Random random(MixSeed(workload.seed, 0));
   std::vector<Planned> schedule;
   schedule.reserve(static_cast<size_t>(expected * 1.02) + 64);
-  double due = 0;  // requests that are due by then, if each came at its mean time
+  double due = 0;  // elapsed time in mean gaps
   for (int64_t i = 0;; ++i) {
-    // Constant arrivals are counted, since a sum of many gaps would drift.
+    // A sum of constant gaps would drift, so count them.
     due = load.constant ? static_cast<double>(i) : due + Exponential(random);
     const double time = begin + due / load.rate;
     if (time >= end) return schedule;
@@ -92,7 +90,7 @@ std::vector<Planned> MakeSchedule(const Workload& workload, double verify_share)
 
 double Exponential(Random& random) { return -std::log(Uniform(random)); }
 
-// Marsaglia's polar method. The second value that it gives is not kept: a draw has no memory.
+// Marsaglia's polar method. Drops the method's second value, so that draws have no state.
 double Normal(Random& random) {
   while (true) {
     const double x = 2 * Uniform(random) - 1;

@@ -1,4 +1,4 @@
-// When each request is sent, and which: fixed by the seed before the run.
+// The plan of a run: which request is sent when. The seed fixes it before the run.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace castor::load {
 
-// Draws by algorithms of our own: the standard library's distributions differ between versions, and
-// equal seeds must give equal schedules.
+// The draws do not use the standard library's distributions, which differ between versions: equal
+// seeds must give equal schedules.
 using Random = std::mt19937_64;
 
 // A number in [0, bound), bound > 0.
@@ -26,26 +26,26 @@ inline double Uniform(Random& random) {
 double Exponential(Random& random);  // mean 1
 double Normal(Random& random);       // mean 0, variance 1
 
-// One seed out of several numbers.
+// Mixes numbers into one seed.
 uint64_t MixSeed(uint64_t seed, uint64_t more);
 
 inline constexpr int64_t kMaxPlanned = int64_t{1} << 27;  // requests of one plan
 
 // One request of the plan. 24 bytes: an hour at 5,000/s takes 432 MB.
 struct Planned {
-  int64_t at_ns = 0;             // from the begin; negative while warming up
+  int64_t at_ns = 0;             // from the begin; negative during the warm-up
   int64_t cancel_after_ns = -1;  // from `at_ns`; -1: it is not cancelled
   uint32_t payload = 0;          // of its class
   uint16_t cls = 0;              // index into Workload::classes
   bool verify = false;           // compare the answer with the reference
 };
 
-// A draw of a Length, at least 1.
+// Draws a length, at least 1.
 int64_t Draw(const Length& length, Random& random);
 
 // Chooses requests: classes by weight, payloads in turn, cancellation and verification by share.
-// Each choice has its own random numbers: another share of verification leaves the other choices as
-// they were. Streams of the same seed differ, and begin with different payloads.
+// Each choice has its own random numbers, so a change of the share to verify does not change the
+// other choices. Streams of the same seed differ, and begin with different payloads.
 class Picker {
  public:
   Picker(const Workload& workload, double verify_share, uint64_t stream);
@@ -66,7 +66,7 @@ class Picker {
 };
 
 // The plan of an open loop, in order of time. Equal arguments give equal schedules; REQUIRES an
-// OpenLoop. Throws std::runtime_error when the plan would not fit into memory (kMaxPlanned).
+// OpenLoop. Throws std::runtime_error if the plan exceeds kMaxPlanned requests.
 std::vector<Planned> MakeSchedule(const Workload& workload, double verify_share);
 
 }  // namespace castor::load

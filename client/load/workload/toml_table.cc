@@ -5,7 +5,6 @@
 #include <absl/strings/str_join.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <sstream>
 #include <stdexcept>
@@ -16,7 +15,7 @@
 namespace castor::load {
 namespace {
 
-constexpr size_t kMaxShown = 60;  // bytes of a wrong value
+constexpr size_t kMaxShown = 60;  // bytes of a wrong value in an error
 
 [[noreturn]] void FailAt(const std::string& file, const toml::source_region& where,
                          const std::string& message) {
@@ -24,7 +23,7 @@ constexpr size_t kMaxShown = 60;  // bytes of a wrong value
   throw cli::UsageError(file + line + ": " + message);
 }
 
-std::string Shown(const toml::node& node) {
+std::string DescribeValue(const toml::node& node) {
   std::ostringstream text;
   node.visit([&](const auto& value) {
     if constexpr (toml::is_value<decltype(value)>) {
@@ -38,11 +37,7 @@ std::string Shown(const toml::node& node) {
   return shown;
 }
 
-std::string Number(double value) {
-  return std::abs(value) < 1e15 && value == std::floor(value)
-             ? std::to_string(static_cast<int64_t>(value))
-             : cli::FormatReal(value, "%g");
-}
+std::string Number(double value) { return cli::FormatReal(value, "%.15g"); }
 
 std::string TextOf(Range range) {
   return "a number " +
@@ -116,7 +111,7 @@ void TomlTable::Choice(std::string_view key, const std::vector<std::string>& nam
   *value = static_cast<size_t>(found - names.begin());
 }
 
-TomlTable TomlTable::Sub(std::string_view key) {
+TomlTable TomlTable::SubTable(std::string_view key) {
   const toml::node& node = *Find(key);
   if (!node.is_table()) Refuse(key, node, "a table: {...}");
   return {*node.as_table(), file_, what_ + ": " + std::string(key)};
@@ -141,7 +136,7 @@ int64_t TomlTable::WholeOf(std::string_view key, const toml::node& node, int64_t
   return whole->get();
 }
 
-void TomlTable::RefuseOthers() const {
+void TomlTable::RefuseUnknownKeys() const {
   for (const auto& [key, node] : *table_) {
     if (std::find(known_.begin(), known_.end(), key.str()) != known_.end()) continue;
     const std::string name(key.str());
@@ -154,7 +149,7 @@ void TomlTable::RefuseOthers() const {
 void TomlTable::Refuse(std::string_view key, const toml::node& node,
                        const std::string& expected) const {
   FailAt(file_, node.source(),
-         what_ + ": " + std::string(key) + " must be " + expected + ", not " + Shown(node));
+         what_ + ": " + std::string(key) + " must be " + expected + ", not " + DescribeValue(node));
 }
 
 void TomlTable::Fail(std::string_view key, const std::string& message) const {
@@ -175,7 +170,7 @@ bool IsDecimal(std::string_view text) {
 
 }  // namespace
 
-// The decimal point moves in the text: a multiplication would round once more.
+// Scales by the exponent in the text, because a multiplication would round again.
 std::optional<double> ParsePercent(std::string_view text) {
   if (!text.ends_with('%')) return std::nullopt;
   text.remove_suffix(1);
@@ -200,7 +195,7 @@ void AddGoal(std::string_view text, Objective* objective) {
     if (!objective->max_error_share) Refuse(text, "needs a share from 0% to 100% after <=");
     return;
   }
-  if (!of.starts_with('p')) Refuse(text, "is neither of a percentile nor of errors");
+  if (!of.starts_with('p')) Refuse(text, "is neither for a percentile nor for errors");
   const auto quantile = ParsePercent(of.substr(1) + "%");
   if (!quantile || *quantile <= 0 || *quantile >= 1) {
     Refuse(text, "needs a percentile above p0 and below p100");

@@ -1,5 +1,5 @@
-// One table of a TOML file, read key by key. What is read is checked; what no one asked for is
-// refused; and errors say where, what was expected and what stands there:
+// One table of a TOML file, read key by key. Values are checked, and unknown keys are refused.
+// Errors name the place, the expected value and the actual one:
 //
 //   load.toml, line 12: class 'short': weight must be a number above 0, not -3
 #pragma once
@@ -27,41 +27,40 @@ struct Range {
 // Refers to the table; for one thread. Every method throws cli::UsageError.
 class TomlTable {
  public:
-  // `what` is how errors call the table: "[load]", "class 'short'".
+  // `what` names the table in errors: "[load]", "class 'short'".
   TomlTable(const toml::table& table, std::string file, std::string what);
 
   const std::string& file() const { return file_; }
-  const std::string& what() const { return what_; }
 
-  // The value; null if there is none. It counts as known from now on, as with all that follow.
+  // The value; null if there is none. This and the methods below mark the key as known.
   const toml::node* Find(std::string_view key);
   bool Has(std::string_view key) { return Find(key) != nullptr; }
 
-  // Leave `value` as it is when the key is not there.
+  // These leave `value` unchanged without the key.
   void Real(std::string_view key, Range range, double* value);
   void Whole(std::string_view key, int64_t least, int64_t greatest, int64_t* value);
   void Time(std::string_view key, std::chrono::nanoseconds least, std::chrono::nanoseconds greatest,
             std::chrono::nanoseconds* value);
   void Text(std::string_view key, std::string* value);  // UTF-8 without control characters
   void Texts(std::string_view key, std::vector<std::string>* values);
-  // One of `names`, which are in the order of their numbers from 0 on.
+  // Sets the index of the value among `names`.
   void Choice(std::string_view key, const std::vector<std::string>& names, size_t* value);
 
-  // A table below this one: `key = {...}`. Requires that the key is there.
-  TomlTable Sub(std::string_view key);
+  // A nested table: `key = {...}`. REQUIRES: the key is there.
+  TomlTable SubTable(std::string_view key);
 
-  // The same of a value that stands without a key, in an array.
+  // Read a value of an array.
   double RealOf(std::string_view key, const toml::node& node, Range range) const;
   int64_t WholeOf(std::string_view key, const toml::node& node, int64_t least,
                   int64_t greatest) const;
 
-  // Refuses a key that no one has asked for, and lists those that are known.
-  void RefuseOthers() const;
+  // Refuses keys that were not read, and lists the known ones.
+  void RefuseUnknownKeys() const;
 
-  // The key's value is wrong: "KEY must be EXPECTED, not VALUE".
+  // Throws "KEY must be EXPECTED, not VALUE".
   [[noreturn]] void Refuse(std::string_view key, const toml::node& node,
                            const std::string& expected) const;
-  // Something else is wrong, at the key if there is such a key.
+  // Throws another error, with the key's line if there is such a key.
   [[noreturn]] void Fail(std::string_view key, const std::string& message) const;
 
  private:
@@ -70,7 +69,7 @@ class TomlTable {
   std::vector<std::string> known_;
 };
 
-// Durations, shares and objectives as people write them in workloads and flags.
+// Durations, shares and objectives, as workloads and flags write them.
 using cli::FormatDuration;
 using cli::ParseDuration;
 
@@ -81,8 +80,8 @@ std::optional<double> ParsePercent(std::string_view text);
 std::string QuantileName(double quantile);
 
 // Adds a goal such as "p99 <= 50ms" or "errors <= 0.1%" to `objective`. Throws
-// std::invalid_argument whose text says what is expected, when `text` is no goal, or when the
-// objective has one for the same quantile, or for errors, already.
+// std::invalid_argument that shows the syntax if `text` is not a goal, or if the objective already
+// has a goal for the same quantile or for errors.
 void AddGoal(std::string_view text, Objective* objective);
 
 }  // namespace castor::load

@@ -1,5 +1,5 @@
-// What a load test sends: classes of requests with weights, when they arrive, and what each class
-// must reach. Read from TOML by parse.h, or built from flags.
+// The workload of a load test: classes of requests with weights, their arrivals, and each class's
+// objectives. parse.h reads it from TOML.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@
 
 namespace castor::load {
 
-// ---- lengths: a number of tokens (or of sequences), drawn anew for each payload
+// ---- lengths: a number of tokens (or of sequences), drawn for each payload
 
 struct FixedLength {
   int64_t length = 128;
@@ -39,7 +39,7 @@ struct LatencyGoal {
 
 struct Objective {
   std::vector<LatencyGoal> latencies{};
-  // Of requests that got no OK answer; cancelled ones do not count.
+  // The share of requests without an OK answer; cancelled ones do not count.
   std::optional<double> max_error_share{};
 
   bool empty() const { return latencies.empty() && !max_error_share.has_value(); }
@@ -53,7 +53,7 @@ struct AttendSpec {
   Length sequences = FixedLength{1};  // sequences of each request
   int64_t heads = 8, head_dim = 64;
   v1::DataType dtype = v1::FLOAT32;
-  // Rows around a few centres, as trained keys and queries lie, instead of Gaussian noise.
+  // Rows around a few centres, like trained keys and queries, instead of Gaussian noise.
   bool structured = false;
   int64_t surrogate_tokens = 16;  // for kernel cast
   std::string kernel{};           // as --kernel takes it
@@ -77,7 +77,7 @@ struct ClassSpec {
   v1::Priority priority = v1::PRIORITY_DEFAULT;
   std::chrono::nanoseconds deadline{std::chrono::seconds(60)};  // from the intended time
   std::string tenant{};                     // metadata castor-tenant; empty: none
-  std::string token_file{};                 // of the class; empty: the run's token, if any
+  std::string token_file{};                 // of the class's token; empty: the run's token, if any
   double cancel_share = 0;                  // this share of its requests (0..1) ...
   std::chrono::nanoseconds cancel_after{};  // ... is cancelled this long after its intended time
   int64_t payloads = 16;                    // distinct requests, sent in turn
@@ -88,7 +88,7 @@ struct ClassSpec {
 
 struct OpenLoop {
   double rate = 10;           // requests per second
-  bool constant = false;      // equal gaps; otherwise Poisson arrivals
+  bool constant = false;      // equal gaps instead of Poisson arrivals
   int64_t max_in_flight = 0;  // 0: no cap. Beyond it a request is not sent but dropped
 };
 struct ClosedLoop {
@@ -96,6 +96,10 @@ struct ClosedLoop {
   std::chrono::nanoseconds think_time{};  // ... and this pause
 };
 using Load = std::variant<OpenLoop, ClosedLoop>;
+
+inline double InSeconds(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
 
 struct Workload {
   std::vector<ClassSpec> classes{};

@@ -4,7 +4,7 @@
 #include <future>
 #include <thread>
 
-#include "client/load/results/bootstrap.h"
+#include "client/load/results/statistics.h"
 #include "client/load/send/driver.h"
 #include "client/load/workload/parse.h"
 #include "tests/bench/load/bench.h"

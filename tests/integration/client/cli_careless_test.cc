@@ -1,6 +1,6 @@
-// The castor command with the input of careless people and scripts: numbers that are not numbers,
-// files of the wrong kind, output that goes nowhere. Each must end in the documented exit code and
-// one line with the name and the cause.
+// The castor command with careless input: values that are not numbers, files of the wrong kind,
+// output that cannot be written. Each must end in the documented exit code and one line with the
+// name and the cause.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -11,7 +11,6 @@
 #include <thread>
 #include <vector>
 
-#include "client/client.h"
 #include "client/npy.h"
 #include "client/tensor.h"
 #include "tests/integration/client/cli_fixture.h"
@@ -23,58 +22,35 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class CliCarelessTest : public CliTest {
- protected:
-  // Writes a file of this test's own, an .npy header with this dictionary and then data.
-  static std::string Npy(const std::string& dictionary, const std::string& data,
-                         int claimed_size = -1) {
-    const size_t size = claimed_size < 0 ? dictionary.size() : claimed_size;
-    WriteFile(InFolder("x.npy"), std::string("\x93NUMPY\x01\x00", 8) +
-                                     static_cast<char>(size & 0xff) + static_cast<char>(size >> 8) +
-                                     dictionary + data);
-    return InFolder("x.npy");
-  }
-  static std::string ShapeOf(const std::string& shape) {
-    return "{'descr': '<f4', 'fortran_order': False, 'shape': " + shape + ", }\n";
-  }
-  static std::string ErrorOfQuery(int exit_code, const std::string& file) {
-    return ErrorOf(exit_code, {"attend", "--query", file, "--key", file, "--value", file});
-  }
-};
+class CliCarelessTest : public CliTest {};
 
-TEST_F(CliCarelessTest, NumbersThatAreNoneAreUsageErrorsOfTheirFlag) {
-  for (const char* flag :
-       {"--lengths", "--key-lengths", "--heads", "--head-dim", "--value-dim", "--surrogate-tokens",
-        "--seed", "--fidelity-rows", "--scale", "--timeout", "--tolerance"}) {
-    // values_test.cc tests more of them.
-    for (const char* value : {"nan", ""}) {
-      EXPECT_THAT(ErrorOf(2, {"attend", flag, value}), AllOf(HasSubstr(flag), HasSubstr("number")))
-          << flag << " " << value;
-    }
-  }
-  for (const char* flag :
-       {"--lengths", "--heads", "--seed", "--fidelity-rows", "--timeout", "--tolerance"}) {
-    EXPECT_THAT(ErrorOf(2, {"attend", flag, "-1"}), HasSubstr(flag));
-  }
-  for (const char* flag : {"--dimensions", "--batch"}) {
-    EXPECT_THAT(ErrorOf(2, {"encode", "x", flag, "0"}), HasSubstr(flag));
+// values_test.cc has more values.
+TEST_F(CliCarelessTest, WrongValuesAreUsageErrorsOfTheirFlag) {
+  const std::vector<std::string> kCases[] = {
+      {"attend", "--lengths", "nan"},    {"attend", "--key-lengths", ""},
+      {"attend", "--heads", "-1"},       {"attend", "--value-dim", "nan"},
+      {"attend", "--seed", "-1"},        {"attend", "--surrogate-tokens", ""},
+      {"attend", "--scale", "nan"},      {"attend", "--fidelity-rows", "-1"},
+      {"attend", "--timeout", "-1"},     {"attend", "--tolerance", ""},
+      {"attend", "--query", ""},         {"attend", "--server", ""},
+      {"encode", "--dimensions", "0"},   {"encode", "--batch", "0"},
+      {"encode", "--text-file", ""},     {"encode", "--file", ""},
+      {"encode", "--model", ""},         {"encode", "--model", "\xff"},
+      {"encode", "--pair", "\xff", "a"}, {"encode", "--embeddings", ""},
+  };
+  for (const std::vector<std::string>& arguments : kCases) {
+    EXPECT_THAT(ErrorOf(2, arguments), HasSubstr(arguments[1])) << arguments[1];
   }
   EXPECT_THAT(OutputOf({"attend", "--lengths", "010", "--heads", "+2"}),
               HasSubstr("query [10, 2, 64]"));
   EXPECT_THAT(OutputOf({"attend", "--lengths", "9", "--scale", "-0.5"}), HasSubstr("passed"));
 }
 
-TEST_F(CliCarelessTest, MistypedNamesSuggestTheNearest) {
-  EXPECT_THAT(ErrorOf(2, {"encodee", "a text"}), HasSubstr("did you mean encode?"));
-  EXPECT_THAT(ErrorOf(2, {"haelth"}), HasSubstr("did you mean health?"));
+TEST_F(CliCarelessTest, MistypedNamesAreNamed) {
   EXPECT_THAT(ErrorOf(2, {"frobnicate"}),
-              AllOf(HasSubstr("'frobnicate' is not a subcommand; see castor --help")));
-  EXPECT_THAT(ErrorOf(2, {"encode", "a text", "--modle", "m"}),
-              HasSubstr("--modle is not a flag of castor encode; did you mean --model?"));
+              HasSubstr("'frobnicate' is not a subcommand; see castor --help"));
   EXPECT_THAT(ErrorOf(2, {"attend", "--fidelity-row=1"}),
-              HasSubstr("did you mean --fidelity-rows?"));
-  EXPECT_THAT(ErrorOf(2, {"health", "--frobnicate"}),
-              HasSubstr("--frobnicate is not a flag of castor health; see"));
+              HasSubstr("--fidelity-row is not a flag of castor attend; see castor attend --help"));
   EXPECT_THAT(ErrorOf(2, {"--server", address_, "health"}),
               HasSubstr("--server belongs after castor health"));
   EXPECT_THAT(ErrorOf(2, {}), HasSubstr("subcommand is required"));
@@ -99,18 +75,14 @@ TEST_F(CliCarelessTest, OptionsWithoutEffectNameWhatTheyNeed) {
     return attend(flags);
   };
   EXPECT_THAT(attend({"--kernel", "clustered,topk=9"}),
-              HasSubstr("--kernel: 'topk' is no parameter of clustered, which takes clusters,"));
+              HasSubstr("--kernel: 'topk' is not a parameter of clustered, which takes clusters,"));
   EXPECT_THAT(attend({"--fidelity-rows", "9"}), HasSubstr("--fidelity-rows: needs --kernel"));
   EXPECT_THAT(attend({"--surrogate-tokens", "9"}), HasSubstr("needs --kernel cast"));
-  EXPECT_THAT(attend({"--kernel", "cast", "--check"}), HasSubstr("--check"));
   EXPECT_THAT(attend({"--no-check", "--tolerance", "1"}), HasSubstr("--no-check"));
-  EXPECT_THAT(of_files({"--tolerance", "1"}), HasSubstr("needs --check"));
+  EXPECT_THAT(of_files({"--tolerance", "1"}), HasSubstr("--tolerance: needs a random problem"));
   for (const char* drawn : {"--heads", "--kv-heads", "--head-dim", "--value-dim", "--seed"}) {
     EXPECT_THAT(of_files({drawn, "2"}), AllOf(HasSubstr(drawn), HasSubstr("--query")));
   }
-  EXPECT_THAT(of_files({"--value-is-key-prefix"}), HasSubstr("--value: is not sent"));
-  EXPECT_THAT(attend({"--query", file, "--key", file, "--value-is-key-prefix"}),
-              HasSubstr("--value-is-key-prefix: needs --value-dim"));
   EXPECT_THAT(ErrorOf(2, {"encode", "--ids", "1 2", "--batch", "9"}), HasSubstr("--batch"));
   EXPECT_THAT(ErrorOf(2, {"encode", "--ids", "1 2", "--allow-special-tokens"}),
               HasSubstr("--allow-special-tokens"));
@@ -138,18 +110,10 @@ TEST_F(CliCarelessTest, ThisMachineIsReachedPastEveryProxy) {
   for (const char* variable : {"http_proxy", "https_proxy", "grpc_proxy"}) unsetenv(variable);
 }
 
-TEST_F(CliCarelessTest, EmptyNamesAreNotTakenForNone) {
-  for (const char* flag : {"--query", "--file", "--server"}) {
-    EXPECT_THAT(ErrorOf(2, {"attend", flag, ""}), HasSubstr(flag));
-  }
-  for (const char* flag : {"--text-file", "--embeddings", "--model", "--file"}) {
-    EXPECT_THAT(ErrorOf(2, {"encode", flag, ""}), HasSubstr(flag));
-  }
-}
-
 TEST_F(CliCarelessTest, InputFilesThatCannotBeReadAreNamedWithTheCause) {
   const auto is_directory = AllOf(HasSubstr(folder_), HasSubstr("Is a directory"));
-  EXPECT_THAT(ErrorOfQuery(2, folder_), is_directory);
+  EXPECT_THAT(ErrorOf(2, {"attend", "--query", folder_, "--key", folder_, "--value", folder_}),
+              is_directory);
   EXPECT_THAT(ErrorOf(2, {"attend", "--kernel", "cast,gate=" + folder_}), is_directory);
   EXPECT_THAT(ErrorOf(2, {"attend", "--kernel", "cast,surrogate-tokens=" + folder_}), is_directory);
   EXPECT_THAT(ErrorOf(2, {"encode", "--embeddings", folder_}), is_directory);
@@ -161,23 +125,8 @@ TEST_F(CliCarelessTest, InputFilesThatCannotBeReadAreNamedWithTheCause) {
   EXPECT_THAT(ErrorOf(2, {"encode"}, "", "<&-"), HasSubstr("cannot read standard input"));
   EXPECT_THAT(ErrorOf(2, {"encode"}, "", "<&- >&-"), HasSubstr("cannot read standard input"));
   EXPECT_THAT(ErrorOf(2, {"encode", "--text-file", InFolder("in")}), HasSubstr("contains no text"));
-  // Devices that never end.
-  EXPECT_THAT(ErrorOfQuery(2, "/dev/zero"), HasSubstr("not a .npy file"));
-}
-
-TEST_F(CliCarelessTest, NpyFilesThatClaimWhatTheyDoNotHoldAreRefusedByName) {
-  const auto refusal = [&](const char* why) {
-    return AllOf(HasSubstr(InFolder("x.npy")), HasSubstr(why));
-  };
-  const std::string four(4, '\0');
-  EXPECT_THAT(ErrorOfQuery(2, Npy(ShapeOf("(2, 1, 1)"), four)), refusal("needs 8"));
-  EXPECT_THAT(ErrorOfQuery(2, Npy(ShapeOf("(1, 1, 1)"), four + four)), refusal("more than 4"));
-  EXPECT_THAT(ErrorOfQuery(2, Npy(ShapeOf("(4611686018427387904, 1, 1)"), four)),
-              refusal("overflows"));
-  // Valid files that make no valid attention request are for the server to refuse.
-  EXPECT_THAT(ErrorOfQuery(1, Npy(ShapeOf("()"), four)), HasSubstr("query.shape"));
-  EXPECT_THAT(ErrorOfQuery(1, Npy(ShapeOf("(0, 4611686018427387904, 4)"), "")),
-              HasSubstr("query.shape"));
+  // A device that never ends.
+  EXPECT_THAT(ErrorOf(2, {"encode", "--embeddings", "/dev/zero"}), HasSubstr("not a .npy file"));
 }
 
 TEST_F(CliCarelessTest, OutputThatCannotBeWrittenIsAnErrorWithItsCause) {
@@ -207,7 +156,7 @@ TEST_F(CliCarelessTest, OutputThatCannotBeWrittenIsAnErrorWithItsCause) {
   }
 }
 
-TEST_F(CliCarelessTest, APipeThatNobodyReadsEndsItSilentlyOrInAnError) {
+TEST_F(CliCarelessTest, AClosedPipeEndsTheCommand) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   close(ends[0]);
@@ -222,18 +171,12 @@ TEST_F(CliCarelessTest, APipeThatNobodyReadsEndsItSilentlyOrInAnError) {
   close(ends[1]);
 }
 
-TEST_F(CliCarelessTest, ProblemsTooLargeForTheMessageOrTheMachineAreRefusedBeforeTheyAreDrawn) {
+TEST_F(CliCarelessTest, ProblemsTooLargeForAMessageAreRefusedBeforeTheyAreDrawn) {
   EXPECT_THAT(ErrorOf(2, {"attend", "--lengths", "99999999999"}), HasSubstr("2 GiB"));
   EXPECT_THAT(ErrorOf(2, {"attend", "--lengths", "1000000"}), HasSubstr("2 GiB"));
   EXPECT_THAT(ErrorOf(2, {"attend", "--lengths", "5", "--kernel", "cast", "--surrogate-tokens",
                           "16777216"}),
               HasSubstr("2 GiB"));
-  EXPECT_THAT(ErrorOf(2, {"attend", "--lengths", "1099511627776", "--heads", "16777216",
-                          "--head-dim", "16777216", "--shared-memory"}),
-              HasSubstr("this machine has"));
-  EXPECT_THAT(ErrorOf(2, {"attend", "--lengths", "1099511627776", "--key-lengths",
-                          "1099511627776,1099511627776", "--shared-memory"}),
-              HasSubstr("this machine has"));
 }
 
 TEST_F(CliCarelessTest, NoMemoryIsOneLine) {
@@ -245,35 +188,21 @@ TEST_F(CliCarelessTest, NoMemoryIsOneLine) {
   EXPECT_EQ(ReadFile(InFolder("err")), "castor: not enough memory on this machine\n");
 }
 
-TEST_F(CliCarelessTest, TextsThatAreNoUtf8AreRefusedWithTheirPlace) {
+TEST_F(CliCarelessTest, InvalidUtf8IsRefusedWithItsPlace) {
   WriteFile(InFolder("bad"), "fine\nb\xff\x61\n");
   EXPECT_THAT(ErrorOf(2, {"encode", "--text-file", InFolder("bad")}),
               AllOf(HasSubstr("line 2"), HasSubstr(InFolder("bad")), HasSubstr("byte 2")));
   EXPECT_THAT(ErrorOf(2, {"encode"}, "\xc3"), HasSubstr("line 1 of standard input"));
-  EXPECT_THAT(ErrorOf(2, {"encode", "a", "--pair", "\xff"}), HasSubstr("--pair"));
-  EXPECT_THAT(ErrorOf(2, {"encode", "a", "--model", "\xff"}), HasSubstr("--model"));
-  EXPECT_THAT(ErrorOf(2, {"attend", "--request-id", "\xff"}), HasSubstr("--request-id"));
 }
 
 TEST_F(CliCarelessTest, NoServerIsToldInTime) {
-  for (const std::vector<std::string>& arguments :
-       std::vector<std::vector<std::string>>{{"encode", "x", "--timeout", "2"},
-                                             {"attend", "--lengths", "5", "--timeout", "2"},
-                                             {"attend", "--shared-memory", "--timeout", "2"}}) {
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"encode", "x", "--timeout", "2"}, {"attend", "--lengths", "5", "--timeout", "2"}}) {
     const Outcome outcome = Run(arguments, "", "127.0.0.1:1");
     EXPECT_EQ(outcome.exit_code, 1);
     EXPECT_THAT(outcome.err, AllOf(HasSubstr("UNAVAILABLE"), HasSubstr("Connection refused"),
                                    HasSubstr("is castor-server running at 127.0.0.1:1")));
   }
-}
-
-TEST_F(CliCarelessTest, ARefusedProblemLeavesNoSharedMemoryBehind) {
-  EXPECT_THAT(ErrorOf(1, {"attend", "--lengths", "4", "--key-lengths", "4,4", "--shared-memory"}),
-              HasSubstr("key_lengths"));
-  client::Client client({.target = address_});
-  const auto regions = client.ListSharedMemory();
-  ASSERT_TRUE(regions.ok()) << regions.error().ToString();
-  EXPECT_EQ(regions->regions_size(), 0);
 }
 
 TEST_F(CliCarelessTest, PipesAreInputsLikeAnyOther) {
@@ -283,8 +212,8 @@ TEST_F(CliCarelessTest, PipesAreInputsLikeAnyOther) {
   ASSERT_TRUE(client::WriteNpy(InFolder("one.npy"), one).ok());
   std::thread writer([&] { EXPECT_TRUE(client::WriteNpy(pipe, one).ok()); });
   EXPECT_THAT(OutputOf({"attend", "--query", pipe, "--key", InFolder("one.npy"), "--value",
-                        InFolder("one.npy"), "--check"}),
-              HasSubstr("passed"));
+                        InFolder("one.npy")}),
+              HasSubstr("output       [3, 1, 2]"));
   writer.join();
   if (!HaveModel()) return;
   std::thread text_writer([&] { WriteFile(pipe, std::string("with\0nul\nsecond", 15)); });

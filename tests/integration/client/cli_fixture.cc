@@ -1,6 +1,5 @@
 #include "tests/integration/client/cli_fixture.h"
 
-#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -20,7 +19,7 @@ void CliTest::SetUpTestSuite() {
       "--listen",       "127.0.0.1:0", "--metrics-listen",    "127.0.0.1:0",
       "--device",       "cpu",         "--max-message-bytes", "8MiB",
       "--shared-memory"};
-  // What the default is too short for under a sanitizer.
+  // The default is too short under a sanitizer.
   if (kSanitized) arguments.insert(arguments.end(), {"--cost-model-budget", "10s"});
   if (HaveModel()) arguments.insert(arguments.end(), {"--model", "minilm=" CASTOR_TEST_MODEL});
   server_ = std::make_unique<testing::ServerProcess>(arguments);
@@ -61,10 +60,7 @@ std::string CliTest::OutputOf(const std::vector<std::string>& arguments, const s
 
 std::string CliTest::ErrorOf(int exit_code, const std::vector<std::string>& arguments,
                              const std::string& input, const std::string& redirections) {
-  const Outcome outcome = Run(arguments, input, address_, redirections);
-  EXPECT_EQ(outcome.exit_code, exit_code) << outcome.out << outcome.err;
-  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
-  return outcome.err;
+  return testing::OneError(Run(arguments, input, address_, redirections), exit_code);
 }
 
 }  // namespace castor::cli

@@ -1,5 +1,5 @@
-// The castor command against servers of its own: models by several names, what is cut, a server
-// that comes late, and one that lies.
+// The castor command against servers of its own: models with several names, truncation, a server
+// that starts late, and one that lies.
 
 #include <gmock/gmock.h>
 #include <grpcpp/security/server_credentials.h>
@@ -81,7 +81,7 @@ TEST_F(CliModelsTest, AModelIsServedByEachOfItsNamesAndLoadedOnce) {
     EXPECT_EQ(answers.back()["model"], name);
   }
   EXPECT_EQ(answers[0]["results"], answers[1]["results"]);
-  // There is one model, so a request need not name it; its first name is its own.
+  // There is one model, so a request need not name it. The answer has its first name.
   EXPECT_EQ(JsonOf({"rerank", "a mill", "the sea", "a river"})["model"], "org/cross-encoder");
 }
 
@@ -93,7 +93,7 @@ TEST_F(CliModelsTest, RerankSaysWhichDocumentsWereCut) {
   EXPECT_THAT(cut.err, AllOf(HasSubstr("warning: 1 of 3 documents"), HasSubstr(": [1];"),
                              HasSubstr("--no-truncate")));
   EXPECT_THAT(cut.out, HasSubstr("32 (cut)"));
-  // Also where the table leaves it out.
+  // The warning also names documents that the table leaves out.
   EXPECT_THAT(Run({"rerank", "a mill", text, "a mill", "--top-n", "1"}).err, HasSubstr("[0]"));
   EXPECT_EQ(Run({"rerank", "a mill", "the sea"}).err, "");
   const Outcome refused = Run({"rerank", "a mill", "the sea", text, "--no-truncate"});
@@ -104,7 +104,7 @@ TEST_F(CliModelsTest, RerankSaysWhichDocumentsWereCut) {
                         "models' shows it): [1], [3];"));
 }
 
-// It has been away for longer than a few quick attempts take.
+// The server stays away for longer than a few quick attempts take.
 TEST_F(CliModelsTest, ACallWaitsForAServerThatIsAway) {
   const std::string target = "unix:" + folder_ / "socket", told = folder_ / "told";
   Outcome waited;
@@ -122,7 +122,7 @@ TEST_F(CliModelsTest, ACallWaitsForAServerThatIsAway) {
   EXPECT_THAT(waited.out, HasSubstr("vanilla"));
 }
 
-// Ranks what it was not given.
+// Ranks documents that were not in the request.
 class LyingEncoder : public v1::EncoderService::Service {
  public:
   grpc::Status Rerank(grpc::ServerContext*, const v1::RerankRequest* request,
@@ -165,7 +165,7 @@ TEST_F(CliModelsTest, ARankingIsCheckedAgainstItsRequest) {
   }
 }
 
-// What its name promises, or nothing.
+// A file gets the format of its name, or is not written.
 TEST_F(CliModelsTest, AFileOfAnotherFormatIsNotWritten) {
   for (const char* name : {"x.csv", "x.CSV", "x.tsv", "x.jsonl", "x.parquet", "x.npz"}) {
     const std::string file = folder_ / name;

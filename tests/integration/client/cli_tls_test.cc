@@ -3,12 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
-#include "client/file.h"
 #include "tests/integration/client/program.h"
 #include "tests/support/secure_server.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/tls_test.h"
 
 namespace castor::cli {
 namespace {
@@ -17,7 +14,6 @@ using castor::testing::Ended;
 using castor::testing::KeyPair;
 using castor::testing::RunProgram;
 using castor::testing::SecureServer;
-using castor::testing::TestAuthority;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -26,13 +22,8 @@ constexpr int kOk = 0, kServer = 1, kUsage = 2;
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-class CliTlsTest : public ::testing::Test {
+class CliTlsTest : public castor::testing::TlsTest {
  protected:
-  std::string File(const std::string& name, const std::string& text) {
-    EXPECT_TRUE(client::WriteFile(folder_ / name, {text}).ok());
-    return folder_ / name;
-  }
-
   Ended Health(const SecureServer& server, std::vector<std::string> flags,
                Variables variables = {}) const {
     flags.insert(flags.begin(), "health");
@@ -40,22 +31,15 @@ class CliTlsTest : public ::testing::Test {
     return RunProgram(CASTOR_PROGRAM, flags, variables, folder_.path());
   }
 
-  // The one line on standard error.
   std::string ErrorOf(int exit_code, const SecureServer& server, std::vector<std::string> flags,
                       Variables variables = {}) const {
-    const Ended ended = Health(server, std::move(flags), std::move(variables));
-    EXPECT_EQ(ended.exit_code, exit_code) << ended.err;
-    EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
-    return ended.err;
+    return castor::testing::OneError(Health(server, std::move(flags), std::move(variables)),
+                                     exit_code);
   }
 
   SecureServer::Options ForLocalhost() const {
     return {.identity = authority_.IssueForLocalhost()};
   }
-
-  TemporaryFolder folder_;
-  const TestAuthority authority_, other_{"another"};
-  const std::string ca_ = File("ca", authority_.certificate());
 };
 
 TEST_F(CliTlsTest, FlagsAndEnvironmentLeadToASecureServer) {
@@ -70,7 +54,7 @@ TEST_F(CliTlsTest, FlagsAndEnvironmentLeadToASecureServer) {
       Health(server, {}, {{"CASTOR_CA", ca_}, {"CASTOR_CERT", cert}, {"CASTOR_KEY", key}});
   EXPECT_EQ(by_environment.exit_code, kOk) << by_environment.err;
   EXPECT_EQ(server.caller(), "me");
-  // The authorities of the system, which this variable replaces.
+  // This variable replaces the system's authorities.
   const Ended by_system =
       Health(server, {"--tls", "--cert", cert, "--cert-key", key}, {{"SSL_CERT_FILE", ca_}});
   EXPECT_EQ(by_system.exit_code, kOk) << by_system.err;

@@ -1,16 +1,14 @@
-// The castor-load command against servers on TLS that ask for a token. What the machine's speed
-// decides is not judged.
+// The castor-load command against servers on TLS that ask for a token. The tests do not judge the
+// machine's speed.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "client/file.h"
 #include "tests/integration/client/program.h"
 #include "tests/support/secure_server.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/tls_test.h"
 
 namespace castor::load {
 namespace {
@@ -19,7 +17,6 @@ using castor::testing::Ended;
 using castor::testing::KeyPair;
 using castor::testing::RunProgram;
 using castor::testing::SecureServer;
-using castor::testing::TestAuthority;
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
@@ -30,14 +27,9 @@ constexpr int kMet = 0, kServer = 1, kUsage = 2, kInvalid = 4;
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-class LoadTlsTest : public ::testing::Test {
+class LoadTlsTest : public castor::testing::TlsTest {
  protected:
   void SetUp() override { server_.RequireToken("right"); }
-
-  std::string File(const std::string& name, const std::string& text) {
-    EXPECT_TRUE(client::WriteFile(folder_ / name, {text}).ok());
-    return folder_ / name;
-  }
 
   Ended Run(const std::vector<std::string>& flags, Variables variables = {}) const {
     std::vector<std::string> arguments = {"run",         "--attend",
@@ -54,13 +46,11 @@ class LoadTlsTest : public ::testing::Test {
     return RunProgram(CASTOR_PROGRAM, arguments, variables, folder_.path());
   }
 
-  // How many requests of a run that must be measured were answered.
+  // The number of answered requests of a run, which must be saved.
   int64_t Answered(const std::vector<std::string>& flags, Variables variables = {}) const {
     const Ended ended = Run(flags, std::move(variables));
     EXPECT_THAT(ended.exit_code, AnyOf(kMet, kInvalid)) << ended.out << ended.err;
-    auto file = client::InputFile::Open(folder_ / "run.json");
-    std::string text;
-    if (!file.ok() || !file->Append(10 << 20, &text).ok()) return -1;
+    const std::string text = castor::testing::ReadFile(folder_ / "run.json");
     EXPECT_THAT(text, Not(HasSubstr("right")));
     const Json run = Json::parse(text, nullptr, /*allow_exceptions=*/false);
     return run["summary"]["total"]["outcomes"]["ok"];
@@ -68,15 +58,9 @@ class LoadTlsTest : public ::testing::Test {
 
   std::string ErrorOf(int exit_code, const std::vector<std::string>& flags,
                       Variables variables = {}) const {
-    const Ended ended = Run(flags, std::move(variables));
-    EXPECT_EQ(ended.exit_code, exit_code) << ended.err;
-    EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
-    return ended.err;
+    return castor::testing::OneError(Run(flags, std::move(variables)), exit_code);
   }
 
-  TemporaryFolder folder_;
-  const TestAuthority authority_;
-  const std::string ca_ = File("ca", authority_.certificate());
   const KeyPair me_ = authority_.Issue({.common_name = "me"});
   const std::string cert_ = File("cert", me_.certificate), key_ = File("key", me_.key);
   const std::string token_ = File("token", "right\n");

@@ -1,8 +1,10 @@
 #include "tests/integration/client/program.h"
 
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -48,6 +50,12 @@ Ended RunProgram(const std::string& program, const std::vector<std::string>& arg
   const int status = std::system(command.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), ReadFile(out),
           ReadFile(err)};
+}
+
+std::string OneError(const Ended& ended, int exit_code) {
+  EXPECT_EQ(ended.exit_code, exit_code) << ended.out << ended.err;
+  EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
+  return ended.err;
 }
 
 }  // namespace castor::testing

@@ -1,4 +1,4 @@
-// Runs a program to its end, and keeps what it said.
+// Runs a program to its end, and keeps its output.
 #pragma once
 
 #include <string>
@@ -15,11 +15,14 @@ struct Ended {
 std::string ReadFile(const std::string& path);
 void WriteFile(const std::string& path, const std::string& bytes);
 
-// In an environment with `variables`, and without others of Castor or OpenSSL; with `input` as its
-// standard input, and the shell's further `redirections`. Files it needs go to `folder`.
+// Runs the program in an environment with `variables` and without others of Castor or OpenSSL, with
+// `input` as its standard input and the shell's further `redirections`. Its files go to `folder`.
 Ended RunProgram(const std::string& program, const std::vector<std::string>& arguments,
                  const std::vector<std::pair<std::string, std::string>>& variables,
                  const std::string& folder, const std::string& input = "",
                  const std::string& redirections = "");
+
+// The single line on standard error of a program that must end with this code.
+std::string OneError(const Ended& ended, int exit_code);
 
 }  // namespace castor::testing

@@ -1,14 +1,12 @@
-// An HTTP server that sends each caller the same bytes, whatever it asks.
+// An HTTP server that sends each caller the same bytes.
 #pragma once
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
-#include <openssl/ssl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -18,11 +16,10 @@ namespace castor::client {
 
 class CannedServer {
  public:
-  // Closes after the answer; sends an `endless` one until the caller has gone. Of none it waits.
-  // With `tls`, answers those who may have a session of it.
-  explicit CannedServer(std::string answer, bool endless = false,
-                        std::shared_ptr<SSL_CTX> tls = nullptr)
-      : answer_(std::move(answer)), endless_(endless), tls_(std::move(tls)) {
+  // Closes after the answer. Sends an `endless` answer until the caller has gone; after an empty
+  // one it waits for that.
+  explicit CannedServer(std::string answer, bool endless = false)
+      : answer_(std::move(answer)), endless_(endless) {
     listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -42,15 +39,15 @@ class CannedServer {
   CannedServer(const CannedServer&) = delete;
   CannedServer& operator=(const CannedServer&) = delete;
 
-  std::string address() const { return (tls_ == nullptr ? "127.0.0.1:" : "localhost:") + port_; }
+  std::string address() const { return "127.0.0.1:" + port_; }
 
-  // The next callers'.
+  // Sets the answer to later callers.
   void Answer(std::string answer) {
     const std::lock_guard<std::mutex> lock(mu_);
     answer_ = std::move(answer);
   }
 
-  // The last one that was answered.
+  // The last request that was answered.
   std::string request() const {
     const std::lock_guard<std::mutex> lock(mu_);
     return request_;
@@ -60,28 +57,12 @@ class CannedServer {
   void Serve() {
     for (int caller; (caller = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC)) >= 0;) {
       char bytes[4096];
-      const std::unique_ptr<SSL, decltype(&SSL_free)> session(
-          tls_ == nullptr ? nullptr : SSL_new(tls_.get()), SSL_free);
-      if (session != nullptr) {
-        SSL_set_fd(session.get(), caller);
-        if (SSL_accept(session.get()) != 1) {
-          End(caller);
-          continue;
-        }
-      }
-      const ssize_t got = session == nullptr ? recv(caller, bytes, sizeof(bytes), 0)
-                                             : SSL_read(session.get(), bytes, sizeof(bytes));
+      const ssize_t got = recv(caller, bytes, sizeof(bytes), 0);
       std::string answer;
       {
         const std::lock_guard<std::mutex> lock(mu_);
         request_.assign(bytes, got > 0 ? static_cast<size_t>(got) : 0);
         answer = answer_;
-      }
-      if (session != nullptr) {
-        SSL_write(session.get(), answer.data(), static_cast<int>(answer.size()));
-        SSL_shutdown(session.get());
-        End(caller);
-        continue;
       }
       while (send(caller, answer.data(), answer.size(), MSG_NOSIGNAL) > 0 && endless_) {
       }
@@ -90,19 +71,9 @@ class CannedServer {
     }
   }
 
-  // Lest a reset takes away what was sent last.
-  static void End(int caller) {
-    char bytes[4096];
-    shutdown(caller, SHUT_WR);
-    while (recv(caller, bytes, sizeof(bytes), 0) > 0) {
-    }
-    close(caller);
-  }
-
   mutable std::mutex mu_;
   std::string answer_, request_;  // guarded by mu_
   const bool endless_;
-  const std::shared_ptr<SSL_CTX> tls_;
   int listener_ = -1;
   std::string port_;
   std::thread thread_;

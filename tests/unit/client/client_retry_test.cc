@@ -1,5 +1,4 @@
-// What the client retries when a connection breaks, against services whose connections break at
-// chosen moments.
+// The client's retries, against services whose connections break at chosen moments.
 #include <gmock/gmock.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
@@ -26,7 +25,7 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
-// In castor-server's form of errors.
+// An error in castor-server's form.
 grpc::Status ErrorOf(grpc::StatusCode code, const std::string& reason) {
   google::rpc::ErrorInfo info;
   info.set_domain("castor");
@@ -80,7 +79,7 @@ class FakeAttention : public v1::AttentionService::Service {
   Moment moment;
 };
 
-// Regions as castor-server keeps them.
+// Keeps regions like castor-server.
 class FakeRegions : public v1::SharedMemoryService::Service {
  public:
   grpc::Status RegisterSharedMemory(grpc::ServerContext*,
@@ -175,7 +174,7 @@ TEST_F(ClientRetryTest, ACallWithoutOutputIsMadeAgainAfterTheConnectionBroke) {
   EXPECT_EQ(attention_.moment.attempts(), 2);
 }
 
-TEST_F(ClientRetryTest, ACallThatAServerMayHaveTakenIsNotMadeAgainIntoItsOutput) {
+TEST_F(ClientRetryTest, ACallWithOutputIsNotRepeatedAfterItWasSent) {
   attention_.moment.Set(CutTheFirst());
   const auto response = client_->Attend(with_output_);
   ASSERT_FALSE(response.ok());
@@ -185,7 +184,7 @@ TEST_F(ClientRetryTest, ACallThatAServerMayHaveTakenIsNotMadeAgainIntoItsOutput)
   EXPECT_EQ(attention_.moment.attempts(), 1);
 }
 
-TEST_F(ClientRetryTest, AnUnavailableThatIsNotTheServersWordIsNoReasonToUseTheOutputAgain) {
+TEST_F(ClientRetryTest, AProxysErrorDoesNotRepeatACallWithOutput) {
   // A proxy's error, for example, with its own reason or none.
   attention_.moment.Set([](int) {
     google::rpc::ErrorInfo info;
@@ -227,7 +226,7 @@ TEST_F(ClientRetryTest, BeforeAConnectionStandsEveryCallIsTriedAgain) {
   EXPECT_LE(attention_.moment.attempts(), 2);
 }
 
-// More often than a fixed number of attempts would be made.
+// The client makes more attempts than any fixed number.
 TEST_F(ClientRetryTest, ACallOutlivesAServersRestart) {
   constexpr int kDown = 20;
   std::vector<int> told;
@@ -272,7 +271,7 @@ TEST_F(ClientRetryTest, AStreamTriesUntilItsDeadlineAndNoLonger) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
 }
 
-TEST_F(ClientRetryTest, NoConnectionAtAllIsToldWithItsCause) {
+TEST_F(ClientRetryTest, AFailedConnectionIsReportedWithItsCause) {
   proxy_->RefuseNext(1 << 30);
   const auto response = client_->Attend(with_output_, {.deadline = milliseconds(1000)});
   ASSERT_FALSE(response.ok());
@@ -282,7 +281,7 @@ TEST_F(ClientRetryTest, NoConnectionAtAllIsToldWithItsCause) {
   EXPECT_EQ(attention_.moment.attempts(), 0);
 }
 
-TEST_F(ClientRetryTest, TheErrorIsWhatWentWrongAndNotWhatCameOfIt) {
+TEST_F(ClientRetryTest, TheFirstErrorIsReported) {
   attention_.moment.Set([this](int attempt) {
     if (attempt > 0) proxy_->RefuseNext(1 << 30);
     if (attempt > 0) proxy_->Cut();
@@ -294,7 +293,7 @@ TEST_F(ClientRetryTest, TheErrorIsWhatWentWrongAndNotWhatCameOfIt) {
   EXPECT_EQ(response.error().reason, "") << "of the last attempt nobody knows what it did";
   EXPECT_GT(response.error().attempts, 5);
 
-  // What a server says itself stays.
+  // A server's own error stays.
   proxy_->RefuseNext(0);
   Client client(options_);
   attention_.moment.Set([](int attempt) {
@@ -324,8 +323,8 @@ TEST_F(ClientRetryTest, ANameThatAnotherHasTakenStaysAnError) {
   EXPECT_EQ(registered.error().reason, "REGION_EXISTS");
   EXPECT_EQ(regions_.lists, 0) << "a first try cannot have met itself";
 
-  // The same on a retry: the first attempt registers the region, it is lost, and another client
-  // takes its name meanwhile.
+  // The same on a retry: the first attempt registers the region, its answer is lost, and another
+  // client takes the name.
   regions_.Clear();
   regions_.moment.Set([&](int) {
     regions_.Clear();

@@ -92,16 +92,6 @@ TEST_F(ClientTest, AnswersComeBackWhole) {
   EXPECT_EQ(response->output().raw(), request.query().raw());
 }
 
-TEST_F(ClientTest, UnavailableIsTriedAgainUntilItIsNot) {
-  service_.answer = [](int attempt, grpc::ServerContext*) {
-    return attempt < 2 ? Unavailable() : grpc::Status::OK;
-  };
-  const auto response = client_->Attend({});
-  ASSERT_TRUE(response.ok()) << response.error().ToString();
-  EXPECT_EQ(service_.attempts, 3);
-  EXPECT_EQ(response->output().raw(), "") << "nothing of the failed attempts is left";
-}
-
 TEST_F(ClientTest, ThePushbackTrailerIsObeyed) {
   service_.answer = [](int, grpc::ServerContext* context) {
     context->AddTrailingMetadata("grpc-retry-pushback-ms", "-1");

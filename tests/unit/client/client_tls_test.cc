@@ -4,34 +4,22 @@
 #include <grpcpp/client_context.h>
 #include <gtest/gtest.h>
 
-#include <cstdio>
-
 #include "client/client.h"
-#include "client/file.h"
 #include "tests/support/secure_server.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/tls_test.h"
 
 namespace castor::client {
 namespace {
 
 using castor::testing::KeyPair;
 using castor::testing::SecureServer;
-using castor::testing::Subject;
-using castor::testing::TestAuthority;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class ClientTlsTest : public ::testing::Test {
+class ClientTlsTest : public castor::testing::TlsTest {
  protected:
-  // Writes a file as programs do that rotate certificates: it is never there in part.
-  std::string File(const std::string& name, const std::string& text) {
-    EXPECT_TRUE(WriteFile(folder_ / "new", {text}).ok());
-    EXPECT_EQ(std::rename((folder_ / "new").c_str(), (folder_ / name).c_str()), 0);
-    return folder_ / name;
-  }
-
-  // Tries once, and waits for as long as a machine may stall.
+  // Tries once, with a deadline longer than any stall of the machine.
   ClientOptions Options(const SecureServer& server, std::optional<TlsOptions> tls) const {
     ClientOptions options{.target = server.target()};
     options.retry.max_attempts = 1;
@@ -47,13 +35,9 @@ class ClientTlsTest : public ::testing::Test {
   }
 
   KeyPair Issue(const std::string& name) const { return authority_.Issue({.common_name = name}); }
-
-  TemporaryFolder folder_;
-  const TestAuthority authority_, other_{"another"};
-  const std::string ca_ = File("ca", authority_.certificate());
 };
 
-TEST_F(ClientTlsTest, CallsAServerThatItsAuthorityVouchesFor) {
+TEST_F(ClientTlsTest, CallsATrustedServer) {
   SecureServer server({.identity = authority_.IssueForLocalhost()});
   Client client(Options(server, TlsOptions{.ca_file = ca_}));
   const auto answer = client.Health();
@@ -61,7 +45,7 @@ TEST_F(ClientTlsTest, CallsAServerThatItsAuthorityVouchesFor) {
   EXPECT_EQ(server.authorization(), "");
 }
 
-TEST_F(ClientTlsTest, RefusesAServerThatNobodyVouchesFor) {
+TEST_F(ClientTlsTest, RefusesAnUntrustedServer) {
   SecureServer server({.identity = other_.IssueForLocalhost()});
   for (const TlsOptions& tls : {TlsOptions{.ca_file = ca_}, TlsOptions{}}) {
     const Error error = ErrorOf(server, tls);
@@ -80,7 +64,7 @@ TEST_F(ClientTlsTest, TheCertificateMustSayTheServersName) {
             grpc::StatusCode::UNAVAILABLE);
 }
 
-TEST_F(ClientTlsTest, BringsItsCertificateWhereOneIsAskedFor) {
+TEST_F(ClientTlsTest, SendsItsCertificate) {
   SecureServer server(
       {.identity = authority_.IssueForLocalhost(), .client_authority = authority_.certificate()});
   EXPECT_EQ(ErrorOf(server, TlsOptions{.ca_file = ca_}).code, grpc::StatusCode::UNAVAILABLE);

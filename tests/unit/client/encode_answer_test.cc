@@ -1,4 +1,4 @@
-// How the answers of `castor encode` are read.
+// Reading and showing of the answers of `castor encode`.
 #include "client/cli/encode/encode_answer.h"
 
 #include <gmock/gmock.h>
@@ -80,7 +80,7 @@ TEST(EncodeAnswerTest, SparseRowsAreShownByWeightAndJoinedOverRequests) {
   EXPECT_FALSE(json.contains("shape"));
 }
 
-// What is said against an answer for two sequences, "a" and "b", or for one with spans.
+// The objection to an answer for two sequences, "a" and "b", or for one with spans.
 std::string RefusalOf(const v1::EncodeResponse& response,
                       const std::vector<std::string>& spans = {}) {
   EncodeAnswer answer;
@@ -89,7 +89,7 @@ std::string RefusalOf(const v1::EncodeResponse& response,
   return std::string(answer.Append(response, inputs, spans).message());
 }
 
-TEST(EncodeAnswerTest, EveryCountIsHeldAgainstWhatIsThere) {
+TEST(EncodeAnswerTest, EveryCountIsChecked) {
   const std::vector<float> values = {1, 2, 3, 4};
   const auto after = [&](auto change) {
     v1::EncodeResponse response = AnswerOf({1, 1}, 2, values);
@@ -112,7 +112,7 @@ TEST(EncodeAnswerTest, EveryCountIsHeldAgainstWhatIsThere) {
   EXPECT_THAT(after([](R& r) { r.mutable_output()->set_shape(0, 1'000'000); }),
               HasSubstr("output is not a complete tensor"));
   EXPECT_THAT(after([](R& r) { r.mutable_output()->add_shape(1); }), HasSubstr("output.shape"));
-  // Rows without end, of no bytes at all.
+  // Countless rows of no bytes.
   EXPECT_THAT(after([](R& r) {
                 r.mutable_output()->clear_raw();
                 r.mutable_output()->set_shape(0, int64_t{1} << 40);
@@ -123,7 +123,7 @@ TEST(EncodeAnswerTest, EveryCountIsHeldAgainstWhatIsThere) {
               HasSubstr("output.shape"));
 }
 
-TEST(EncodeAnswerTest, SpansAndSparseRowsAreHeldAgainstWhatIsThere) {
+TEST(EncodeAnswerTest, CountsOfSpansAndSparseRowsAreChecked) {
   const auto of_spans = [](auto change) {
     v1::EncodeResponse response = AnswerOf({2}, 1, {1, 2});
     for (int i = 0; i < 2; ++i) response.add_spans()->set_end(3);
@@ -170,25 +170,25 @@ TEST(EncodeAnswerTest, AnswersThatDifferAreNotJoined) {
   EXPECT_THAT(joined(one, AnswerOf({1}, 1, {1}, {"label"})), HasSubstr("labels"));
 }
 
-TEST(EncodeAnswerTest, WhatWasCutIsCounted) {
+TEST(EncodeAnswerTest, TruncationIsCounted) {
   EncodeAnswer whole;
   ASSERT_OK(whole.Append(AnswerOf({1, 1}, 1, {1, 2}), {"a", "b"}));
-  EXPECT_EQ(whole.CutText(), "");
+  EXPECT_EQ(whole.TruncationText(), "");
   v1::EncodeResponse response = AnswerOf({1, 1}, 1, {1, 2});
   response.set_truncated(1, true);
   EncodeAnswer cut;
   ASSERT_OK(cut.Append(response, {"a", "b"}));
-  EXPECT_EQ(cut.CutText(), "1 of 2 inputs");
+  EXPECT_EQ(cut.TruncationText(), "1 of 2 inputs");
   EncodeAnswer spans;
   response = AnswerOf({2}, 1, {1, 2});
   response.set_truncated(0, true);
   response.add_spans()->set_truncated(true);
   response.add_spans();
   ASSERT_OK(spans.Append(response, {"a"}, {"first", "second"}));
-  EXPECT_EQ(spans.CutText(), "1 of 1 inputs and 1 of 2 spans");
+  EXPECT_EQ(spans.TruncationText(), "1 of 1 inputs and 1 of 2 spans");
 }
 
-TEST(EncodeAnswerTest, WhatIsForgottenIsStillCounted) {
+TEST(EncodeAnswerTest, DiscardedRowsAreStillCounted) {
   EncodeAnswer kept, forgetful;
   v1::EncodeResponse response = AnswerOf({1, 1}, 2, {1, 2, 3, 4});
   response.set_truncated(1, true);
@@ -198,15 +198,15 @@ TEST(EncodeAnswerTest, WhatIsForgottenIsStillCounted) {
     EXPECT_EQ(forgetful.Sequences().size(), 2U);
     EXPECT_EQ(forgetful.values(), std::vector<float>({1, 2, 3, 4}));
     EXPECT_EQ(kept.ShowsRows(), i < 10);
-    forgetful.Forget();
+    forgetful.DiscardRows();
   }
   EXPECT_EQ(forgetful.values().size(), 0U);
   EXPECT_EQ(forgetful.Table(0), kept.Table(0));
   EXPECT_EQ(forgetful.Reports(0), kept.Reports(0));
-  EXPECT_EQ(forgetful.CutText(), "11 of 22 inputs");
+  EXPECT_EQ(forgetful.TruncationText(), "11 of 22 inputs");
 }
 
-TEST(EncodeAnswerTest, NumbersThatAreNoneAndNamesThatCommandDoNoHarm) {
+TEST(EncodeAnswerTest, NanAndControlCharactersDoNoHarm) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   v1::EncodeResponse response =
       AnswerOf({1}, 3, {nan, 2, nan}, {"\x1b[31mred", "b\u009b2J", "c\nd"});

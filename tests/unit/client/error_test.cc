@@ -41,11 +41,11 @@ TEST(ParseError, ReadsAllDetails) {
   EXPECT_EQ(error.ToString(), "INVALID_ARGUMENT (INVALID_FIELD): query.shape[2]: must be >= 1");
 }
 
-TEST(ParseError, WhatAServerWritesDoesNotObeyItOnATerminal) {
+TEST(ParseError, ControlCharactersAreReplaced) {
   Error error;
   error.reason = "A\x1b[2J";
   error.field = "b\n";
-  // An escape sequence of one byte and of two, U+202E and U+2066, and no UTF-8.
+  // An escape sequence of one byte and of two, U+202E and U+2066, and invalid UTF-8.
   error.message = "red \x1b[31m \xc2\x9b 1 \x9b \xe2\x80\xae \xe2\x81\xa6 caf\xc3\xa9\r\nnew";
   const std::string text = error.ToString();
   EXPECT_EQ(text,
@@ -71,7 +71,7 @@ TEST(ParseError, ManagesWithoutDetailsAndWithGarbage) {
   EXPECT_EQ(ParseError(StatusWith(details)).reason, "");
 }
 
-TEST(ParseError, TakesReasonsOfCastorOnlyAndDelaysThatAreSome) {
+TEST(ParseError, IgnoresOtherDomainsAndInvalidDelays) {
   google::rpc::Status details;
   google::rpc::ErrorInfo info;
   info.set_reason("DRAINING");

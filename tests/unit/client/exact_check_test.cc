@@ -5,12 +5,10 @@
 
 #include <cmath>
 #include <limits>
-#include <random>
 #include <vector>
 
 #include "client/cli/report.h"
 #include "client/tensor.h"
-#include "tests/support/seeded.h"
 
 namespace castor::cli {
 namespace {
@@ -34,229 +32,96 @@ v1::AttendRequest SmallRequest() {
 // With two keys of scores 1 and 0, the first one's weight is e / (e + 1).
 const double kWeight = std::exp(1.0) / (std::exp(1.0) + 1);
 
-v1::Tensor SmallAnswer(bool causal) {
-  const auto first = static_cast<float>(causal ? 10 : 10 * kWeight + 20 * (1 - kWeight));
-  const auto second = static_cast<float>(10 * (1 - kWeight) + 20 * kWeight);
-  return client::MakeTensor(std::vector<float>{first, second, 30}, {3, 1, 1});
+v1::AttendResponse Answer(const std::vector<double>& values, std::vector<int64_t> shape) {
+  v1::AttendResponse answer;
+  *answer.mutable_output() =
+      client::MakeTensor(std::vector<float>(values.begin(), values.end()), shape);
+  return answer;
 }
 
-// Of an answer without a log-sum-exp.
-std::optional<CheckResult> CheckExactly(const v1::AttendRequest& request, const v1::Tensor& output,
-                                        int64_t max_operations, std::string* problem) {
-  v1::AttendResponse answer;
-  *answer.mutable_output() = output;
-  return cli::CheckExactly(request, answer, max_operations, problem);
+v1::AttendResponse SmallAnswer(bool causal) {
+  return Answer(
+      {causal ? 10 : 10 * kWeight + 20 * (1 - kWeight), 10 * (1 - kWeight) + 20 * kWeight, 30},
+      {3, 1, 1});
 }
 
 TEST(CheckExactly, PassesTheRightAnswerAndCatchesAWrongOne) {
-  std::string problem;
-  v1::AttendRequest request = SmallRequest();
-  auto result = CheckExactly(request, SmallAnswer(false), kPlenty, &problem);
-  ASSERT_TRUE(result.has_value()) << problem;
-  EXPECT_LT(result->relative_error, 1e-6);
-  EXPECT_EQ(result->rows, 3);
-  EXPECT_EQ(result->rows_checked, 3);
-
-  result = CheckExactly(request, SmallAnswer(true), kPlenty, &problem);
-  ASSERT_TRUE(result.has_value());
-  EXPECT_GT(result->relative_error, 0.01) << "the causal answer is another one";
-  request.mutable_vanilla()->set_causal(true);
-  result = CheckExactly(request, SmallAnswer(true), kPlenty, &problem);
-  ASSERT_TRUE(result.has_value());
-  EXPECT_LT(result->relative_error, 1e-6);
+  for (const bool causal : {false, true}) {
+    v1::AttendRequest request = SmallRequest();
+    request.mutable_vanilla()->set_causal(causal);
+    const CheckResult right = CheckExactly(request, SmallAnswer(causal), kPlenty);
+    EXPECT_LT(right.relative_error, 1e-6);
+    EXPECT_EQ(right.rows, 3);
+    EXPECT_EQ(right.rows_checked, 3);
+    EXPECT_GT(CheckExactly(request, SmallAnswer(!causal), kPlenty).relative_error, 0.01);
+  }
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_FALSE(CheckExactly(SmallRequest(), Answer({1, nan, 30}, {3, 1, 1}), kPlenty).finite);
 }
 
-// Two heads on one of keys, whose first element is their value.
-TEST(CheckExactly, ReadsSharedHeadsAndValuesInKeys) {
-  std::string problem;
+// Two heads that share one of keys and values; under a causal mask, the first query sees no key.
+TEST(CheckExactly, ReadsSharedHeadsAndHiddenKeys) {
   v1::AttendRequest request;
   *request.mutable_query() = client::MakeTensor(std::vector<float>{1, 0, 0, 1}, {1, 2, 2});
   *request.mutable_key() = client::MakeTensor(std::vector<float>{1, 0, 0, 1}, {2, 1, 2});
+  *request.mutable_value() = client::MakeTensor(std::vector<float>{1, 0}, {2, 1, 1});
   request.add_query_lengths(1);
   request.add_key_lengths(2);
   request.set_softmax_scale(1);
-  request.set_value_is_key_prefix(true);
-  request.set_value_dim(1);
-  const auto answer = [](double second) {
-    return client::MakeTensor(
-        std::vector<float>{static_cast<float>(kWeight), static_cast<float>(second)}, {1, 2, 1});
+  const auto error = [&](double first, double second) {
+    return CheckExactly(request, Answer({first, second}, {1, 2, 1}), kPlenty).relative_error;
   };
-  auto result = CheckExactly(request, answer(1 - kWeight), kPlenty, &problem);
-  ASSERT_TRUE(result.has_value()) << problem;
-  EXPECT_LT(result->relative_error, 1e-6);
-  result = CheckExactly(request, answer(kWeight), kPlenty, &problem);
-  ASSERT_TRUE(result.has_value()) << problem;
-  EXPECT_GT(result->relative_error, 0.1);
-  for (const int64_t value_dim : {0, 3}) {
-    request.set_value_dim(value_dim);
-    EXPECT_EQ(CheckExactly(request, answer(1 - kWeight), kPlenty, &problem), std::nullopt);
-  }
-  request.set_value_dim(1);
-  request.mutable_key()->set_shape(0, 1);
-  request.mutable_key()->set_shape(1, 0);
-  EXPECT_EQ(CheckExactly(request, answer(1 - kWeight), kPlenty, &problem), std::nullopt);
+  EXPECT_LT(error(kWeight, 1 - kWeight), 1e-6);
+  EXPECT_GT(error(kWeight, kWeight), 0.1);
+
+  v1::AttendRequest hidden = SmallRequest();
+  hidden.mutable_vanilla()->set_causal(true);
+  for (const int64_t length : {1, 2}) hidden.add_key_lengths(length);
+  EXPECT_LT(CheckExactly(hidden, Answer({0, 10, 30}, {3, 1, 1}), kPlenty).relative_error, 1e-6);
 }
 
-TEST(CheckExactly, NoticesNumbersThatAreNone) {
-  std::string problem;
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  const auto result =
-      CheckExactly(SmallRequest(), client::MakeTensor(std::vector<float>{1, nan, 30}, {3, 1, 1}),
-                   kPlenty, &problem);
-  ASSERT_TRUE(result.has_value());
-  EXPECT_FALSE(result->finite);
-}
-
-TEST(CheckExactly, RefusesAnswersThatDoNotFit) {
-  std::string problem;
-  const v1::Tensor wide = client::MakeTensor(std::vector<float>(6), {3, 1, 2});
-  EXPECT_EQ(CheckExactly(SmallRequest(), wide, kPlenty, &problem), std::nullopt);
-  EXPECT_THAT(problem, HasSubstr("[3, 1, 2]"));
-  v1::Tensor half = client::MakeTensor(std::vector<float>(3), {3, 1, 1}, v1::FLOAT16);
-  EXPECT_EQ(CheckExactly(SmallRequest(), half, kPlenty, &problem), std::nullopt);
-  EXPECT_EQ(CheckExactly(SmallRequest(), v1::Tensor(), kPlenty, &problem), std::nullopt);
-  v1::Tensor cut = SmallAnswer(false);
-  cut.mutable_raw()->resize(8);
-  EXPECT_EQ(CheckExactly(SmallRequest(), cut, kPlenty, &problem), std::nullopt);
-  EXPECT_THAT(problem, HasSubstr("output has 8 bytes"));
-}
-
-TEST(CheckExactly, ChecksTheLogSumExpThatWasAskedFor) {
-  v1::AttendRequest request = SmallRequest();
-  request.set_return_log_sum_exp(true);
-  v1::AttendResponse answer;
-  *answer.mutable_output() = SmallAnswer(false);
-  std::string problem;
-  EXPECT_EQ(cli::CheckExactly(request, answer, kPlenty, &problem), std::nullopt);
-  EXPECT_THAT(problem, HasSubstr("log_sum_exp is []"));
-
-  // Scores of 1 and 0, and in the second sequence of 20.
-  const auto two = static_cast<float>(std::log(std::exp(1.0) + 1));
-  const auto error = [&](float third) {
-    *answer.mutable_log_sum_exp() = client::MakeTensor(std::vector<float>{two, two, third}, {3, 1});
-    const auto result = cli::CheckExactly(request, answer, kPlenty, &problem);
-    return result.value().log_sum_exp_error.value();
-  };
-  EXPECT_LT(error(20), 1e-7);
-  EXPECT_NEAR(error(22), 0.1, 1e-6) << "relative to the exact one";
-  *answer.mutable_log_sum_exp() = client::MakeTensor(std::vector<float>{two, NAN, 20}, {3, 1});
-  EXPECT_FALSE(cli::CheckExactly(request, answer, kPlenty, &problem)->finite);
-}
-
-// An honest server refuses such a request; whoever answers it leads the check astray.
-TEST(CheckExactly, RefusesRequestsWhoseLengthsAreNoneOfTheirTensors) {
-  const auto problem_of = [](auto change) {
-    v1::AttendRequest request = SmallRequest();
-    change(request);
-    std::string problem;
-    EXPECT_EQ(CheckExactly(request, SmallAnswer(false), kPlenty, &problem), std::nullopt);
-    return problem;
-  };
-  using R = v1::AttendRequest;
-  const auto misfit = HasSubstr("do not fit together");
-  EXPECT_THAT(problem_of([](R& r) { r.set_query_lengths(1, 1'000'000); }), misfit);
-  EXPECT_THAT(problem_of([](R& r) { r.set_query_lengths(1, -1); }), misfit);
-  EXPECT_THAT(problem_of([](R& r) { r.add_key_lengths(3); }), misfit);
-  EXPECT_THAT(problem_of([](R& r) { r.clear_key(); }), misfit);
-  EXPECT_THAT(problem_of([](R& r) { r.mutable_value()->mutable_shape()->RemoveLast(); }), misfit);
-  const auto floats = [](std::vector<int64_t> shape, size_t count) {
-    return client::MakeTensor(std::vector<float>(count), shape);
-  };
-  EXPECT_THAT(problem_of([](R& r) { r.mutable_positions()->add_query(1); }), misfit);
-  EXPECT_THAT(problem_of([](R& r) { r.mutable_positions()->mutable_alibi_slopes()->Resize(2, 1); }),
-              misfit);
-  EXPECT_THAT(problem_of([&](R& r) {
-                *r.mutable_positions()->mutable_relative_bias() = floats({1, 2}, 2);
-              }),
-              misfit);
-  EXPECT_THAT(problem_of([&](R& r) { *r.mutable_key_bias() = floats({2}, 2); }), misfit);
-  EXPECT_THAT(problem_of([&](R& r) {
-                *r.mutable_key_bias() = floats({3, 1}, 3);
-                r.mutable_key_bias()->mutable_raw()->pop_back();
-              }),
-              misfit);
-}
-
-// The first key hidden from its own sequence, and a causal mask whose queries end elsewhere.
-TEST(CheckExactly, KnowsOfPositionsAndHiddenKeys) {
-  v1::AttendRequest request = SmallRequest();
-  request.mutable_vanilla()->set_causal(true);
-  request.mutable_positions()->mutable_query()->Add(1);
-  request.mutable_positions()->mutable_query()->Add(-1);
-  *request.mutable_key_bias() =
-      client::MakeTensor(std::vector<float>{-INFINITY, 0, 0}, std::vector<int64_t>{3});
-  std::string problem;
-  const v1::Tensor answer = client::MakeTensor(std::vector<float>{20, 20, 0}, {3, 1, 1});
-  const auto result = CheckExactly(request, answer, kPlenty, &problem);
-  ASSERT_TRUE(result.has_value()) << problem;
-  EXPECT_EQ(result->relative_error, 0);
-  EXPECT_TRUE(result->finite);
-}
-
-// [batch, tokens, ...] and its packed form give the same verdict on the same wrong answer.
-TEST(CheckExactly, BatchedAndPackedFormsAgree) {
-  const auto seed = TestSeed();
-  SCOPED_TRACE(seed);
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  auto values = [&](size_t count) {
-    std::vector<float> result(count);
-    for (float& value : result) value = normal(random);
-    return result;
-  };
-  constexpr int64_t kBatch = 3, kTokens = 5, kHeads = 2, kDim = 4;
-  v1::AttendRequest batched;
-  for (v1::Tensor* tensor :
-       {batched.mutable_query(), batched.mutable_key(), batched.mutable_value()}) {
-    *tensor = client::MakeTensor(values(kBatch * kTokens * kHeads * kDim),
-                                 {kBatch, kTokens, kHeads, kDim});
-  }
-  v1::Tensor answer =
-      client::MakeTensor(values(kBatch * kTokens * kHeads * kDim), {kBatch, kTokens, kHeads, kDim});
-  std::string problem;
-  const auto expected = CheckExactly(batched, answer, kPlenty, &problem);
-  ASSERT_TRUE(expected.has_value()) << problem;
-
-  auto pack = [](v1::Tensor* tensor) {
-    tensor->clear_shape();
-    for (const int64_t dimension : {kBatch * kTokens, kHeads, kDim}) tensor->add_shape(dimension);
-  };
-  v1::AttendRequest packed = batched;
-  for (v1::Tensor* tensor :
-       {packed.mutable_query(), packed.mutable_key(), packed.mutable_value(), &answer}) {
-    pack(tensor);
-  }
-  for (int64_t b = 0; b < kBatch; ++b) packed.add_query_lengths(kTokens);
-  const auto result = CheckExactly(packed, answer, kPlenty, &problem);
-  ASSERT_TRUE(result.has_value()) << problem;
-  EXPECT_EQ(result->relative_error, expected->relative_error);
-  EXPECT_EQ(result->rows_checked, kBatch * kTokens * kHeads);
+TEST(FindMismatch, NamesWhatDoesNotFit) {
+  const v1::AttendRequest good = SmallRequest();
+  EXPECT_EQ(FindMismatch(good, SmallAnswer(false)), "");
+  EXPECT_THAT(FindMismatch(good, Answer(std::vector<double>(6), {3, 1, 2})),
+              HasSubstr("[3, 1, 2]"));
+  EXPECT_THAT(FindMismatch(good, v1::AttendResponse()), HasSubstr("output is []"));
+  v1::AttendResponse answer = SmallAnswer(false);
+  answer.mutable_output()->set_dtype(v1::FLOAT16);
+  EXPECT_THAT(FindMismatch(good, answer), HasSubstr("FLOAT16"));
+  answer = SmallAnswer(false);
+  answer.mutable_output()->mutable_raw()->resize(8);
+  EXPECT_THAT(FindMismatch(good, answer), HasSubstr("output has 8 bytes"));
+  // An honest server refuses such a request.
+  v1::AttendRequest bad = good;
+  bad.add_key_lengths(3);
+  EXPECT_THAT(FindMismatch(bad, SmallAnswer(false)), HasSubstr("key_lengths"));
+  bad.clear_query();
+  EXPECT_THAT(FindMismatch(bad, SmallAnswer(false)), HasSubstr("no dimensions"));
 }
 
 TEST(CheckExactly, ABudgetThinsTheRowsOutOverAllHeads) {
   constexpr int64_t kTokens = 200, kHeads = 4, kDim = 8;
   v1::AttendRequest request;
-  const std::vector<float> ones(kTokens * kHeads * kDim, 1);
+  const std::vector<double> ones(kTokens * kHeads * kDim, 1);
+  const v1::AttendResponse right = Answer(ones, {kTokens, kHeads, kDim});
   for (v1::Tensor* tensor :
        {request.mutable_query(), request.mutable_key(), request.mutable_value()}) {
-    *tensor = client::MakeTensor(ones, {kTokens, kHeads, kDim});
+    *tensor = right.output();
   }
-  std::string problem;
+  request.add_query_lengths(kTokens);
   constexpr int64_t kRow = kTokens * 2 * kDim;  // multiply-adds of one row
   // A wrong head must be noticed even if only a few of its rows are checked.
   for (int64_t wrong = 0; wrong < kHeads; ++wrong) {
-    std::vector<float> values = ones;
+    std::vector<double> values = ones;
     for (int64_t i = 0; i < kTokens; ++i) values[(i * kHeads + wrong) * kDim] = 2;
-    const auto result = CheckExactly(request, client::MakeTensor(values, {kTokens, kHeads, kDim}),
-                                     100 * kRow, &problem);
-    ASSERT_TRUE(result.has_value()) << problem;
-    EXPECT_LE(result->rows_checked, 100);
-    EXPECT_GE(result->rows_checked, 50);
-    EXPECT_GT(result->relative_error, 0.05) << wrong;
+    const CheckResult result =
+        CheckExactly(request, Answer(values, {kTokens, kHeads, kDim}), 100 * kRow);
+    EXPECT_LE(result.rows_checked, 100);
+    EXPECT_GE(result.rows_checked, 50);
+    EXPECT_GT(result.relative_error, 0.05) << wrong;
   }
-  EXPECT_EQ(CheckExactly(request, client::MakeTensor(ones, {kTokens, kHeads, kDim}), 1, &problem)
-                ->rows_checked,
-            1);
+  EXPECT_EQ(CheckExactly(request, right, 1).rows_checked, 1);
 }
 
 TEST(FitText, CutsBetweenCharactersAndKeepsOneLine) {

@@ -56,18 +56,20 @@ TEST(KernelFlag, ParametersOfEveryTypeAreSetAndShownAsTheyAreGiven) {
   EXPECT_EQ(RequestOf("cast,layer=m/0").cast().layer(), "m/0");
 }
 
-TEST(KernelFlag, WhatIsWrongIsNamedWithWhatIsTaken) {
-  EXPECT_THAT(ErrorOf("clusterd"), HasSubstr("'clusterd' is none of vanilla, clustered,"));
-  EXPECT_THAT(ErrorOf("clustered,topk=5"),
-              HasSubstr("'topk' is no parameter of clustered, which takes clusters, iterations"));
+TEST(KernelFlag, ErrorsNameTheAllowedValues) {
+  EXPECT_THAT(ErrorOf("clusterd"), HasSubstr("'clusterd' is not one of vanilla, clustered,"));
+  EXPECT_THAT(
+      ErrorOf("clustered,topk=5"),
+      HasSubstr("'topk' is not a parameter of clustered, which takes clusters, iterations"));
   EXPECT_THAT(ErrorOf("clustered,clusters=65537"), HasSubstr("clusters: '65537'"));
   EXPECT_THAT(ErrorOf("clustered,clusters=65537"), HasSubstr("from 1 to 65536"));
   EXPECT_THAT(ErrorOf("clustered,clusters"), HasSubstr("clusters: ''"));
   EXPECT_THAT(ErrorOf("clustered,seed=-1"), HasSubstr("seed"));
   EXPECT_THAT(ErrorOf("automatic,max-relative-error=nan"), HasSubstr("max-relative-error"));
   EXPECT_THAT(ErrorOf("vanilla,causal=1"), HasSubstr("neither true nor false"));
-  EXPECT_THAT(ErrorOf("cast,clustering=best"), HasSubstr("none of top-k, single-assignment-top-k"));
-  EXPECT_THAT(ErrorOf("vanilla,"), HasSubstr("'' is no parameter"));
+  EXPECT_THAT(ErrorOf("cast,clustering=best"),
+              HasSubstr("not one of top-k, single-assignment-top-k"));
+  EXPECT_THAT(ErrorOf("vanilla,"), HasSubstr("'' is not a parameter"));
   EXPECT_THROW(RequestOf("cast,gate=/none.npy"), CLI::Error);
 }
 

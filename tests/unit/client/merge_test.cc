@@ -54,7 +54,7 @@ struct Row {
 
 class MergeTest : public ::testing::Test, protected Seeded {
  protected:
-  // Random rows, whose keys are divided among so many parts; the last is the whole.
+  // Random rows whose keys are divided among `parts` parts. The last response is the whole.
   std::vector<v1::AttendResponse> Divide(int parts, int64_t rows, int64_t dim,
                                          v1::DataType dtype = v1::FLOAT32) {
     std::normal_distribution<double> normal;
@@ -137,7 +137,7 @@ TEST_F(MergeTest, EmptyPartsAddNothingWhateverTheyHold) {
   }
 }
 
-// Learned sinks are a part of their own: no value, and the sink's logit.
+// A learned sink is a part without a value, whose log-sum-exp is the sink's logit.
 TEST_F(MergeTest, ASinkOnlyAddsToTheDenominator) {
   const auto merged = MergeAttention(std::vector{Part({8}, {0}), Part({0}, {0})});
   EXPECT_EQ(*ToFloats(merged->output()), std::vector<float>{4});

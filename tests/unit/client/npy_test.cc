@@ -28,7 +28,7 @@ std::string File(std::string dictionary, const std::string& data, char major = 1
   return bytes + dictionary + data;
 }
 
-// Without a disk.
+// A file in memory.
 const std::string kPath = "/proc/self/fd/" + std::to_string(memfd_create("npy", MFD_CLOEXEC));
 
 absl::StatusOr<v1::Tensor> ParseNpy(const std::string& bytes) {
@@ -90,7 +90,7 @@ TEST(Npy, ReadsOtherWritersHeaders) {
       ParseNpy(File("{'descr': '<f2', 'fortran_order': False, 'shape': (2, 2)}", data, 2)).ok());
 }
 
-TEST(Npy, SaysWhatIsWrong) {
+TEST(Npy, ErrorsNameTheCause) {
   const std::string eight(8, 'd');
   EXPECT_THAT(ErrorOf(""), HasSubstr("not a .npy file"));
   EXPECT_THAT(ErrorOf("PK\x03\x04 something else"), HasSubstr("not a .npy file"));
@@ -142,7 +142,7 @@ TEST(Npy, FilesAndTheirErrorsNameThePath) {
               HasSubstr("/no/such/folder/x.npy"));
 }
 
-// Into a file, whose header is written last, and into a pipe, where that cannot be.
+// Writes a file, whose header is written last, and a pipe, whose header must come first.
 TEST(Npy, RowsThatAreAppendedMakeTheSameFile) {
   const std::string path = ::testing::TempDir() + "castor_npy_rows";
   const std::vector<float> values = {1, 2, 3, 4, 5, 6};

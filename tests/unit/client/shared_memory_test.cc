@@ -15,7 +15,7 @@
 namespace castor::client {
 namespace {
 
-// What another process reads under the key; "none" if there is no object.
+// The bytes that another process reads under the key; "none" if there is no object.
 std::string Contents(const std::string& key) {
   const int descriptor = shm_open(key.c_str(), O_RDONLY | O_CLOEXEC, 0);
   if (descriptor < 0) return "none";

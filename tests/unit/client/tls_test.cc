@@ -1,3 +1,5 @@
+#include "tests/support/tls_test.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <openssl/err.h>
@@ -5,15 +7,11 @@
 #include <openssl/pem.h>
 
 #include "client/credentials.h"
-#include "client/file.h"
-#include "tests/support/temporary_folder.h"
-#include "tests/support/test_authority.h"
 
 namespace castor::client {
 namespace {
 
 using castor::testing::KeyPair;
-using castor::testing::TestAuthority;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -32,14 +30,9 @@ std::string Encrypted(const std::string& key) {
   return encrypted;
 }
 
-class TlsFilesTest : public ::testing::Test {
+class TlsFilesTest : public castor::testing::TlsTest {
  protected:
-  std::string File(const std::string& name, const std::string& text) {
-    EXPECT_TRUE(WriteFile(folder_ / name, {text}).ok());
-    return folder_ / name;
-  }
-
-  // Why the options cannot be used.
+  // The error of options that cannot be used.
   static std::string Problem(const TlsOptions& options) {
     const absl::Status status = CheckTlsFiles(options);
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
@@ -47,8 +40,6 @@ class TlsFilesTest : public ::testing::Test {
     return std::string(status.message());
   }
 
-  TemporaryFolder folder_;
-  const TestAuthority authority_;
   const KeyPair one_ = authority_.IssueForLocalhost(), two_ = authority_.IssueForLocalhost();
 };
 
@@ -62,7 +53,7 @@ TEST_F(TlsFilesTest, GoodFilesAreGood) {
                   .ok());
 }
 
-TEST_F(TlsFilesTest, WhatIsWrongIsSaidWithTheFilesName) {
+TEST_F(TlsFilesTest, ErrorsNameTheFile) {
   const std::string cert = File("cert", one_.certificate), key = File("key", one_.key);
   const std::string empty = File("empty", ""), missing = folder_ / "missing";
   EXPECT_THAT(Problem({.ca_file = missing}), AllOf(HasSubstr(missing), HasSubstr("No such file")));

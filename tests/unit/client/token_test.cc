@@ -54,7 +54,7 @@ TEST_F(TokenTest, AFileThatWasNeverReadIsLookedAtEachTime) {
   EXPECT_EQ(*source.Header(kStart), "Bearer first");
 }
 
-TEST_F(TokenTest, WhatIsNoTokenIsNamedAndNotShown) {
+TEST_F(TokenTest, AnInvalidTokenIsNotShown) {
   for (const char* text : {"", "\n", "secret words", "secret\nwords\n", "secr\xc3\xa9t"}) {
     Write(text);
     const auto header = TokenSource("", file_).Header(kStart);

@@ -16,7 +16,7 @@ Comparison With(const RunData& a, const RunData& b, const std::string& gate) {
   return Compare(a, b, {ParseGate(gate)});
 }
 
-GateEnd EndOf(const RunData& a, const RunData& b, const std::string& gate) {
+GateOutcome EndOf(const RunData& a, const RunData& b, const std::string& gate) {
   return With(a, b, gate).gates.at(0).end;
 }
 
@@ -32,7 +32,7 @@ TEST(Compare, FindsWhatChanged) {
   EXPECT_GT(p50.interval.high, p50.change);
 }
 
-// Seconds depend on each other: a run that was slow for a while is no regression by itself.
+// Seconds depend on each other, so a run that was slow for a while is not a regression by itself.
 TEST(Compare, NoiseBetweenSecondsWidensTheInterval) {
   const auto width = [](double jitter) {
     const Comparison comparison = Compare(NoisyRun(1, jitter, 1), NoisyRun(1, jitter, 2));
@@ -42,39 +42,39 @@ TEST(Compare, NoiseBetweenSecondsWidensTheInterval) {
   EXPECT_GT(width(0.5), 4 * width(0.02));
 }
 
-TEST(Compare, OfARunThatIsInvalidNothingIsClaimed) {
+TEST(Compare, AnInvalidRunMakesAllUnclear) {
   Comparison comparison = With(NoisyRun(1, 0.02, 1), NoisyRun(0.8, 0.02, 3), "p50 < -5%");
   ASSERT_EQ(comparison.trend(), Trend::kImprovement);
-  comparison.Distrust();
+  comparison.MarkUnclear();
   EXPECT_EQ(comparison.trend(), Trend::kUnclear);
-  EXPECT_TRUE(comparison.Has(GateEnd::kUnknown));
-  EXPECT_FALSE(comparison.Has(GateEnd::kFailed));
+  EXPECT_TRUE(comparison.Has(GateOutcome::kUnknown));
+  EXPECT_FALSE(comparison.Has(GateOutcome::kFailed));
 }
 
 TEST(Compare, AGatePassesFailsOrCannotTell) {
   const RunData before = NoisyRun(1, 0.02, 1);
-  EXPECT_EQ(EndOf(before, NoisyRun(1, 0.02, 2), "p50 > +5%"), GateEnd::kPassed);
-  EXPECT_EQ(EndOf(before, NoisyRun(1.2, 0.02, 3), "p50 > +5%"), GateEnd::kFailed);
-  EXPECT_EQ(EndOf(before, NoisyRun(1.2, 0.02, 3), "short: p50 > +5%"), GateEnd::kFailed);
-  EXPECT_EQ(EndOf(before, NoisyRun(0.8, 0.02, 3), "p50 < -5%"), GateEnd::kFailed);
-  EXPECT_EQ(EndOf(NoisyRun(1, 0.8, 1), NoisyRun(1.1, 0.8, 5), "p99 > -90%"), GateEnd::kFailed);
-  // What was not shown has not passed.
+  EXPECT_EQ(EndOf(before, NoisyRun(1, 0.02, 2), "p50 > +5%"), GateOutcome::kPassed);
+  EXPECT_EQ(EndOf(before, NoisyRun(1.2, 0.02, 3), "p50 > +5%"), GateOutcome::kFailed);
+  EXPECT_EQ(EndOf(before, NoisyRun(1.2, 0.02, 3), "short: p50 > +5%"), GateOutcome::kFailed);
+  EXPECT_EQ(EndOf(before, NoisyRun(0.8, 0.02, 3), "p50 < -5%"), GateOutcome::kFailed);
+  EXPECT_EQ(EndOf(NoisyRun(1, 0.8, 1), NoisyRun(1.1, 0.8, 5), "p99 > -90%"), GateOutcome::kFailed);
+  // A gate that cannot be decided does not pass.
   const Comparison few = With(GoodRun(4), GoodRun(4), "p50 > +50%");
-  EXPECT_EQ(few.gates.at(0).end, GateEnd::kUnknown);
+  EXPECT_EQ(few.gates.at(0).end, GateOutcome::kUnknown);
   EXPECT_THAT(few.gates.at(0).text, HasSubstr("too few answers to tell"));
-  EXPECT_EQ(EndOf(before, NoisyRun(1.02, 0.02, 6), "p99.99 > +5%"), GateEnd::kUnknown);
+  EXPECT_EQ(EndOf(before, NoisyRun(1.02, 0.02, 6), "p99.99 > +5%"), GateOutcome::kUnknown);
   const double change =
       Compare(NoisyRun(1, 0.5, 1), NoisyRun(1.05, 0.5, 7)).classes.at(0).changes.at(0).change;
   const std::string just_below = "p50 > " + std::to_string(100 * change - 0.1) + "%";
-  EXPECT_EQ(EndOf(NoisyRun(1, 0.5, 1), NoisyRun(1.05, 0.5, 7), just_below), GateEnd::kUnknown);
+  EXPECT_EQ(EndOf(NoisyRun(1, 0.5, 1), NoisyRun(1.05, 0.5, 7), just_below), GateOutcome::kUnknown);
 }
 
 TEST(Compare, NoAnswersAreWorseThanAny) {
   RunData dead = EmptyRun(60);
   for (int i = 0; i < 60; ++i) Count({.second = i, .outcome = Outcome::kFailed}, dead, 100);
   EXPECT_EQ(Compare(GoodRun(), dead).trend(), Trend::kRegression);
-  EXPECT_EQ(EndOf(GoodRun(), dead, "p50 > +5%"), GateEnd::kFailed);
-  EXPECT_EQ(EndOf(GoodRun(), dead, "errors > +1%"), GateEnd::kFailed);
+  EXPECT_EQ(EndOf(GoodRun(), dead, "p50 > +5%"), GateOutcome::kFailed);
+  EXPECT_EQ(EndOf(GoodRun(), dead, "errors > +1%"), GateOutcome::kFailed);
 }
 
 TEST(Compare, SaysWhatMakesRunsLessComparable) {

@@ -13,7 +13,7 @@
 namespace castor::load {
 namespace {
 
-// What a histogram promises of each value: 0.1 %, or one bucket of 512 ns.
+// The histogram's error for a value: 0.1 %, or one bucket of 512 ns.
 int64_t Error(int64_t value) { return std::max<int64_t>(511, value / 1000); }
 
 // The slow twin.
@@ -23,7 +23,7 @@ struct Sorted {
   int64_t ValueAt(double quantile) {
     std::sort(values.begin(), values.end());
     size_t rank = 1;
-    // The first rank of which at least `quantile` of all are not above.
+    // The first rank that covers `quantile` of all values.
     while (rank < values.size() &&
            static_cast<double>(rank) < quantile * static_cast<double>(values.size()) - 1e-9) {
       ++rank;
@@ -34,7 +34,7 @@ struct Sorted {
 
 class HistogramTest : public ::testing::Test, protected Seeded {
  protected:
-  // Of any size from ns to an hour, each decade as likely.
+  // A value from ns to an hour; each decade is equally likely.
   int64_t AnyValue() {
     const double decades = std::uniform_real_distribution<double>(0, 12.5)(random_);
     return static_cast<int64_t>(std::pow(10, decades));

@@ -1,4 +1,4 @@
-// Runs as tests want them, without sending anything.
+// Makes runs without sending anything.
 #pragma once
 
 #include <chrono>
@@ -21,8 +21,7 @@ void Count(const MadeRequest& request, RunData& run, int64_t times = 1);
 // 60 s of 100 requests a second, 5 or so in flight: VALID, and its objectives are met.
 RunData GoodRun(int seconds = 60);
 
-// Latencies vary by `jitter` from second to second, by a fixed pattern, about 10 ms times
-// `slowness`.
+// Latencies of about 10 ms times `slowness`, which vary by `jitter` from second to second.
 RunData NoisyRun(double slowness, double jitter, uint64_t seed);
 
 }  // namespace castor::load

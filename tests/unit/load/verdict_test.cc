@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "client/load/results/bootstrap.h"
+#include "client/load/results/statistics.h"
 #include "tests/unit/load/made_run.h"
 
 namespace castor::load {
@@ -68,12 +68,13 @@ TEST(Verdict, WorkThatPilesUpIsNoSteadyState) {
   growing.open_loop = false;  // has as many in flight as it has callers
   EXPECT_THAT(Failed(growing), IsEmpty());
   RunData slower = EmptyRun(60);
-  for (int i = 0; i < 60; ++i)
+  for (int i = 0; i < 60; ++i) {
     Count({.second = i, .latency = milliseconds(10 + i / 2)}, slower, 99);
+  }
   EXPECT_THAT(Failed(slower), ElementsAre("stationary"));
 }
 
-TEST(Verdict, WhatTheClientsLagAddsMustBeLittle) {
+TEST(Verdict, TheClientsLagMustAddLittle) {
   const auto with_lag = [](milliseconds latency, milliseconds lag) {
     RunData run = EmptyRun(60);
     for (int i = 0; i < 60; ++i) {
@@ -113,7 +114,7 @@ TEST(Verdict, TheServersCountsMustAgree) {
     return run;
   };
   EXPECT_THAT(Failed(counted({{"OK", 90}, {"CANCELLED", 2}}, {90, 0, 0, 2})), IsEmpty());
-  // Of what this client ended, the server may know otherwise, or nothing.
+  // The server may count calls that this client ended with another code, or not at all.
   EXPECT_THAT(Failed(counted({{"OK", 91}}, {90, 0, 1, 2})), IsEmpty());
   EXPECT_THAT(Failed(counted({{"OK", 90}}, {90, 0, 0, 0, 0, 5})), IsEmpty()) << "dropped ones";
   EXPECT_THAT(Failed(counted({{"OK", 89}}, {90})), ElementsAre("counts-agree"));

@@ -1,4 +1,4 @@
-// Workloads as they are written, and the plans that are made of them.
+// Parsing of workloads, and the plans made from them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -132,7 +132,7 @@ TEST(Schedule, HasTheRateTheWeightsAndTheShares) {
   EXPECT_NEAR(second_class / count, 0.25, 0.01);
   EXPECT_NEAR(cancelled / second_class, 0.25, 0.02);
   EXPECT_NEAR(verified / count, 0.1, 0.01);
-  // Of exponential gaps the mean square is twice the squared mean.
+  // For exponential gaps, the mean square is twice the squared mean.
   const double mean = gaps / (count - 1);
   EXPECT_NEAR(squares / (count - 1) / (mean * mean), 2, 0.1);
   EXPECT_GE(schedule.front().at_ns, -5'000'000'000);

@@ -1,4 +1,4 @@
-// Reading of pages from servers that answer well, badly, late, or without end.
+// Fetching pages from servers that answer well, badly, late, or without end.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,9 +18,9 @@ using ::testing::IsEmpty;
 using ::testing::Pair;
 
 absl::StatusOr<MetricsPage> AnswerOf(const MetricsAddress& address,
-                                     milliseconds patience = milliseconds(20'000)) {
+                                     milliseconds timeout = milliseconds(20'000)) {
   absl::StatusOr<MetricsPage> answer = absl::InternalError("none");
-  MetricsFetcher fetcher({}, patience);
+  MetricsFetcher fetcher({}, timeout);
   fetcher.Start(address, [&](absl::StatusOr<MetricsPage> page) { answer = std::move(page); });
   while (fetcher.pending()) fetcher.Wait(milliseconds(1000));
   return answer;
@@ -80,7 +80,7 @@ TEST(MetricsFetcherTest, RefusalsAreToldApartWithTheirReason) {
 
 TEST(MetricsFetcherTest, EndlessSilentAndMissingServersAreErrors) {
   const CannedServer endless("HTTP/1.1 200 OK\r\n\r\n" + std::string(1 << 20, '#'), true);
-  EXPECT_EQ(AnswerOf(endless).status().message(), "a page of more than 16 MiB");
+  EXPECT_EQ(AnswerOf(endless).status().message(), "the page exceeds 16 MiB");
   const CannedServer silent("");
   EXPECT_THAT(
       std::string(AnswerOf(AddressOf(silent.address()), milliseconds(50)).status().message()),
@@ -89,7 +89,7 @@ TEST(MetricsFetcherTest, EndlessSilentAndMissingServersAreErrors) {
   EXPECT_FALSE(AnswerOf(CannedServer("nonsense\r\n\r\n")).ok());
 }
 
-// A kilobyte could stand for gigabytes, at whose end the page might even be short.
+// A kilobyte could expand to gigabytes.
 TEST(MetricsFetcherTest, ACompressedPageIsNotInflated) {
   const std::string packed(  // "castor_ready 1\n"
       "\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\x4b\x4e\x2c\x2e\xc9\x2f\x8a\x2f\x4a\x4d\x4c\xa9\x54"
@@ -98,7 +98,8 @@ TEST(MetricsFetcherTest, ACompressedPageIsNotInflated) {
   for (const char* coding : {"gzip", "x-gzip", "deflate", "gzip, chunked", "br"}) {
     const CannedServer server("HTTP/1.1 200 OK\r\ntransfer-encoding:  " + std::string(coding) +
                               "\r\nConnection: close\r\n\r\n" + packed);
-    EXPECT_EQ(AnswerOf(server).status().message(), "a compressed page, which was not asked for")
+    EXPECT_EQ(AnswerOf(server).status().message(),
+              "the page is compressed, which was not asked for")
         << coding;
   }
   const CannedServer content("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + packed);
@@ -110,7 +111,7 @@ TEST(MetricsFetcherTest, ACompressedPageIsNotInflated) {
   EXPECT_THAT(*whole, ElementsAre(Pair("castor_ready", 1)));
 }
 
-TEST(MetricsFetcherTest, OneThatIsSlowHoldsNobodyUp) {
+TEST(MetricsFetcherTest, ASlowServerDelaysNoOther) {
   const CannedServer silent(""), quick(Http("200 OK", "castor_ready 1\n"));
   MetricsFetcher fetcher({}, milliseconds(60'000));
   bool answered = false;
