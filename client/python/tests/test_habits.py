@@ -53,9 +53,9 @@ def test_clients_and_errors_are_copied(server: Server) -> None:
     files = castor.TLS(ca_file="ca.pem")
     client = castor.AsyncClient("castor:1", tls=files, token_file="token", timeout=3)
     made = pickle.loads(pickle.dumps(client))
-    assert made._security.tls == files and made._security._token_file._paths == ("token",)
+    assert made._tls == files and made._token_file._paths == ("token",)
     client = castor.Client(token="secret")
-    assert copy.deepcopy(client)._security.metadata() == client._security.metadata()
+    assert copy.deepcopy(client)._metadata() == client._metadata()
     with pytest.raises(TypeError, match="token_file"):
         pickle.dumps(client)
 

@@ -3,62 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from castor import kernels
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Microseconds; see report.proto."""
-
-    decode_us: float
-    queue_us: float
-    copy_in_us: float
-    compute_us: float
-    copy_out_us: float
-    total_us: float
-
-
-@dataclass(frozen=True)
-class Batch:
-    requests: int
-    tokens: int
-    padded_tokens: int
-
-
-@dataclass(frozen=True)
-class Memory:
-    workspace_bytes: int
-    peak_bytes: int
-
-
-@dataclass(frozen=True)
-class Fidelity:
-    """The measured error of an approximate kernel."""
-
-    rows: int
-    relative_error: float
-    probe_us: float
-
-
-@dataclass(frozen=True)
-class Rejected:
-    """A kernel that the automatic choice ran first, and whose error was too large."""
-
-    kernel: kernels.Kernel | None
-    measured_us: float
-    relative_error: float
+from castor import fields, kernels
+from castor.v1 import kernel_pb2
+from castor.v1.report_pb2 import BatchReport, Fidelity, MemoryReport, RejectedKernel, Timing
 
 
 @dataclass(frozen=True)
 class Report:
+    """How one request was computed: see report.proto."""
+
     request_id: str
     model: str  # of encoders
     kernel_name: str  # "improved_clustered"
@@ -67,11 +26,11 @@ class Report:
     backend: str
     predicted_us: float
     measured_us: float
-    rejected: tuple[Rejected, ...]
+    rejected: tuple[RejectedKernel, ...]  # by the automatic choice: their errors were too large
     timing: Timing
-    batch: Batch
-    memory: Memory
-    fidelity: Fidelity | None = None
+    batch: BatchReport
+    memory: MemoryReport
+    fidelity: Fidelity | None = None  # the measured error of an approximate kernel
 
 
 @dataclass(frozen=True)
@@ -127,25 +86,22 @@ class Attention:
     report: Report
 
 
-def _same(kind: type[T], message: Any) -> T:
-    """A dataclass whose fields are the message's."""
-    return kind(**{field.name: getattr(message, field.name) for field in fields(kind)})  # type: ignore[arg-type]
+def split(rows: NDArray[Any], lengths: Sequence[int]) -> list[NDArray[Any]]:
+    """The rows of each text, views, from how many each has; of no texts none."""
+    return np.split(rows, np.cumsum(lengths)[:-1]) if len(lengths) else []
 
 
 def read_tokens(answer: Any) -> list[Tokens]:
-    """Of a TokenizeResponse."""
-    ends = np.cumsum(answer.lengths)
-    offsets = np.array([answer.character_begins, answer.character_ends], np.int64).T
+    """The texts of a TokenizeResponse."""
     columns: list[NDArray[Any]] = [
         np.array(answer.ids, np.int64),
         np.array(answer.type_ids, np.int64),
         np.array(answer.special, np.bool_),
         np.array(answer.pair, np.bool_),
-        offsets,
+        np.array([answer.character_begins, answer.character_ends], np.int64).T,
     ]
-    parts = zip(*(np.split(column, ends[:-1]) for column in columns))
-    begins = ends - np.array(answer.lengths, np.int64)
-    words = [list(answer.tokens[begin:end]) for begin, end in zip(begins, ends)]
+    parts = zip(*(split(column, answer.lengths) for column in columns))
+    words = [each.tolist() for each in split(np.array(answer.tokens, object), answer.lengths)]
     return [Tokens(*part, *rest) for part, *rest in zip(parts, words, answer.truncated)]
 
 
@@ -157,7 +113,7 @@ def entities(
     strategy: str,
     ignored: Sequence[str],
 ) -> list[dict[str, Any]]:
-    """Of one text, as transformers groups tokens; but `word` is the text's own."""
+    """One text's, as transformers groups tokens; but `word` is the text's own."""
     found: list[dict[str, Any]] = []
     last = ""
     for index, (row, (start, end)) in enumerate(zip(scores, tokens.offsets.tolist())):
@@ -178,25 +134,26 @@ def entities(
     return [each for each in found if (each.get("entity") or each["entity_group"]) not in ignored]
 
 
+def _own(part: Any) -> Any:
+    """A copy: the part itself would keep the whole answer alive. deepcopy() fails in protobuf 4."""
+    return type(part).FromString(part.SerializeToString())
+
+
 def read(answer: Any) -> Report:
-    """Of an EncodeResponse or an AttendResponse."""
-    kernel = answer.kernel
-    has_fidelity = "fidelity" in answer.DESCRIPTOR.fields_by_name and answer.HasField("fidelity")
+    """The report of an EncodeResponse or an AttendResponse."""
+    kernel, known = answer.kernel, {field.name for field, _ in answer.ListFields()}
     return Report(
         request_id=answer.request_id,
         model=getattr(answer, "model", ""),
-        kernel_name=kernels.name_of(kernel.name),
+        kernel_name=fields.name_of(kernel_pb2.KernelName.DESCRIPTOR, kernel.name),
         kernel=kernels.read(kernel),
         device=kernel.device,
         backend=kernel.backend,
         predicted_us=kernel.predicted_us,
         measured_us=kernel.measured_us,
-        rejected=tuple(
-            Rejected(kernels.read(each), each.measured_us, each.relative_error)
-            for each in kernel.rejected
-        ),
-        timing=_same(Timing, answer.timing),
-        batch=_same(Batch, answer.batch),
-        memory=_same(Memory, answer.memory),
-        fidelity=_same(Fidelity, answer.fidelity) if has_fidelity else None,
+        rejected=tuple(_own(each) for each in kernel.rejected),
+        timing=_own(answer.timing),
+        batch=_own(answer.batch),
+        memory=_own(answer.memory),
+        fidelity=_own(answer.fidelity) if "fidelity" in known else None,
     )
