@@ -21,6 +21,9 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests/support"))
+from castor_server import CastorServer  # noqa: E402
+
 MISSED = []
 
 
@@ -31,28 +34,24 @@ def row(what, measured, bound="", passed=None):
 
 
 @contextlib.contextmanager
-def running(argv, log, pattern):
-    """A program, once its output matches; yields the match."""
+def scripted(options, *flags):
+    """castor-scripted-server; yields what it says of itself."""
+    log = options.out / "scripted.log"
+    argv = [*permitted("nice", "-n", "-15"), options.build / "tests/bench/castor-scripted-server", *flags]
     with open(log, "w") as out:
         process = subprocess.Popen([str(a) for a in argv], stdout=out, stderr=subprocess.STDOUT)
     try:
         for _ in range(600):
-            found = re.search(pattern, pathlib.Path(log).read_text())
+            found = re.search(r'(?P<line>{"listening":"(?P<address>[^"]+)".*})', log.read_text())
             if found or process.poll() is not None:
                 break
             time.sleep(0.1)
         if not found:
-            raise SystemExit(f"{argv[0]} did not start: {pathlib.Path(log).read_text()}")
+            raise SystemExit(f"{argv[0]} did not start: {log.read_text()}")
         yield found
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=60)
-
-
-def scripted(options, *flags):
-    first = permitted("nice", "-n", "-15")
-    return running([*first, options.build / "tests/bench/castor-scripted-server", *flags],
-                   options.out / "scripted.log", r'(?P<line>{"listening":"(?P<address>[^"]+)".*})')
 
 
 def permitted(*prefix):
@@ -140,11 +139,10 @@ def search(options):
 
 def verdict(options):
     """README's example, client and server on the same two cores."""
-    argv = [options.build / "server/castor-server", "--listen", "127.0.0.1:0", "--metrics-listen",
-            "127.0.0.1:0", "--model", ROOT / ".deps/minilm"]
-    with running(argv, options.out / "server.log", r" listening .*grpc=(\S+)") as server:
+    with CastorServer(options.build / "server/castor-server", "--model", ROOT / ".deps/minilm",
+                      metrics=True, flags=()) as server:
         for turn in range(3):
-            code, text, run = load(options, "run", "-s", server[1], "--encode", 16, "--rate", 50,
+            code, text, run = load(options, "run", "-s", server.address, "--encode", 16, "--rate", 50,
                                    "--duration", "30s", "--html", options.out / "run.html")
             total = run["summary"]["total"]
             lag = [f["text"] for f in run["verdict"]["validity"] if f["rule"] == "client-lag"][0]

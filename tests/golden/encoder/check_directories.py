@@ -18,18 +18,18 @@ import json
 import pathlib
 import re
 import shutil
-import signal
 import struct
-import subprocess
 import sys
 import tempfile
-import threading
 
 import edits
 import grpc
 from grpc_tools import protoc
 
 ROOT = pathlib.Path(__file__).parents[3]
+sys.path.insert(0, str(ROOT / "tests/support"))
+from castor_server import CastorServer, StartError  # noqa: E402
+
 TOLERANCE = 2e-5
 OUTPUTS = ["POOLED", "TOKEN_EMBEDDINGS", "LOGITS", "SCORES", "SPARSE"]
 TOGETHER = 12  # directories that one server serves: it starts anew for each that it refuses
@@ -55,30 +55,21 @@ class Server:
     """Serves {name: directory}; `refusal` is why it does not."""
 
     def __init__(self, program, directories):
-        models = [argument for name, path in directories.items()
-                  for argument in ("--model", f"{name}={path}")]
-        self.process = subprocess.Popen(
-            [program, "--listen", "127.0.0.1:0", "--metrics-listen", "off", "--device", "cpu",
-             "--cost-model-budget", "0s", *models], stderr=subprocess.PIPE, text=True)
-        lines = []
-        for line in self.process.stderr:
-            lines.append(line)
-            found = re.search(r"listening grpc=(127\.0\.0\.1:\d+)", line)
-            if found:
-                self.refusal = None
-                self.channel = grpc.insecure_channel(found[1], [
-                    ("grpc.max_receive_message_length", 1 << 28)])
-                self.stub = services.EncoderServiceStub(self.channel)
-                threading.Thread(target=self.process.stderr.read, daemon=True).start()
-                return
-        self.refusal = lines[-1].strip() if lines else "it says nothing"
-        self.process.wait()
+        models = [f"--model={name}={path}" for name, path in directories.items()]
+        self.refusal = None
+        try:
+            self.server = CastorServer(program, *models)
+        except StartError as error:
+            self.refusal = str(error).strip().splitlines()[-1]
+            return
+        self.channel = grpc.insecure_channel(self.server.address, [
+            ("grpc.max_receive_message_length", 1 << 28)])
+        self.stub = services.EncoderServiceStub(self.channel)
 
     def stop(self):
         if self.refusal is None:
             self.channel.close()
-            self.process.send_signal(signal.SIGTERM)
-        self.process.wait(timeout=60)
+            self.server.stop()
 
 
 def rows_of(answer, output):
