@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import castor
-from castor import channel, kernels, tensors, texts
+from castor import channel, kernels, reports, tensors, texts
 from castor.rpc import error_details_pb2, status_pb2
 from castor.session import Session, Stream, finish
 from castor.status import LATE
@@ -100,6 +100,12 @@ def test_kernels_are_put_and_read() -> None:
         kernels.put(request, "fast")
     with pytest.raises(TypeError, match="kernel is int"):
         kernels.put(request, 3)  # type: ignore[arg-type]
+
+
+def test_kernels_of_later_servers_are_no_error() -> None:
+    later = {"name": 99, "clustered": {"clustering": 99}}
+    found = reports.read(encoder_pb2.EncodeResponse(kernel=later))  # type: ignore[arg-type]
+    assert found.kernel_name == "99" and found.kernel.clustering == "99"
 
 
 def message(name: str, values: Any) -> tensor_pb2.Tensor:
