@@ -224,11 +224,11 @@ def test_sparse_answers_fit(client: castor.Client) -> None:
 def test_an_unknown_model_is_one_error(client: castor.Client) -> None:
     for name in ("encode", "encode_query", "encode_document", "encode_sparse", "tokenize"):
         with pytest.raises(castor.ModelNotFoundError):
-            getattr(client, name)(["a"], model="nobody")
+            getattr(client, name)(["a"], model="missing")
     with pytest.raises(castor.ModelNotFoundError):
-        client.encode([], model="nobody")
+        client.encode([], model="missing")
     with pytest.raises(castor.ModelNotFoundError):
-        client.model("nobody")
+        client.model("missing")
 
 
 @pytest.mark.parametrize("target", ["http://a:1", "https://a:1/x", "grpc://127.0.0.1:50051"])

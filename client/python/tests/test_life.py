@@ -103,7 +103,7 @@ def test_a_server_that_dies_costs_no_call() -> None:
     servers[1].stop()
 
 
-def test_nobody_listens() -> None:
+def test_no_server_listens() -> None:
     with castor.Client("127.0.0.1:1", timeout=1) as client:
         for call in (lambda: client.encode("a"), client.wait_ready):
             begin = time.monotonic()

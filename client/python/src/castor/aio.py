@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class AsyncSession(Session):
-    """Its steps suspend. gRPC writes a stream in a task of its own, which reading never awaits."""
+    """A session whose steps suspend. gRPC writes streams in a task of its own: reads never wait."""
 
     _queue = asyncio.Queue
 
@@ -41,7 +41,9 @@ class AsyncSession(Session):
             raise errors.DeadlineExceededError(status.LATE) from None
         except grpc.RpcError as error:
             failure = self._failure(error)
-            if failure.message == "Internal error from Core":  # a write's, which came first
+            if (
+                failure.message == "Internal error from Core"
+            ):  # a write failed before the status came
                 failure = errors.UnavailableError(status.ENDED)
             raise failure from None
         must(answer is not None, "it is not a message")
@@ -94,7 +96,7 @@ class AsyncClient(Connection):
         in_flight: int = IN_FLIGHT,
         **options: Unpack[EncodeOptions],
     ) -> AsyncIterator[NDArray[Any]]:
-        """As Client.encode_stream, of an iterable or an asynchronous one."""
+        """Like Client.encode_stream; takes asynchronous iterables too."""
         source = stream_requests(texts, options)
         with self._session(options.get("timeout"), busy=True) as session:
             stream = Stream(session, source, in_flight)
@@ -105,7 +107,7 @@ class AsyncClient(Connection):
 
     @asynccontextmanager
     async def shared_memory(self, size: int) -> AsyncIterator[attention.Memory]:
-        """As Client.shared_memory."""
+        """Like Client.shared_memory."""
         prefix = (await self.server_info()).limits.shared_memory_key_prefix
         with closing(attention.Memory(size, prefix or "/")) as memory:
             await self._register(memory)

@@ -1,6 +1,6 @@
-"""Whether answers fit their requests: what a server says is believed only once it is checked.
+"""Checks answers against their requests before anything reads them.
 
-Whatever is wrong raises castor.WrongAnswerError, so that what reads answers need not look again.
+A mismatch raises castor.WrongAnswerError, so readers need no checks of their own.
 """
 
 from __future__ import annotations
@@ -18,8 +18,12 @@ from castor.errors import TruncationWarning, WrongAnswerError
 from castor.status import from_status
 from castor.v1 import encoder_pb2, tensor_pb2
 
-_MOST = 1 << 31  # of a dimension or a count: what no model has
-_DTYPES = {"OUTPUT_TYPE_DEFAULT": "FLOAT32", "BINARY": "INT8", "UBINARY": "UINT8"}  # or the name
+_MOST = 1 << 31  # beyond any real dimension or count
+_DTYPES = {
+    "OUTPUT_TYPE_DEFAULT": "FLOAT32",
+    "BINARY": "INT8",
+    "UBINARY": "UINT8",
+}  # others: the same name
 
 
 def must(condition: Any, what: str) -> None:
@@ -53,7 +57,7 @@ class Checker:
 
 
 def _warn(message: str) -> None:
-    """At the line that called this package."""
+    """Warns at the line that called this package."""
     level, frame = 1, sys._getframe()
     while frame.f_back and str(frame.f_globals.get("__name__")).startswith("castor."):
         level, frame = level + 1, frame.f_back
@@ -62,17 +66,17 @@ def _warn(message: str) -> None:
 
 
 def _counts(answer: Any, names: str, count: int, total: int | None = None) -> None:
-    """Fields with a number for each of `count` inputs, together `total`."""
+    """Checks fields that have one number for each of `count` inputs, with this sum."""
     for name in names.split():
         values = getattr(answer, name)
         must(len(values) == count, f"{name} has {len(values)} entries, not {count}")
         fits = not values or (0 <= min(values) and max(values) < _MOST)
-        must(fits, f"{name} has one that is negative, or beyond all bounds")
+        must(fits, f"{name} has a negative or absurdly large entry")
         must(total is None or sum(values) == total, f"{name} add up to {sum(values)}, not {total}")
 
 
 def _tensor(name: str, tensor: tensor_pb2.Tensor, dtype: int, want: Sequence[int | None]) -> None:
-    """Its dtype, and its shape, in which None is any length."""
+    """Checks dtype, shape and size. None in `want` is any length."""
     shape = list(tensor.shape)
     must(tensor.WhichOneof("data") == "raw", f"{name} has no elements")
     must(tensor.dtype == dtype, f"{name} has dtype {tensor.dtype}, not {dtype}")
@@ -98,7 +102,7 @@ def _encoded(request: Any, answer: Any) -> int | None:
     must(width > 0, "output has no columns")
     _counts(answer, "lengths", texts, rows)
     lengths, tokens = list(answer.lengths), list(answer.token_counts)
-    if request.output == encoder_pb2.TOKEN_EMBEDDINGS:  # ColBERT does not keep every token
+    if request.output == encoder_pb2.TOKEN_EMBEDDINGS:  # ColBERT drops some tokens
         must((np.array(lengths) <= tokens).all(), "lengths are more than token_counts")
     elif ranges:  # of one text
         must(lengths == [len(ranges)], f"lengths are {lengths}, not {len(ranges)} ranges")
@@ -117,8 +121,8 @@ def _sparse(rows: Any, texts: int) -> None:
     must(len(rows.indices) == len(rows.values), "sparse.indices and sparse.values differ in length")
     _counts(rows, "lengths", texts, len(rows.values))
     indices, values = np.array(rows.indices, np.int64), np.array(rows.values)
-    must((np.isfinite(values) & (values > 0)).all(), "sparse.values has one that is not > 0")
-    must((indices >= 0).all(), "sparse.indices has a negative one")
+    must((np.isfinite(values) & (values > 0)).all(), "sparse.values has a value that is not > 0")
+    must((indices >= 0).all(), "sparse.indices has a negative index")
     first = np.isin(np.arange(len(indices)), np.cumsum([0, *rows.lengths]))
     must((first[1:] | (np.diff(indices) > 0)).all(), "sparse.indices do not ascend in a row")
 
@@ -139,9 +143,9 @@ def _tokenized(request: Any, answer: Any) -> None:
     _counts(answer, "lengths", texts, tokens)
     _counts(answer, "truncated", texts)
     _counts(answer, "ids type_ids special pair character_begins character_ends", tokens)
-    must(len(answer.tokens) == tokens * request.return_tokens, "tokens' number is not that of ids")
+    must(len(answer.tokens) == tokens * request.return_tokens, "tokens and ids differ in number")
     fits = all(a <= b for a, b in zip(answer.character_begins, answer.character_ends))
-    must(fits, "character_ends has one before its begin")
+    must(fits, "character_ends has an end before its begin")
 
 
 def _detokenized(request: Any, answer: Any) -> None:
@@ -171,7 +175,7 @@ def _listed(_: Any, answer: Any) -> None:
 
 
 def _server(_: Any, answer: Any) -> None:
-    prefix = answer.limits.shared_memory_key_prefix or "/"  # of a path of ours
+    prefix = answer.limits.shared_memory_key_prefix or "/"  # it becomes part of a path
     fits = prefix[0] == "/" and "/" not in prefix[1:] and prefix.isprintable() and len(prefix) < 99
     must(fits, f"limits.shared_memory_key_prefix is {prefix!r}")
 

@@ -27,11 +27,11 @@ _ALIGNMENT = 64  # bytes: a cache line
 
 @dataclass(frozen=True)
 class Positions:
-    """Where queries and keys are, and what that does to their scores: see attention.proto."""
+    """Positions of queries and keys, and how they change scores: see attention.proto."""
 
     query: Sequence[int] = ()
     key: Sequence[int] = ()
-    left: int | None = None  # the window: keys at most so far to the left, and right
+    left: int | None = None  # the window: how far a query sees to the left, and right
     right: int | None = None
     always_visible: int = 0
     alibi_slopes: Sequence[float] = ()
@@ -52,7 +52,7 @@ class Memory:
         self._path = "/dev/shm" + self.key
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            os.posix_fallocate(descriptor, 0, size)  # or else a write could end the process
+            os.posix_fallocate(descriptor, 0, size)  # without space, a write would kill the process
             self._bytes = np.frombuffer(mmap.mmap(descriptor, size), np.uint8)
         except BaseException:
             os.unlink(self._path)
@@ -62,7 +62,7 @@ class Memory:
         self._used = 0
 
     def array(self, shape: int | Sequence[int], dtype: Any = np.float32) -> NDArray[Any]:
-        """A new array of zeros inside, behind those before it."""
+        """A new array of zeros, placed behind the earlier ones."""
         dtype, shape = np.dtype(dtype), (shape,) if isinstance(shape, int) else tuple(shape)
         if min(shape, default=0) < 0:
             raise ValueError(f"shape is {shape}")
@@ -82,7 +82,7 @@ class Memory:
         return array
 
     def locate(self, array: NDArray[Any]) -> tensor_pb2.SharedMemoryRef | None:
-        """Where a contiguous array lies; None if it is elsewhere."""
+        """The place of a contiguous array; None if it is elsewhere."""
         offset = array.ctypes.data - self._bytes.ctypes.data
         if not 0 <= offset <= self.size - array.nbytes:
             return None
@@ -156,7 +156,7 @@ async def attend(
         if place is None:
             raise ValueError("output is not a contiguous array of `memory`")
         request.output.CopyFrom(place)
-    # The server may still write to `output` what an attempt that failed asked for.
+    # With `output` no second attempt: the server may still write the first one's result.
     answer = await session.one("AttentionService/Attend", request, repeatable=output is None)
     rows = tensors.from_message(answer.output) if output is None else output
     logs = tensors.from_message(answer.log_sum_exp) if request.return_log_sum_exp else None

@@ -1,4 +1,4 @@
-"""What a client shows a server and how it connects, the same as the C++ library (client/)."""
+"""One client's channels and credentials. The C++ library (client/) connects in the same way."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from google.protobuf.message_factory import GetMessageClass
 
 from castor.errors import CastorError, DeadlineExceededError, UnavailableError
 
-_MOST_SECONDS = 2_000_000.0  # in milliseconds an int32
-_FRESH = 1.0  # seconds: what was read of a file is taken for true for so long
+_MOST_SECONDS = 2_000_000.0  # timeout_ms is an int32
+_FRESH = 1.0  # seconds between two reads of a file
 _OPTIONS = [
     # The server's limits apply.
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    # A dead peer is noticed within 40 s of a call that hangs on it.
+    # A call to a dead peer fails within 40 s.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
-    # With gRPC's own delay of a second the first retries would be pointless.
+    # gRPC's default delay of a second would make the first retries pointless.
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 2_000),
     ("grpc.dns_min_time_between_resolutions_ms", 1_000),
     ("grpc.use_local_subchannel_pool", 1),  # a connection for each client
-    # Without retries of gRPC's own: session.py has them, within the call's time.
+    # No retries by gRPC: session.py retries, within the call's time.
     ("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'),
 ]
 
@@ -53,7 +53,7 @@ class TLS:
 
 
 class Files:
-    """Files that may change, looked at once a second. Later errors leave what was read before."""
+    """Files that may change, read once a second. A later error keeps the contents read before."""
 
     def __init__(self, *paths: str | None) -> None:
         self._paths = paths
@@ -73,7 +73,7 @@ class Files:
 
 
 class Connection:
-    """One client's channels, and what it shows a server: TLS, the token, the tenant.
+    """One client's channels and its credentials: TLS, token, tenant.
 
     Channels are made when they are used. Those of a process that forked, of another event loop, or
     of TLS files that have changed since, are not used again.
@@ -120,14 +120,14 @@ class Connection:
             paths = ssl.get_default_verify_paths()
             ca = self._tls.ca_file or os.environ.get("SSL_CERT_FILE") or paths.cafile
             self._pem = Files(ca, self._tls.key_file, self._tls.certificate_file)
-        self._locks: dict[int, threading.Lock] = {}  # by process: a fork may copy one that is held
-        self._made_for: Any = None  # what the channel and its methods are for
+        self._locks: dict[int, threading.Lock] = {}  # by process id: a fork copies held locks
+        self._made_for: Any = None  # process, event loop and TLS files of the channel
         self._channel: Any = None
         self._methods: dict[str, Any] = {}
         self._closed = False
 
     def __deepcopy__(self, memo: Any = None) -> Any:
-        """With channels of its own, which are made when they are used."""
+        """A client with channels of its own."""
         return type(self)(self.target, timeout=self.timeout, **self._options)
 
     __copy__ = __deepcopy__
@@ -138,7 +138,7 @@ class Connection:
         return partial(type(self), timeout=self.timeout, **self._options), (self.target,)
 
     def _seconds(self, timeout: float | None) -> float:
-        """The time of one call or request."""
+        """The time of one call, checked."""
         seconds = self.timeout if timeout is None else timeout
         if not isinstance(seconds, (int, float)) or not 0 < seconds <= _MOST_SECONDS:
             raise ValueError(f"timeout is {seconds!r}, not a number of seconds")
@@ -159,7 +159,7 @@ class Connection:
             if self._closed:
                 raise ValueError("the client is closed")
             if made_for != self._made_for:
-                # Not closed: calls in flight keep their channel until they end.
+                # The old channel is not closed: calls in flight keep it until they end.
                 self._channel, self._methods, self._made_for = self._connect(pem), {}, made_for
             if name not in self._methods:
                 found = Default().FindMethodByName("castor.v1." + name.replace("/", "."))
@@ -173,7 +173,7 @@ class Connection:
             return self._methods[name]
 
     def _connect(self, pem: tuple[bytes | None, ...] | None) -> Any:
-        """A channel, which connects with the first call. pem: authorities, key, certificate."""
+        """A channel, which connects with the first call. pem: CA, key and certificate."""
         options: list[tuple[str, Any]] = [*_OPTIONS]
         if is_local(self.target):
             options.append(("grpc.enable_http_proxy", 0))
@@ -203,12 +203,12 @@ class Connection:
             session.close()
 
     def _explained(self, error: CastorError) -> CastorError:
-        """The error with what gRPC does not say: where nothing listens, and who speaks TLS."""
-        if "SETTINGS" in error.message:  # it takes connections, and says nothing
+        """The error with a hint that gRPC lacks: nothing listens, or only one side uses TLS."""
+        if "SETTINGS" in error.message:  # the peer accepts connections and sends nothing
             return DeadlineExceededError(error.message, index=error.index)
         told, at = error.message, self.target
         local = re.fullmatch(r"(?:dns:/*)?localhost:(\d+)", at)
-        if local and "refused" in told:  # gRPC tells of the last address alone
+        if local and "refused" in told:  # gRPC reports only the last address
             for host in ("127.0.0.1", "::1"):
                 try:
                     socket.create_connection((host, int(local[1])), 0.2).close()
@@ -233,14 +233,14 @@ class Connection:
 
 
 def _checked(name: str, value: str) -> str:
-    """What gRPC takes as metadata. The value may be a secret, and is not shown."""
+    """The value, if gRPC takes it as metadata. It may be a secret: errors do not show it."""
     if not (value.isascii() and value.isprintable()):
         raise ValueError(f"{name} has other characters than printable ASCII")
     return value
 
 
 def is_local(target: str) -> bool:
-    """A name that a resolver would have to be asked for counts as another machine."""
+    """Whether the target is this machine. Names other than localhost count as remote."""
     if target.startswith(("unix:", "unix-abstract:")):
         return True
     scheme, _, rest = target.partition(":")
@@ -265,7 +265,7 @@ def _is_own(address: str) -> bool:
     family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
-            probe.bind((host, 0))  # only an interface's own address can be bound
+            probe.bind((host, 0))  # fails unless an interface has the address
         except OSError:
             return False
     return True

@@ -23,10 +23,10 @@ T = TypeVar("T")
 
 
 def method_of(coroutine: Callable[..., Any], method: Any) -> Any:
-    """The method with the name, description and signature of the coroutine, which takes a Session
-    in place of the client."""
+    """The method, with the name, docstring and signature of the coroutine, but a client in place of
+    the Session."""
     functools.update_wrapper(method, coroutine)
-    del method.__wrapped__  # or else its signature would be the coroutine's
+    del method.__wrapped__  # inspect.signature() would follow it
     _, *others = inspect.signature(coroutine).parameters.values()
     first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     method.__signature__ = inspect.Signature([first, *others])
@@ -78,7 +78,7 @@ class Client(Connection):
         in_flight: int = IN_FLIGHT,
         **options: Unpack[EncodeOptions],
     ) -> Iterator[NDArray[Any]]:
-        """One row for each text, of any number of texts, which are taken as they are needed.
+        """One row for each text of an iterable of any length, which is read as needed.
 
         Holds `in_flight` requests of up to 256 texts (or 32 Ki characters), and their answers. An
         error has the `index` of the first text of its request. Rows are views of their request's;

@@ -1,6 +1,6 @@
-"""What the server refuses, as exceptions: one class for each reason of proto/README.md's list.
+"""Exceptions: one class for each reason of proto/README.md's list.
 
-Every public name is one: castor has them all.
+Every public name here is an exception, or the warning, and castor re-exports all of them.
 """
 
 from typing import Any as _Any
@@ -11,8 +11,8 @@ from grpc import StatusCode as _StatusCode
 class CastorError(Exception):
     """A call that failed.
 
-    `reason` is empty when castor-server did not send one: the error then comes from gRPC or from
-    something in between, and does not say whether the call was run.
+    `reason` is empty when castor-server did not send one: the error then comes from gRPC or a
+    proxy, and does not say whether the call was run.
     """
 
     code: _StatusCode = _StatusCode.UNKNOWN
@@ -73,4 +73,4 @@ class WrongAnswerError(CastorError, code=_StatusCode.DATA_LOSS):
 
 
 class TruncationWarning(UserWarning):
-    """Texts were cut. To say that it is meant, or to have them refused, use `truncate`."""
+    """Texts were cut. truncate=True allows that, truncate=False has such texts refused."""

@@ -1,4 +1,4 @@
-"""Fields of messages from what Python programs give: names for enumerations, arrays for Tensors."""
+"""Sets fields of messages from Python values: enumerations by name, Tensors from arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PutTensor = Callable[[tensor_pb2.Tensor, str, Any], None]
 
 
 def put(message: Any, name: str, value: Any, label: str, tensor: PutTensor = tensors.put) -> None:
-    """Sets a field; None leaves its default. Errors call it by its label."""
+    """Sets a field; None leaves its default. Errors name it by `label`."""
     if value is None:
         return
     field, now = message.DESCRIPTOR.fields_by_name[name], getattr(message, name)
@@ -43,6 +43,6 @@ def _number(enum: Any, name: str, label: str) -> int:
 
 
 def name_of(enum: Any, number: int) -> str:
-    """The name of an enumeration's value; zero has none, and later servers may have others."""
+    """The name of an enumeration's value; "" for zero, the number if this client is older."""
     value = enum.values_by_number.get(number)
     return "" if not number else str(value.name).lower() if value else str(number)

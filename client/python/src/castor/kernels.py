@@ -1,4 +1,4 @@
-"""Attention kernels by name. kernel.proto has their parameters, and says what they mean.
+"""Attention kernels by name. kernel.proto describes their parameters.
 
 A zero, an empty text or None means the server's default.
 """
@@ -45,7 +45,7 @@ class Clustered(Kernel, name="clustered"):
 
 
 class ImprovedClustered(Kernel, name="improved_clustered"):
-    """The same, exact on each cluster's top keys. rest_mass: "centroid" or "query"."""
+    """Clustered, but exact on each cluster's top keys. rest_mass: "centroid" or "query"."""
 
 
 class Cast(Kernel, name="cast"):

@@ -1,4 +1,4 @@
-"""What every answer says about how it was computed; and the answers that have several parts."""
+"""Reports of how an answer was computed, and the types of answers with several parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Report:
     """How one request was computed: see report.proto."""
 
     request_id: str
-    model: str  # of encoders
+    model: str  # empty for attention
     kernel_name: str  # "improved_clustered"
     kernel: kernels.Kernel | None  # with every default resolved
     device: str
@@ -35,7 +35,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Rows, and what became of each text on the way."""
+    """Rows, and how each text was tokenized and cut."""
 
     rows: NDArray[Any]
     token_counts: NDArray[np.int64]
@@ -48,7 +48,7 @@ class Spans:
     """One row for each range, in order."""
 
     rows: NDArray[np.float32]
-    tokens: list[tuple[int, int]]  # that were pooled; none of what is only whitespace
+    tokens: list[tuple[int, int]]  # the pooled ones; none for whitespace alone
     truncated: list[bool]  # whether tokens of the range are missing
 
 
@@ -59,7 +59,7 @@ class Sparse:
     indices: NDArray[np.int32]
     values: NDArray[np.float32]
     indptr: NDArray[np.int64]
-    width: int  # of the vocabulary: the rows' columns
+    width: int  # columns: the vocabulary's size
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -72,8 +72,8 @@ class Tokens:
 
     ids: NDArray[np.int64]
     type_ids: NDArray[np.int64]
-    special: NDArray[np.bool_]  # the tokenizer added it: it stands for no text
-    pair: NDArray[np.bool_]  # it is of the second text of a pair
+    special: NDArray[np.bool_]  # added by the tokenizer, such as [CLS]
+    pair: NDArray[np.bool_]  # belongs to the second text of a pair
     offsets: NDArray[np.int64]  # [tokens, 2]: begin and end in characters, the prompt included
     tokens: list[str]  # the vocabulary's entries, with return_tokens
     truncated: bool
@@ -87,7 +87,7 @@ class Attention:
 
 
 def split(rows: NDArray[Any], lengths: Sequence[int]) -> list[NDArray[Any]]:
-    """The rows of each text, views, from how many each has; of no texts none."""
+    """Views of each text's rows, from the number of rows of each."""
     return np.split(rows, np.cumsum(lengths)[:-1]) if len(lengths) else []
 
 
@@ -113,7 +113,7 @@ def entities(
     strategy: str,
     ignored: Sequence[str],
 ) -> list[dict[str, Any]]:
-    """One text's, as transformers groups tokens; but `word` is the text's own."""
+    """One text's entities, grouped as transformers does; `word` is a slice of the text."""
     found: list[dict[str, Any]] = []
     last = ""
     for index, (row, (start, end)) in enumerate(zip(scores, tokens.offsets.tolist())):

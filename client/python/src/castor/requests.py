@@ -58,7 +58,7 @@ async def encode(
     convert_to_tensor: bool = False,
     **options: Unpack[EncodeOptions],
 ) -> Any:
-    """One row for each text, in order; of one text its row. See castor.texts.EncodeOptions.
+    """One row for each text, in order; for one text its row. See castor.texts.EncodeOptions.
 
     int8 and uint8 without `ranges` use those of all the texts, as sentence-transformers does. With
     `output_value="token_embeddings"`, a list of each text's [tokens, dim], not normalised.
@@ -96,12 +96,12 @@ async def encode_with_report(
 async def _pooled(
     session: Session, inputs: Any, options: Any, quiet: bool = False
 ) -> tuple[NDArray[Any], list[Any]]:
-    """Rows, and the answers that they come from."""
+    """The rows, and the answers that they come from."""
     precision = options.get("precision", "")
     if precision not in ("int8", "uint8") or options.get("ranges") is not None:
         answers = await _encode(session, inputs, "pooled", options, quiet)
         return _rows(answers), answers
-    # The ranges are those of all the texts, which no request has alone.
+    # Quantize here: the ranges are those of all the texts, which no single request has.
     options = {**options, "precision": "float32"}
     answers = await _encode(session, inputs, "pooled", options, quiet)
     return tensors.quantize(_rows(answers), precision), answers
@@ -129,7 +129,7 @@ def _prompted(encode: F, *names: str) -> F:
 
     async def prompted(session: Session, inputs: Any, **options: Any) -> Any:
         if options.get("prompt_name") is None and options.get("prompt") is None:
-            options["prompt_name"] = names[0]  # the server knows this one, if only as none
+            options["prompt_name"] = names[0]  # every server accepts this name
             if len(names) > 1:
                 model = await session.model(options.get("model"))
                 known = [name for name in names if name in {each.name for each in model.prompts}]
@@ -148,7 +148,7 @@ encode_document = _prompted(encode, "document", "passage", "corpus")
 async def encode_tokens(
     session: Session, inputs: str | Iterable[str], **options: Unpack[EncodeOptions]
 ) -> list[NDArray[np.float32]]:
-    """[tokens, dim] of each text, special tokens and the prompt's included; ColBERT's own rows."""
+    """[tokens, dim] for each text, with special tokens and prompt; from ColBERT its own rows."""
     answers = await _encode(session, inputs, "token_embeddings", options)
     rows = [reports.split(_rows([each]), each.lengths) for each in answers]
     return [*itertools.chain(*rows)]
@@ -201,8 +201,8 @@ async def predict(
 ) -> Any:
     """Scores of a classifier or cross-encoder, for each text or pair of texts.
 
-    [inputs], or [inputs, labels] of models with several labels; of one input its row. Of a model
-    that labels tokens, [tokens, labels] of each text. As sentence-transformers has it, a tuple is
+    [inputs], or [inputs, labels] with several labels; for one input its row. A token classifier
+    gives [tokens, labels] for each text. As sentence-transformers has it, a tuple is
     one pair; with one label, so are two texts in a list, and single texts are an error.
 
     By default scores are the model's own: where it says nothing, the sigmoid with one label, and
@@ -249,9 +249,9 @@ async def entities(
     ignore_labels: Sequence[str] = ("O",),
     **options: Unpack[Options],
 ) -> Any:
-    """What a model that labels tokens finds, as transformers' token-classification pipeline.
+    """The entities that a token classifier finds, as transformers' pipeline reports them.
 
-    For each text a list of entities, with `start` and `end` in its characters; of one text its own.
+    A list for each text, with `start` and `end` in characters; for one text its own list.
     """
     if aggregation_strategy not in ("none", "simple"):
         raise ValueError(f"aggregation_strategy {aggregation_strategy!r} is not none or simple")
@@ -260,7 +260,7 @@ async def entities(
     if not model.token_labels:
         raise ValueError(f"{model.name} does not label tokens")
     if options.get("prompt") is None:
-        options.setdefault("prompt_name", "")  # offsets are then the texts'
+        options.setdefault("prompt_name", "")  # offsets then count in the text alone
     scores = [_rows([each]) for each in await _encode(session, given, "scores", options)]
     cut: Any = {key: value for key, value in options.items() if key != "kernel"}
     tokens = await tokenize(session, given, **{**cut, "truncate": True})
@@ -317,7 +317,7 @@ async def tokenize(
     return_tokens: bool = False,
     **options: Unpack[TokenizeOptions],
 ) -> Any:
-    """castor.Tokens of each text; of one text its own."""
+    """castor.Tokens for each text; for one text its own."""
     given = {"add_special_tokens": add_special_tokens, "return_tokens": return_tokens, **options}
     answers = await _ask(session, encoder_pb2.TokenizeRequest, texts.as_list(inputs), given)
     found = [tokens for answer in answers for tokens in reports.read_tokens(answer)]

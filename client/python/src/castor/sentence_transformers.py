@@ -60,7 +60,7 @@ class SentenceTransformer(Served):
         chunk_size: int | None = None,
         **options: Any,
     ) -> Any:
-        """An array, a tensor or a list of tensors; of one text its row. `options`: Client's."""
+        """An array, a tensor or a list of tensors; for one text its row. `options`: Client's."""
         inputs = options.pop("sentences", inputs)
         one, several = isinstance(inputs, str), texts.as_list(inputs, "inputs")
         options |= {"device": device, "show_progress_bar": show_progress_bar}
@@ -81,7 +81,7 @@ class SentenceTransformer(Served):
     encode_document = of_prompt("document")
 
     def _features(self, inputs: Any, normalize: bool, dim: int | None, options: Any) -> Any:
-        """A dictionary of tensors for each text, not filled up."""
+        """A dictionary of tensors for each text, without padding."""
         cut = {k: options[k] for k in ("prompt", "prompt_name", "max_tokens") if k in options}
         rows = tensors.to_torch(self._rows(inputs, normalize, dim, "float32", {**options}))
         options |= {"output_value": "token_embeddings", "convert_to_tensor": True}
@@ -97,8 +97,8 @@ class SentenceTransformer(Served):
         if dim is None and not normalize:
             rows = self.client.encode(inputs, precision=precision, **options)
             return rows
-        # Where the model itself cuts rows, it does so after it has normalised them. Where the
-        # server cuts and normalises, it cuts first; the class does not normalise again.
+        # The class cuts rows that the model has normalised, and normalises again only if asked. The
+        # server cuts first: so ask it for whole rows, and cut here.
         ranges = options.pop("ranges", None)
         whole = None if dim is None else int(self._info.hidden_size)
         rows = self.client.encode(inputs, truncate_dim=whole, **options)[..., :dim]
@@ -137,7 +137,7 @@ class CrossEncoder(Served):
         convert_to_tensor: bool = False,
         **options: Any,
     ) -> Any:
-        """Scores of pairs; of one pair its own. A flat list is one pair."""
+        """Scores of pairs; for one pair its score. A flat list is one pair."""
         inputs = options.pop("sentences", inputs)
         if not isinstance(inputs, str):
             inputs = texts.as_list(inputs, "inputs")
@@ -199,7 +199,7 @@ class SparseEncoder(Served):
         max_active_dims: int | None = None,
         **options: Any,
     ) -> Any:
-        """A sparse tensor, [texts, vocabulary], or a list of them; of one text its row."""
+        """A sparse tensor, [texts, vocabulary], or a list of rows; for one text its row."""
         import torch
 
         inputs = options.pop("sentences", inputs)
@@ -208,7 +208,7 @@ class SparseEncoder(Served):
         most = self.max_active_dims if max_active_dims is None else max_active_dims
         lengths, kept = np.diff(sparse.indptr), np.arange(len(sparse.values))
         rows = np.repeat(np.arange(len(lengths)), lengths)
-        if most is not None:  # those of the greatest values
+        if most is not None:  # keep the greatest values
             rank = kept - np.repeat(sparse.indptr[:-1], lengths)
             kept = np.sort(np.lexsort((-sparse.values, rows))[rank < most])
         at = torch.from_numpy(np.stack([rows, sparse.indices])[:, kept])

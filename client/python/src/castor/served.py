@@ -1,4 +1,4 @@
-"""What the drop-ins for sentence-transformers' classes (6.x) have in common."""
+"""The common part of the drop-ins for sentence-transformers' classes (6.x)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from castor import tensors, texts
 from castor.client import Client
 
-_PROMPTS = {"query": "", "document": ""}  # that every model has, if only these
+_PROMPTS = {"query": "", "document": ""}  # every model has these
 _SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 
@@ -30,7 +30,7 @@ def of_prompt(name: str) -> Any:
 class Served:
     """A model of a server. Takes Client's keywords, or a Client."""
 
-    _similarity = "cosine"  # where neither the caller nor the model says
+    _similarity = "cosine"  # unless the caller or the model says otherwise
 
     def __init__(
         self,
@@ -70,13 +70,13 @@ class Served:
 
     @property
     def device(self) -> Any:
-        """Where tensors are: torch's CPU."""
+        """The device of returned tensors: torch's CPU."""
         import torch
 
         return torch.device("cpu")
 
     def to(self, *_: Any, **__: Any) -> Any:
-        """Nothing moves: the server has its own device. Nor does eval() or half() change it."""
+        """Does nothing, like eval() and half(): the server has its own device."""
         return self
 
     cpu = cuda = eval = half = to
@@ -90,7 +90,7 @@ class Served:
 
     @similarity_fn_name.setter
     def similarity_fn_name(self, value: Any) -> None:
-        name = getattr(value, "value", value)  # of an enumeration
+        name = getattr(value, "value", value)  # an enumeration's value
         if name is not None and name not in _SIMILARITIES:
             known = ", ".join(_SIMILARITIES)
             raise ValueError(f"similarity_fn_name {name!r} is not one of {known}")
@@ -119,7 +119,7 @@ class Served:
         return -(abs(a - b).sum(-1) if name == "manhattan" else ((a - b) ** 2).sum(-1) ** 0.5)
 
     def tokenize(self, texts: Iterable[str], **options: Any) -> dict[str, Any]:
-        """Tensors of [texts, tokens], filled up with zeros."""
+        """Tensors of [texts, tokens], padded with zeros."""
         import torch
 
         made = [features(each, tensors.to_torch) for each in self._tokens(texts, **options)]
@@ -140,12 +140,12 @@ class Served:
         return Tokenizer(self)
 
     def _options(self, prompt_name: str | None, prompt: str | None, given: Any) -> dict[str, Any]:
-        """Client's keywords. A prompt counts before its name."""
+        """Keywords for Client. `prompt` overrides `prompt_name`."""
         if given.pop("device", None) is not None:
             warnings.warn("device is ignored: the server has its own", stacklevel=3)
         for name in ("pool", "chunk_size"):
             given.pop(name, None)
-        if self._max_tokens:  # what is longer is cut, as its caller said
+        if self._max_tokens:  # the caller asked to cut longer texts
             given = {"max_tokens": self._max_tokens, "truncate": True, **given}
         prompt_name = prompt_name if prompt is None else None
         return {"model": self.model, "prompt_name": prompt_name, "prompt": prompt, **given}
@@ -170,7 +170,7 @@ def _floats(rows: Any, as_tensor: bool) -> Any:
 
 
 def features(tokens: Any, convert: Callable[[Any], Any]) -> dict[str, Any]:
-    """One text's, as transformers names them."""
+    """One text's inputs, as transformers names them."""
     mask = np.ones_like(tokens.ids)
     arrays = {"input_ids": tokens.ids, "token_type_ids": tokens.type_ids, "attention_mask": mask}
     return {name: convert(array) for name, array in arrays.items()}
@@ -190,7 +190,7 @@ class Tokenizer:
         return self._served._tokens(text, **{"truncate": False, **options})
 
     def __call__(self, text: str | Iterable[str], **_: Any) -> dict[str, Any]:
-        """Lists, not filled up."""
+        """Lists without padding."""
         made = [features(each, np.ndarray.tolist) for each in self._tokens(text)]
         if isinstance(text, str):
             return made[0]

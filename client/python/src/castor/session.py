@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 IN_FLIGHT = 8  # requests of a call that has several
-GRACE = 0.2  # seconds, in which a server's own word that time is up comes first
+GRACE = 0.2  # seconds for the server to report an expired deadline first
 
 
 def finish(blocking: Awaitable[T]) -> T:
-    """What a coroutine comes to that never suspends."""
+    """Runs a coroutine that never suspends, and returns its result."""
     try:
         blocking.__await__().send(None)
     except StopIteration as done:
@@ -55,12 +55,12 @@ class Session:
         self._sends: Any = None  # requests of the stream; None ends it
         self.renew()
 
-    # Steps. Failures are CastorErrors. `ready`: waits for a connection.
+    # Steps. Failures are CastorErrors. With `ready` a step waits for a connection.
 
     _queue: Any = SimpleQueue
 
     def _start(self, name: str, request: Any, ready: bool, **options: Any) -> Any:
-        """A call of gRPC's."""
+        """Starts a gRPC call."""
         method, metadata = self._client._method(name), self._client._metadata()
         return method(request, metadata=metadata, wait_for_ready=ready, **options)
 
@@ -147,11 +147,13 @@ class Session:
         may be given the request twice.
         """
         if isinstance(error, errors.DeadlineExceededError) and not error.reason and self._before:
-            raise self._before  # why it was waiting
+            raise self._before  # the reason of the wait
         self.failures += 1
         again = resumable or error.code == grpc.StatusCode.UNAVAILABLE
         again |= self.busy and error.retry_after is not None
-        again &= repeatable or isinstance(error, errors.DrainingError)  # which has not begun
+        again &= repeatable or isinstance(
+            error, errors.DrainingError
+        )  # a draining server has not begun
         most = min(2.0, 0.1 * 2.0 ** min(self.failures - 1, 9))
         backoff = min(most * (0.5 + random.random() / 2), self.left / 2)
         delay = max(backoff, error.retry_after or 0)
@@ -193,7 +195,7 @@ class Session:
         for request, start in zip(requests, starts):
             while True:
                 try:
-                    # After a failure as soon as there is a connection.
+                    # After a failure, wait for a connection rather than fail at once.
                     ready = self.failures > 0
                     answer = await self.call(method, self.prepare(request), ready)
                     checker.check(request, answer, start)
@@ -210,7 +212,7 @@ class Session:
         return answer
 
     async def model(self, name: str | None = None) -> model_pb2.Model:
-        """The model of this name, or else the client's, or else the server's only one."""
+        """The model of this name; default: the client's, or the server's only one."""
         if name := name or self._client.default_model:
             get = model_pb2.GetModelRequest(name=name)
             return await self.one("ModelService/GetModel", get)  # type: ignore[no-any-return]
@@ -230,11 +232,11 @@ class _Slot:
 
 
 class Stream:
-    """Requests, which it takes from `source` with the number of their first input.
+    """A stream of requests, taken from `source` with the number of their first input.
 
-    At most `in_flight` are unanswered, or wait for their turn. One refused for load is sent again
-    when another one has been answered, or else after the time that the server gives. Those without
-    an answer are sent again over another stream when one ends early.
+    At most `in_flight` are unanswered, or answered ahead of their turn. A request refused for load
+    is sent again when another one is answered, or after the delay that the server gives. When a
+    stream ends early, the unanswered requests are sent again over a new one.
     """
 
     def __init__(
@@ -251,9 +253,9 @@ class Stream:
         self._count, self._more, self._open = 0, True, False
 
     async def next(self) -> list[Any]:
-        """The answers whose turn it is, one at least; none: there are no more."""
+        """The next answers in order, at least one; an empty list after the last."""
         session, found = self._session, list[Any]()
-        session.renew()  # whoever reads may have taken their time
+        session.renew()  # the reader may have paused
         while not found:
             await self._fill()
             if not self._slots:
@@ -263,8 +265,8 @@ class Stream:
             try:
                 await self._take(await session.read(session.left + GRACE))
             except errors.CastorError as error:
-                # Without an input to blame it is the stream that failed. The server cancels those
-                # that pause for longer than --transfer-timeout.
+                # An error without an index is the stream's. Streams resume that the server cancels
+                # because they were idle for longer than --transfer-timeout.
                 idle = error.index is None and error.code == grpc.StatusCode.CANCELLED
                 if error.index is None:
                     error.index = self._slots[0].start
@@ -276,11 +278,11 @@ class Stream:
         return found
 
     async def _fill(self) -> None:
-        """Sends what is to be sent, and then whatever the source gives while there is room."""
+        """Sends new requests, then takes more from the source while there is room."""
         self._send()
         while self._more and len(self._slots) < self._in_flight:
             entry = await anext(self._source, None)
-            self._session.renew()  # it may have taken its time
+            self._session.renew()  # the source may have paused
             if entry is None:
                 self._more = False
                 return
@@ -301,7 +303,7 @@ class Stream:
                 self._session.send(slot.request)
 
     async def _take(self, answer: Any) -> None:
-        """Raises the error of a request, or UNAVAILABLE."""
+        """Files an answer under its request. Raises its error, or UNAVAILABLE at the end."""
         if answer is None:
             raise errors.UnavailableError(status.ENDED)
         waiting = [slot for slot in self._slots if slot.state == "sent" and slot.answer is None]

@@ -1,4 +1,4 @@
-"""The exceptions of errors.py from what servers and gRPC say."""
+"""Makes the exceptions of errors.py from the statuses of servers and gRPC."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from castor import errors
 from castor.rpc import error_details_pb2, status_pb2
 
-# "INVALID_FIELD": InvalidFieldError, and so on. Codes without a reason are looked up here as well.
+# "INVALID_FIELD": InvalidFieldError, and so on; for codes without a reason too.
 _CLASSES = {
     re.sub(r"\B(?=[A-Z])", "_", kind.__name__.removesuffix("Error")).upper(): kind
     for kind in errors.CastorError.__subclasses__()
@@ -22,7 +22,7 @@ _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 def from_status(status: status_pb2.Status) -> errors.CastorError:
-    """Reads the details; what is missing or malformed leaves its attributes empty."""
+    """Reads the details; missing or malformed ones leave their attributes empty."""
     found: dict[str, Any] = {}
     for detail in status.details:
         kind = detail.type_url.rpartition(".")[2]
@@ -37,7 +37,7 @@ def from_status(status: status_pb2.Status) -> errors.CastorError:
         elif kind == "BadRequest" and message.field_violations:
             found["field"] = message.field_violations[0].field
         elif kind == "RetryInfo":
-            delay = message.retry_delay  # of any size: not as a timedelta
+            delay = message.retry_delay  # may exceed a timedelta
             found["retry_after"] = max(0.0, delay.seconds + delay.nanos / 1e9)
         elif kind == "RequestInfo":
             found["request_id"] = message.request_id
@@ -47,13 +47,13 @@ def from_status(status: status_pb2.Status) -> errors.CastorError:
 
 
 def blame(error: errors.CastorError, start: int) -> None:
-    """Sets the index of an error of a request of many, whose first input is the call's `start`."""
+    """Sets the error's index, for a request whose first input is the call's number `start`."""
     named = re.match(r"(?:texts\.\w+|documents)\[(\d{1,9})\]", error.field)
     error.index = start + (int(named[1]) if named else 0)
 
 
 def from_rpc(call: Any) -> errors.CastorError:
-    """The error in what a failed call of grpc or grpc.aio raises."""
+    """The error for an exception of grpc or grpc.aio."""
     code = call.code() or grpc.StatusCode.UNKNOWN
     trailers = dict([*(call.trailing_metadata() or ())])  # grpc.aio's own is a poor mapping
     status = status_pb2.Status()

@@ -1,4 +1,4 @@
-"""Arrays as tensors of messages, and back; and what is computed on them on this side."""
+"""Arrays as tensors of messages and back; quantizing and merging on the client."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FLOATS = {"float32": tensor_pb2.FLOAT32, "float16": tensor_pb2.FLOAT16}
 
 
 def unmasked(name: str, values: Any) -> Any:
-    """The values, unless numpy would forget that some are masked."""
+    """The values. Refuses masked arrays, whose mask numpy would drop."""
     if isinstance(values, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array: fill it, or leave out what is masked")
     return values
@@ -36,7 +36,7 @@ def as_array(name: str, values: Any) -> tuple[NDArray[Any], tensor_pb2.DataType]
     Takes numpy arrays (ml_dtypes' bfloat16 too) and CPU tensors of any library with DLPack.
     """
     if not isinstance(unmasked(name, values), np.ndarray):
-        if hasattr(values, "resolve_neg"):  # torch's. DLPack refuses gradients, forgets negation
+        if hasattr(values, "resolve_neg"):  # torch: DLPack refuses gradients, drops negation
             values = values.detach().resolve_neg()
         if str(getattr(values, "dtype", "")) == "torch.bfloat16":  # numpy's DLPack has none
             bits = values.contiguous().view(sys.modules["torch"].int16)
@@ -77,7 +77,7 @@ def put(tensor: tensor_pb2.Tensor, name: str, values: Any, memory: Any = None) -
 
 
 def from_message(tensor: tensor_pb2.Tensor) -> NDArray[Any]:
-    """A view of the message's bytes, read-only; of BFLOAT16 its values as float32."""
+    """A read-only view of the message's bytes; BFLOAT16 comes as float32."""
     array: NDArray[Any] = np.frombuffer(tensor.raw, DTYPES[tensor.dtype]).reshape(
         tuple(tensor.shape)
     )
@@ -106,7 +106,7 @@ def quantize(rows: NDArray[Any], precision: str, ranges: Any = None) -> NDArray[
 def merge(
     outputs: Sequence[Any], log_sum_exps: Sequence[Any]
 ) -> tuple[NDArray[Any], NDArray[np.float32]]:
-    """Answers over disjoint sets of keys as the one over all of them: (output, log_sum_exp).
+    """Merges answers over disjoint sets of keys into one: (output, log_sum_exp).
 
     A part in which a row sees no key (-Inf, or +Inf as flash-attn 2 has it) adds nothing to it,
     whatever its output holds. Where all are such, the row is zeros and -Inf. NaN gives NaN. Sums

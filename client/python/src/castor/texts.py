@@ -1,4 +1,4 @@
-"""Texts and the keywords that go with them, as requests of EncoderService. Pure."""
+"""Texts and their keywords as requests of EncoderService."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from castor.v1 import encoder_pb2
 T = TypeVar("T")
 Text = Union[str, "tuple[str, str]"]  # or a pair of texts
 
-# One request's: some 8,000 tokens, four seconds of a base-size model on two cores.
+# Limits of one request: some 8,000 tokens, four seconds of a base-size model on two cores.
 MOST_TEXTS = 256
 MOST_CHARACTERS = 32 * 1024
 
 
 class TokenizeOptions(TypedDict, total=False):
-    """The keywords of everything that takes texts; encoder.proto describes them."""
+    """Keywords of every method that takes texts; encoder.proto describes them."""
 
     model: str | None  # default: the only one
     prompt_name: str | None  # None: the model's default; "": none
-    prompt: str | None  # a free text in place of a prompt of a name
+    prompt: str | None  # a literal prompt in place of a named one
     max_tokens: int
-    truncate: bool | None  # encoding: False refuses texts that are too long
+    truncate: bool | None  # False: encoding refuses texts that are too long
     truncation_side: str  # "left", "right"
     allow_special_tokens: bool
     priority: str  # "low", "normal", "high"
@@ -46,7 +46,7 @@ class EncodeOptions(Options, total=False):
     pooling: str  # "mean", "cls", "last_token", "maximum", ...
     # float32, float16; bfloat16, which numpy holds as float32; int8, uint8, binary, ubinary.
     precision: str
-    ranges: Any  # of int8 and uint8: [2, dim], the least and greatest; None: those of the texts
+    ranges: Any  # for int8, uint8: [2, dim], minimum and maximum; None: the texts' own
 
 
 _FIELDS = {
@@ -55,7 +55,7 @@ _FIELDS = {
     "precision": "output_type",
     "lengths": "query_lengths",
 }
-_NOT_SENT = {"timeout", "show_progress_bar", "batch_size"}  # they are for this side
+_NOT_SENT = {"timeout", "show_progress_bar", "batch_size"}  # the client reads them
 _KNOWN = {"output", "add_special_tokens", "return_tokens", *EncodeOptions.__annotations__}
 
 
@@ -68,7 +68,7 @@ def as_list(texts: Any, name: str = "texts") -> list[Any]:
 
 
 def check_several(texts: Any, name: str) -> None:
-    """Refuses what gives names or keys when it is gone through: a table's are its columns'."""
+    """Refuses what iterates over keys or column names instead of texts."""
     table = len(getattr(texts, "shape", ())) > 1 and not isinstance(texts, np.ndarray)
     plain = isinstance(texts, Iterable) and not isinstance(texts, (bytes, bytearray, Mapping))
     if table or not plain:
@@ -77,7 +77,7 @@ def check_several(texts: Any, name: str) -> None:
 
 
 def checked(text: Any, index: int) -> Text:
-    """A text, or a pair of texts in any sequence."""
+    """A text, or a pair of texts as a tuple."""
     if isinstance(text, str):
         return text
     parts = text.tolist() if isinstance(text, np.ndarray) else text
@@ -96,7 +96,7 @@ async def each(items: Iterable[T]) -> AsyncIterator[T]:
 async def pack(
     texts: AsyncIterable[Text], kind: type[Any], options: Mapping[str, Any]
 ) -> AsyncIterator[tuple[Any, int]]:
-    """Requests of as many texts as fit, each with the number of its first."""
+    """Requests of as many texts as fit, each with the number of its first text."""
     batch, start, characters = list[Text](), 0, 0
     async for text in texts:
         batch.append(checked(text, start + len(batch)))

@@ -23,7 +23,7 @@ class CastorEncoder:
     ) -> None:
         self._encoder = SentenceTransformer(target, model)
         self._options = options
-        # Results are kept by name: "castor/minilm", or that which says more.
+        # MTEB files results under this name, such as "castor/minilm".
         name = name or f"castor/{model or 'default'}"
         self.mteb_model_meta = ModelMeta.create_empty({"name": name, "revision": "served"})
 
