@@ -12,17 +12,15 @@ from the network. Needs openssl(1).
 
 import argparse
 import os
-import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "hostile"))
+sys.path[:0] = [os.path.join(HERE, "..", "hostile"), os.path.join(HERE, "..", "support")]
 from authority import Authority, caller_entry, callers_file  # noqa: E402
+from castor_server import CastorServer  # noqa: E402
 import wire  # noqa: E402
 
 ATTEND = "/castor.v1.AttentionService/Attend"
@@ -70,25 +68,6 @@ class Papers:
         if kind == "tokens":
             arguments += ["--auth-tokens", self.callers]
         return arguments
-
-
-class Server:
-    def __init__(self, program: str, arguments: list):
-        self.process = subprocess.Popen(
-            [program, "--listen", "127.0.0.1:0", "--metrics-listen", "off", "--device", "cpu",
-             "--cost-model-budget", "0s", *arguments], stderr=subprocess.PIPE, text=True)
-        for line in self.process.stderr:
-            found = re.search(r"listening grpc=127.0.0.1:(\d+)", line)
-            if found:
-                self.target = f"localhost:{found[1]}"
-                break
-        else:
-            raise SystemExit("castor-server did not start")
-        threading.Thread(target=self.process.stderr.read, daemon=True).start()
-
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(timeout=30)
 
 
 def by_grpcio(target: str, papers: Papers, how: dict) -> str:
@@ -165,12 +144,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         papers = Papers(folder)
         for kind in ("plain", "tls", "mtls", "tokens"):
-            server = Server(arguments.server, papers.arguments(kind))
+            server = CastorServer(arguments.server, *papers.arguments(kind))
             for title, how, expected in CASES:
                 if kind not in expected:
                     continue
                 for name, client in clients.items():
-                    seen = client(server.target, papers, how)
+                    seen = client(f"localhost:{server.port}", papers, how)
                     good = seen == expected[kind]
                     tried, wrong = tried + 1, wrong + (not good)
                     print(f"{'ok  ' if good else 'BAD '} {name}, {kind}, {title}: {seen}" +

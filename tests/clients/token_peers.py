@@ -16,17 +16,17 @@ import collections
 import itertools
 import pathlib
 import random
-import re
-import signal
-import subprocess
 import sys
-import threading
 
 import grpc
 from castor.v1 import encoder_pb2, encoder_pb2_grpc
 from transformers import AutoTokenizer
 
-GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden/encoder/directories"
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(TESTS / "support"))
+from castor_server import CastorServer  # noqa: E402
+
+GOLDEN = TESTS / "golden/encoder/directories"
 WORDS = ("a dam beaver builds Rates rose, Wasser über u\u0308ber 水 плотина ? !! and the river 12,5 x' "
          "don't naïve \U0001f9ab\u200d\U0001f4a7 ﬁne Å \u0130 ß <x> [y] \u0e17\u0e35\u0e48 한국어 \ufffd "
          "\u200b \ufdfa \u3347 \u0390 \u2460 \u00ad \u0001 \U0001242b [SEP] [MASK] </s> <s> <mask> "
@@ -46,28 +46,6 @@ def texts_of(draw: random.Random) -> list:
     long = draw.choice(["ab" * 20_000, "x " * 20_000, random_text(draw, 3000)])
     return (["", " ", " \n\t", "\u3000", "\ufeff", "\ufdfa", long] +
             [random_text(draw, 40) for _ in range(20)])
-
-
-class Server:
-    """castor-server with the directories as models, each by its name."""
-
-    def __init__(self, program: str, directories: list):
-        models = [argument for d in directories for argument in ("--model", f"{d.name}={d}")]
-        self.process = subprocess.Popen(
-            [program, "--listen", "127.0.0.1:0", "--metrics-listen", "off", "--device", "cpu",
-             "--cost-model-budget", "0s", *models], stderr=subprocess.PIPE, text=True)
-        for line in self.process.stderr:
-            if found := re.search(r"listening grpc=(127\.0\.0\.1:\d+)", line):
-                break
-        else:
-            raise SystemExit(f"castor-server did not start: {line}")
-        threading.Thread(target=self.process.stderr.read, daemon=True).start()
-        self.stub = encoder_pb2_grpc.EncoderServiceStub(grpc.insecure_channel(
-            found[1], [("grpc.max_receive_message_length", 1 << 28)]))
-
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(timeout=60)
 
 
 class Comparison:
@@ -157,11 +135,14 @@ def main() -> int:
     parser.add_argument("directories", type=pathlib.Path, nargs="*")
     arguments = parser.parse_args()
     directories = arguments.directories or sorted(d for d in GOLDEN.iterdir() if d.is_dir())
-    server = Server(arguments.server, directories)
+    models = [f"--model={d.name}={d}" for d in directories]
+    server = CastorServer(arguments.server, *models)
+    stub = encoder_pb2_grpc.EncoderServiceStub(grpc.insecure_channel(
+        server.address, [("grpc.max_receive_message_length", 1 << 28)]))
     failed = False
     try:
         for directory in directories:
-            one = Comparison(server.stub, directory, random.Random(arguments.seed))
+            one = Comparison(stub, directory, random.Random(arguments.seed))
             failed |= bool(one.differs)
             print(f"{one.model}: {one.inputs} inputs, {one.tokens} tokens: "
                   f"{dict(one.differs) or 'equal'}", *one.first.items(), sep="\n  ", flush=True)

@@ -20,7 +20,6 @@ for its parts hpack and hyperframe, and openssl(1).
 import argparse
 import os
 import random
-import re
 import shlex
 import signal
 import statistics
@@ -33,7 +32,7 @@ import time
 import wire
 from client import Client
 from peer import grpc_message
-from run import TOKEN, Security
+from run import TOKEN, CastorServer, Security
 
 # Answers in MiB; 0 is a small one.
 SIZES = [0, 1, 24, 33, 200]
@@ -110,37 +109,18 @@ class OtherCaller(threading.Thread):
         self.process.wait()
 
 
-class Server:
+class Server(CastorServer):
     """castor-server as a separate process, which logs every call."""
 
     def __init__(self, program: str, delay: str, security):
-        self.process = subprocess.Popen(
-            [program, "--listen", "127.0.0.1:0", "--metrics-listen", "off", "--device", "cpu",
-             "--cost-model-budget", "0s", "--log-level", "debug", "--drain-delay", delay,
-             "--max-queued-bytes", "2GiB", *(security.arguments if security else [])],
-            stderr=subprocess.PIPE, text=True)
-        self.port, self.answered, self.says_all = 0, 0, False
-        self.listening = threading.Event()
-        self.reader = threading.Thread(target=self.read_log, daemon=True)
-        self.reader.start()
-        if not self.listening.wait(PATIENCE) or self.port == 0:
-            raise SystemExit("castor-server did not start")
+        self.answered, self.says_all = 0, False
+        super().__init__(program, "--log-level", "debug", "--drain-delay", delay,
+                         "--max-queued-bytes", "2GiB", *(security.arguments if security else []))
 
-    def read_log(self):
-        for line in self.process.stderr:
-            found = re.search(r"listening grpc=127.0.0.1:(\d+)", line)
-            if found:
-                self.port = int(found[1])
-                self.listening.set()
-            attend = " call method=castor.v1.AttentionService/Attend " in line
-            self.answered += attend and " code=OK" in line
-            self.says_all = self.says_all or "drained all_answered=true" in line
-        self.listening.set()
-
-    def end(self) -> int:
-        code = self.process.wait(timeout=PATIENCE)
-        self.reader.join()
-        return code
+    def on_line(self, line):
+        attend = " call method=castor.v1.AttentionService/Attend " in line
+        self.answered += attend and " code=OK" in line
+        self.says_all = self.says_all or "drained all_answered=true" in line
 
 
 def drain_once(program: str, megabytes: int, delay: str, security, chance,
@@ -165,7 +145,7 @@ def drain_once(program: str, megabytes: int, delay: str, security, chance,
     time.sleep(chance.random() * 0.2)
     server.process.send_signal(signal.SIGTERM)
     begun = time.monotonic()
-    code = server.end()
+    code = server.join(PATIENCE)
     seconds = time.monotonic()
     for caller in callers:
         caller.join(PATIENCE)

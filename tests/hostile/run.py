@@ -13,18 +13,16 @@ Needs Debian's python3-h2 for its parts hpack and hyperframe, and openssl(1).
 """
 
 import argparse
-import collections
 import os
-import re
 import resource
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 import urllib.request
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from castor_server import CastorServer  # noqa: E402
 from attacks import ATTACKS, HEADER_FLOODS, HEAVY, Harm, answered
 from authority import Authority, caller_entry, callers_file, client_context
 from bombs import BOMBS
@@ -46,9 +44,6 @@ MAX_TLS_GROWTH = 256 << 20
 # The share of a processor that a server may take that has nothing to do.
 MAX_IDLE = 0.2
 
-# Of a server's log that a failure shows.
-LOG_LINES = 30
-
 TOKEN = "castor_of_the_neighbour"
 
 
@@ -67,7 +62,7 @@ class Security:
         self.context = client_context(authority.path)
 
 
-class Server:
+class Server(CastorServer):
     """castor-server as a separate process."""
 
     def __init__(self, program: str, seconds: float, descriptors: int = 0, security=None,
@@ -78,21 +73,9 @@ class Server:
 
         self.seconds, self.rounds, self.max_deadline = seconds, rounds, max_deadline
         self.tls = security.context if security else None
-        self.process = subprocess.Popen(
-            [program, "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--device", "cpu",
-             "--cost-model-budget", "0s", "--max-deadline", f"{max_deadline}s", *BUDGETS,
-             *(security.arguments if security else []), *arguments],
-            stderr=subprocess.PIPE, text=True, preexec_fn=limit)
-        for line in self.process.stderr:
-            found = re.search(r"listening grpc=127.0.0.1:(\d+) .*metrics=127.0.0.1:(\d+)", line)
-            if found:
-                self.port, self.metrics_port = int(found[1]), int(found[2])
-                break
-        else:
-            raise SystemExit("castor-server did not start")
-        # Drain the log, or it would fill the pipe. Its end says why a server ended.
-        self.log = collections.deque(maxlen=LOG_LINES)
-        threading.Thread(target=lambda: self.log.extend(self.process.stderr), daemon=True).start()
+        super().__init__(program, "--max-deadline", f"{max_deadline}s", *BUDGETS,
+                         *(security.arguments if security else []), *arguments, metrics=True,
+                         limit=limit)
 
     def peer(self, source: str = "127.0.0.2", token: str = TOKEN) -> Peer:
         """A good client."""
@@ -133,10 +116,6 @@ class Server:
             share = (self.processor_seconds() - before) / (time.monotonic() - begin)
             if share < MAX_IDLE or time.monotonic() > end:
                 return share
-
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=30)
 
 
 class Neighbour(threading.Thread):

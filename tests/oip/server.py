@@ -2,36 +2,20 @@
 memory. And the report of what was tried."""
 
 import os
-import re
-import signal
-import subprocess
 import sys
-import threading
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 GOLDEN = os.path.join(ROOT, "tests", "golden", "encoder")
+sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
+from castor_server import CastorServer  # noqa: E402
 
 
-class Server:
+class Server(CastorServer):
     def __init__(self, program: str):
-        self.process = subprocess.Popen(
-            [program, "--listen", "127.0.0.1:0", "--metrics-listen", "off", "--device", "cpu",
-             "--cost-model-budget", "0s", "--shared-memory",
-             "--model", f"embed={GOLDEN}/tiny_bert",
-             "--model", f"Rerank.QA={GOLDEN}/heads/cross_encoder"],
-            stderr=subprocess.PIPE, text=True)
-        for line in self.process.stderr:
-            found = re.search(r"listening grpc=127.0.0.1:(\d+)", line)
-            if found:
-                self.url = f"localhost:{found[1]}"
-                break
-        else:
-            raise SystemExit("castor-server did not start")
-        threading.Thread(target=self.process.stderr.read, daemon=True).start()
-
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(timeout=30)
+        super().__init__(program, "--shared-memory",
+                         "--model", f"embed={GOLDEN}/tiny_bert",
+                         "--model", f"Rerank.QA={GOLDEN}/heads/cross_encoder")
+        self.url = f"localhost:{self.port}"
 
 
 def run(rows, *arguments) -> None:

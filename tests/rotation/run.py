@@ -11,20 +11,19 @@ unless castor-load counts no failed call, and the server no refused caller. Need
 """
 
 import argparse
-import collections
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "hostile"))
+TESTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+sys.path[:0] = [os.path.join(TESTS, "hostile"), os.path.join(TESTS, "support")]
 from authority import Authority, caller_entry, callers_file  # noqa: E402
+from castor_server import CastorServer  # noqa: E402
 
 # Until all clients have looked at a file that has changed: they do so once a second.
 CLIENTS_KNOW = 3
@@ -61,21 +60,9 @@ class Secret:
         shutil.rmtree(os.path.join(self.folder, f"..{self.version - 1}"), ignore_errors=True)
 
 
-class Server:
+class Server(CastorServer):
     def __init__(self, program: str, arguments: list):
-        self.process = subprocess.Popen(
-            [program, "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--device", "cpu",
-             "--cost-model-budget", "0s", "--max-connection-age", "5s", *arguments],
-            stderr=subprocess.PIPE, text=True)
-        for line in self.process.stderr:
-            found = re.search(r"listening grpc=127.0.0.1:(\d+) .*metrics=127.0.0.1:(\d+)", line)
-            if found:
-                self.port, self.metrics_port = found[1], found[2]
-                break
-        else:
-            raise SystemExit("castor-server did not start")
-        self.log = collections.deque(maxlen=50)
-        threading.Thread(target=self.log.extend, args=(self.process.stderr,), daemon=True).start()
+        super().__init__(program, "--max-connection-age", "5s", *arguments, metrics=True)
 
     def metrics(self) -> dict:
         if self.process.poll() is not None:
@@ -149,7 +136,7 @@ def main() -> int:
             metrics = server.metrics()
         finally:
             load.kill()
-            server.process.terminate()
+            server.stop()
         refused = sum(value for name, value in metrics.items()
                       if name.startswith("castor_callers_refused_total"))
         with open(result) as file:

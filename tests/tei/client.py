@@ -12,12 +12,8 @@ network.
 import argparse
 import os
 import random
-import re
-import signal
-import subprocess
 import sys
 import tempfile
-import threading
 
 import grpc
 import numpy
@@ -26,6 +22,9 @@ from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncod
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
+from castor_server import CastorServer  # noqa: E402
+
 HEADS = os.path.join(ROOT, "tests", "golden", "encoder", "heads")
 MODELS = {"minilm": os.path.join(ROOT, ".deps", "minilm"),
           **{name: os.path.join(HEADS, name)
@@ -42,26 +41,6 @@ def generate(folder: str):
     sys.path.insert(0, folder)
     from tei.v1 import tei_pb2, tei_pb2_grpc
     return tei_pb2, tei_pb2_grpc
-
-
-class Server:
-    def __init__(self, program: str):
-        models = [f"--model={name}={path}" for name, path in MODELS.items()]
-        self.process = subprocess.Popen(
-            [program, "--listen", "127.0.0.1:0", "--metrics-listen", "off", "--device", "cpu",
-             "--cost-model-budget", "0s", "--tei-model", "minilm", *models],
-            stderr=subprocess.PIPE, text=True)
-        for line in self.process.stderr:
-            if found := re.search(r"listening grpc=(127.0.0.1:\d+)", line):
-                self.address = found[1]
-                break
-        else:
-            raise SystemExit("castor-server did not start")
-        threading.Thread(target=self.process.stderr.read, daemon=True).start()
-
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(timeout=30)
 
 
 def texts(count: int, words: int) -> list[str]:
@@ -169,8 +148,9 @@ def main() -> int:
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         pb, rpc = generate(folder)
-        server = Server(arguments.server)
-        with grpc.insecure_channel(server.address) as channel:
+        models = [f"--model={name}={path}" for name, path in MODELS.items()]
+        with (CastorServer(arguments.server, "--tei-model", "minilm", *models) as server,
+              grpc.insecure_channel(server.address) as channel):
             for row in (embed, sparse, predict, rerank, tokenize):
                 try:
                     worst = row(pb, rpc, channel)
@@ -180,7 +160,6 @@ def main() -> int:
                     good = False
                     print(f"BAD {row.__doc__} {type(error).__name__}: {error}")
                 failed += not good
-        server.stop()
     return 1 if failed else 0
 
 

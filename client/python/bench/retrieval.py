@@ -10,8 +10,7 @@ sentence-transformers, torch and gensim (without its own requirements).
 
 import argparse
 import importlib.util
-import re
-import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,9 @@ from mteb.abstasks.retrieval import AbsTaskRetrieval
 
 import castor
 from castor.integrations.mteb import CastorEncoder
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tests/support"))
+from castor_server import CastorServer  # noqa: E402
 
 RELEVANT = 0.5  # of 1: people found the texts at least so similar
 
@@ -91,16 +93,11 @@ def main() -> None:
         kernel = castor.ImprovedClustered(clusters=clusters, topk=topk)
         kernels[f", improved clustered, {clusters} clusters, {topk} keys"] = kernel
     for dtype in ("float32", "bfloat16", "int8"):
-        command = [args.server, "--listen", "127.0.0.1:0", "--metrics-listen", "off"]
-        command += ["--model-dtype", dtype, "--model", f"model={args.model}"]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        assert process.stderr
-        ports = (re.search(r"listening grpc=(\S+)", line) for line in process.stderr)
-        target = next(found[1] for found in ports if found)
-        for name, kernel in kernels.items() if dtype == "float32" else [("", None)]:
-            row(f"castor, {dtype}{name}", score(CastorEncoder(target, kernel=kernel)))
-        process.terminate()
-        process.wait()
+        flags = ["--model-dtype", dtype, "--model", f"model={args.model}"]
+        with CastorServer(args.server, *flags, flags=()) as server:
+            for name, kernel in kernels.items() if dtype == "float32" else [("", None)]:
+                encoder = CastorEncoder(server.address, kernel=kernel)
+                row(f"castor, {dtype}{name}", score(encoder))
 
 
 if __name__ == "__main__":

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,35 +16,16 @@ ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = ROOT / "tests/golden/encoder"
 MINILM = ROOT / ".deps/minilm"
 PROGRAM = os.environ.get("CASTOR_SERVER_PROGRAM", str(ROOT / "build/server/castor-server"))
-sys.path.insert(0, str(ROOT / "tests/hostile"))  # authority.py: certificates
+sys.path[:0] = [str(ROOT / "tests/hostile"), str(ROOT / "tests/support")]
+from castor_server import CastorServer  # noqa: E402
 
 
-class Server:
+class Server(CastorServer):
     """castor-server on a port of its own, or on the one given."""
 
     def __init__(self, *arguments: str, port: int = 0) -> None:
-        fixed = ["--metrics-listen", "off", "--device", "cpu", "--cost-model-budget", "0s"]
-        command = [PROGRAM, "--listen", f"127.0.0.1:{port}", *fixed, *arguments]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        assert self.process.stderr
-        self.log = []
-        for line in self.process.stderr:
-            self.log.append(line)
-            if found := re.search(r"listening grpc=127\.0\.0\.1:(\d+)", line):
-                self.port = int(found[1])
-                break
-        else:
-            raise RuntimeError("".join(self.log))
-        # Nobody reads on: the server must not wait for that.
-        self._drain = subprocess.Popen(
-            ["cat"], stdin=self.process.stderr, stdout=subprocess.DEVNULL
-        )
-        self.target = f"127.0.0.1:{self.port}"
-
-    def stop(self, number: int = signal.SIGTERM) -> None:
-        self.process.send_signal(number)
-        self.process.wait(30)
-        self._drain.wait(30)
+        super().__init__(PROGRAM, *arguments, port=port)
+        self.target = self.address
 
 
 @pytest.fixture(scope="session")

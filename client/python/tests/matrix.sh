@@ -40,5 +40,5 @@ with=()
 for each in sentence-transformers langchain-core llama-index-core haystack-ai mteb matplotlib; do
   with+=(--with "$each")
 done
-try "beside other libraries" --python "$python" "${with[@]}"
+try "with other libraries" --python "$python" "${with[@]}"
 exit $failed

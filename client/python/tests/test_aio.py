@@ -49,7 +49,7 @@ def test_calls(server: Server, client: castor.Client) -> None:
                 await made.attend(memory.put(q), k, v, memory=memory, output=output)
                 assert abs(output - softmax_attention(q, k, v)).max() < 1e-5
             with pytest.raises(castor.ModelNotFoundError):
-                await made.encode("a", model="nobody")
+                await made.encode("a", model="missing")
 
     asyncio.run(run())
 

@@ -240,9 +240,9 @@ def test_shared_memory(client: castor.Client) -> None:
 
 def test_bad_input_names_the_field(client: castor.Client) -> None:
     with pytest.raises(castor.ModelNotFoundError, match="no model"):
-        client.encode("a", model="nobody")
-    with pytest.raises(LookupError, match="nobody"):
-        client.model("nobody")
+        client.encode("a", model="missing")
+    with pytest.raises(LookupError, match="missing"):
+        client.model("missing")
     with pytest.raises(castor.InvalidFieldError, match="model must be one of cross, labels"):
         client.encode([])
     with pytest.raises(castor.KernelNotAvailableError):

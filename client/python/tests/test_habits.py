@@ -53,9 +53,9 @@ def test_clients_and_errors_are_copied(server: Server) -> None:
     files = castor.TLS(ca_file="ca.pem")
     client = castor.AsyncClient("castor:1", tls=files, token_file="token", timeout=3)
     made = pickle.loads(pickle.dumps(client))
-    assert made._security.tls == files and made._security._token_file._paths == ("token",)
+    assert made._tls == files and made._token_file._paths == ("token",)
     client = castor.Client(token="secret")
-    assert copy.deepcopy(client)._security.metadata() == client._security.metadata()
+    assert copy.deepcopy(client)._metadata() == client._metadata()
     with pytest.raises(TypeError, match="token_file"):
         pickle.dumps(client)
 
@@ -224,11 +224,11 @@ def test_sparse_answers_fit(client: castor.Client) -> None:
 def test_an_unknown_model_is_one_error(client: castor.Client) -> None:
     for name in ("encode", "encode_query", "encode_document", "encode_sparse", "tokenize"):
         with pytest.raises(castor.ModelNotFoundError):
-            getattr(client, name)(["a"], model="nobody")
+            getattr(client, name)(["a"], model="missing")
     with pytest.raises(castor.ModelNotFoundError):
-        client.encode([], model="nobody")
+        client.encode([], model="missing")
     with pytest.raises(castor.ModelNotFoundError):
-        client.model("nobody")
+        client.model("missing")
 
 
 @pytest.mark.parametrize("target", ["http://a:1", "https://a:1/x", "grpc://127.0.0.1:50051"])

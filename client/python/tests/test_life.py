@@ -43,14 +43,14 @@ def test_tls_and_tokens(authority: Authority, tmp_path: Path) -> None:
         with client.shared_memory(64) as memory:
             assert memory.key.startswith("/mine:castor-")
         token_file.write_text("wrong\n")
-        client._security._token_file._read = -1e9  # what was read is old
+        client._token_file._read = -1e9  # what was read is old
         with pytest.raises(castor.UnauthenticatedError):
             client.encode("a")
         token_file.write_text("next\n")
-        client._security._token_file._read = -1e9
+        client._token_file._read = -1e9
         assert client.encode("a").shape == (384,)
         token_file.unlink()
-        client._security._token_file._read = -1e9
+        client._token_file._read = -1e9
         assert client.encode("a").shape == (384,)  # with the last one
     with castor.Client(server.target, tls=tls) as client:
         with pytest.raises(castor.UnauthenticatedError):
@@ -83,7 +83,7 @@ def test_client_certificates_may_change(authority: Authority, tmp_path: Path) ->
             client.encode("a")
         for new, old in zip(authority.issue("client"), files.values()):
             os.replace(new, old)
-        client._security._pem._read = -1e9
+        client._pem._read = -1e9
         assert client.encode("a").shape == (384,)
     server.stop()
 
@@ -103,7 +103,7 @@ def test_a_server_that_dies_costs_no_call() -> None:
     servers[1].stop()
 
 
-def test_nobody_listens() -> None:
+def test_no_server_listens() -> None:
     with castor.Client("127.0.0.1:1", timeout=1) as client:
         for call in (lambda: client.encode("a"), client.wait_ready):
             begin = time.monotonic()

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 import grpc
 import numpy as np
 import pytest
 
 import castor
-from castor import channel, errors, kernels, tensors, texts
-from castor.answers import Checker
+from castor import channel, kernels, reports, tensors, texts
 from castor.rpc import error_details_pb2, status_pb2
+from castor.session import Session, Stream, finish
+from castor.status import LATE
+from castor.status import from_status as status_of
 from castor.v1 import encoder_pb2, kernel_pb2, tensor_pb2
-from castor.window import Patience, Window
 
 
 def status(code: int, reason: str = "", retry: float | None = None) -> status_pb2.Status:
@@ -48,7 +51,7 @@ def status(code: int, reason: str = "", retry: float | None = None) -> status_pb
     ],
 )
 def test_errors_are_classes_by_reason(code: int, reason: str, kind: type) -> None:
-    error = errors.from_status(status(code, reason, 0.25))
+    error = status_of(status(code, reason, 0.25))
     assert type(error) is kind and error.code.value[0] == code and error.retry_after == 0.25
     assert error.reason == reason and error.message == "why"
     if reason:
@@ -63,55 +66,67 @@ def test_every_reason_of_the_contract_has_a_class() -> None:
     reasons = {row.split("|")[2].strip(" `") for row in table.splitlines() if row.startswith("|")}
     assert len(reasons) > 15
     for reason in reasons - {"reason", "---"}:
-        assert type(errors.from_status(status(2, reason))) is not castor.CastorError, reason
+        assert type(status_of(status(2, reason))) is not castor.CastorError, reason
 
 
 def test_malformed_details_leave_the_code() -> None:
     made = status(3, "INVALID_FIELD")
     made.details[0].value = b"\xff\xff"
-    error = errors.from_status(made)
+    error = status_of(made)
     assert error.reason == "" and error.code == grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_kernels_are_put_and_read() -> None:
     kernel = castor.ImprovedClustered(clusters=7, hash_bias=False, clustering="query_space")
     request = encoder_pb2.EncodeRequest()
-    kernels.put(request, kernel, tensors.to_message)
+    kernels.put(request, kernel)
     put = request.improved_clustered
     assert put.clusters == 7 and put.clustering == kernel_pb2.QUERY_SPACE
     assert put.HasField("hash_bias") and not put.hash_bias
-    kernels.put(request, castor.Clustered(), tensors.to_message)
+    kernels.put(request, castor.Clustered())
     assert request.WhichOneof("kernel") == "clustered" and not request.clustered.HasField(
         "hash_bias"
     )
-    kernels.put(request, castor.Automatic(0.1, ["vanilla", "clustered"]), tensors.to_message)
+    kernels.put(request, castor.Automatic(0.1, ["vanilla", "clustered"]))
     assert list(request.automatic.allowed) == [kernel_pb2.VANILLA, kernel_pb2.CLUSTERED]
     gate = np.ones(3, np.float32)
-    kernels.put(request, castor.Cast(layer="m/0", gate=gate), tensors.to_message)
+    kernels.put(request, castor.Cast(layer="m/0", gate=gate))
     assert request.cast.gate.shape == [3] and request.cast.layer == "m/0"
-    kernels.put(request, castor.Automatic(allowed="vanilla"), tensors.to_message)
+    kernels.put(request, castor.Automatic(allowed="vanilla"))
     assert list(request.automatic.allowed) == [kernel_pb2.VANILLA]
     with pytest.raises(ValueError, match="clustering 'x' is not one of hash, query_space"):
-        kernels.put(request, castor.Clustered(clustering="x"), tensors.to_message)
+        kernels.put(request, castor.Clustered(clustering="x"))
     with pytest.raises(ValueError, match="kernel 'fast' is not one of vanilla"):
-        kernels.put(request, "fast", tensors.to_message)
+        kernels.put(request, "fast")
     with pytest.raises(TypeError, match="kernel is int"):
-        kernels.put(request, 3, tensors.to_message)  # type: ignore[arg-type]
+        kernels.put(request, 3)  # type: ignore[arg-type]
+
+
+def test_kernels_of_later_servers_are_no_error() -> None:
+    later = {"name": 99, "clustered": {"clustering": 99}}
+    found = reports.read(encoder_pb2.EncodeResponse(kernel=later))  # type: ignore[arg-type]
+    assert found.kernel_name == "99" and found.kernel.clustering == "99"
+
+
+def message(name: str, values: Any) -> tensor_pb2.Tensor:
+    made = tensor_pb2.Tensor()
+    tensors.put(made, name, values)
+    return made
 
 
 def test_tensors_keep_values_and_order() -> None:
     values = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     for array in (values, values.transpose(2, 0, 1), values[:, ::2], values.astype(">f4")):
-        message = tensors.to_message("query", array)
-        assert np.array_equal(tensors.from_message(message), array)
-    half = tensors.to_message("query", values.astype(np.float16))
+        made = message("query", array)
+        assert np.array_equal(tensors.from_message(made), array)
+    half = message("query", values.astype(np.float16))
     assert half.dtype == tensor_pb2.FLOAT16 and len(half.raw) == 48
     bits = (values.view(np.uint32) >> 16).astype("<u2")
-    message = tensor_pb2.Tensor(dtype=tensor_pb2.BFLOAT16, shape=bits.shape, raw=bits.tobytes())
-    assert np.array_equal(tensors.from_message(message), values)
+    made = tensor_pb2.Tensor(dtype=tensor_pb2.BFLOAT16, shape=bits.shape, raw=bits.tobytes())
+    assert np.array_equal(tensors.from_message(made), values)
     for wrong in (values.astype(np.float64), [1, 2], np.array(["a"])):
         with pytest.raises(TypeError, match=r"query is .*use float32"):
-            tensors.to_message("query", wrong)
+            message("query", wrong)
 
 
 def test_merge_is_attention_over_all_keys() -> None:
@@ -141,9 +156,17 @@ def test_merge_is_attention_over_all_keys() -> None:
         castor.merge([], [])
 
 
+def pack(given: Any) -> list[tuple[list, int]]:
+    async def packed() -> list[tuple[list, int]]:
+        requests = texts.pack(texts.each(given), encoder_pb2.EncodeRequest, {})
+        return [(list(request.texts.texts), start) async for request, start in requests]
+
+    return finish(packed())
+
+
 def test_texts_are_packed_within_bounds() -> None:
     given = ["x" * (i % 700) for i in range(5000)]
-    packed = list(texts.pack(iter(given)))
+    packed = pack(iter(given))
     batches = [batch for batch, _ in packed]
     assert [text for batch in batches for text in batch] == given
     assert all(given[start : start + len(batch)] == batch for batch, start in packed)
@@ -151,80 +174,109 @@ def test_texts_are_packed_within_bounds() -> None:
     assert max(sum(map(len, b[:-1])) for b in batches) < texts.MOST_CHARACTERS
     for wrong in (["a", None], ["a", b"b"], [("a", "b", "c")], [()]):
         with pytest.raises(TypeError, match=r"texts\[\d\]"):
-            list(texts.pack(wrong))  # type: ignore[arg-type]
+            pack(wrong)
 
 
-def make(size: int = 3, timeout: float = 2, ordered: bool = True) -> Window:
-    return Window("", size, Patience(timeout, busy=True), Checker(), ordered)
+class Script(Session):
+    """A call whose stream answers with what `says` makes of the requests that wait."""
+
+    def __init__(self, says: Callable[[list], Any], timeout: float = 2, busy: bool = True) -> None:
+        super().__init__(castor.Client(), timeout, busy)
+        self.says, self.waiting, self.slept, self.most = says, list[Any](), list[float](), 0
+
+    def open(self, name: str, ready: bool) -> None:
+        self.waiting.clear()
+
+    def send(self, request: Any) -> None:
+        self.waiting.append(request)
+        self.most = max(self.most, len(self.waiting))
+
+    async def read(self, seconds: float) -> Any:
+        assert self.waiting and seconds <= 2.2
+        return self.says(self.waiting)
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+    async def end(self) -> None:
+        assert not self.waiting
 
 
-def asked(window: Window, count: int) -> list[encoder_pb2.EncodeRequest]:
-    for number in range(count):
-        request = texts.encode_request(["a"], 0, "pooled", {})
-        window.add(request, 256 * number)
-    return window.unsent()
-
-
-def answer(request: encoder_pb2.EncodeRequest, error: status_pb2.Status | None = None):
+def answer(request: encoder_pb2.EncodeRequest, error: status_pb2.Status | None = None) -> Any:
     if error:
         return encoder_pb2.EncodeResponse(request_id=request.request_id, error=error)
-    output = tensors.to_message("output", np.ones((1, 2), np.float32))
+    output = message("output", np.ones((1, 2), np.float32))
     counts = {"lengths": [1], "token_counts": [3], "truncated": [False]}
     return encoder_pb2.EncodeResponse(request_id=request.request_id, output=output, **counts)
 
 
-def test_a_window_restores_order_and_is_bounded() -> None:
-    window = make()
-    sent = asked(window, 3)
-    assert sent[0].timeout_ms == 2000 and window.unsent() == []
-    window.take(answer(sent[2]))
-    assert window.ready() == []
-    window.take(answer(sent[0]))
-    assert [each.request_id for each in window.ready()] == ["0"]
-    for again in (sent[0], sent[2]):
-        with pytest.raises(castor.WrongAnswerError, match="no request waits"):
-            window.take(answer(again))
-    window.take(answer(sent[1]))
-    assert [each.request_id for each in window.ready()] == ["1", "2"]
-    loose = make(ordered=False)
-    sent = asked(loose, 3)
-    loose.take(answer(sent[2]))
-    assert [each.request_id for each in loose.ready()] == ["2"]
+def stream(says: Callable[[list], Any]) -> tuple[list[list[str]], Script]:
+    """The ids of nine requests' answers as they come, three requests in flight."""
+    wire = Script(says)
+    options = {"output": "pooled"}
+    requests = [
+        (texts.request(encoder_pb2.EncodeRequest, ["a"], 0, options), 256 * n) for n in range(9)
+    ]
+    made = Stream(wire, texts.each(requests), 3)
+    got: list[list[str]] = []
+    while found := finish(made.next()):
+        got.append([each.request_id for each in found])
+    assert all(request.timeout_ms == 2000 for request, _ in requests)
+    return got, wire
 
 
-def test_a_window_sends_refused_requests_again() -> None:
-    window = make(2)
-    first, second = asked(window, 2)
-    window.take(answer(second, status(4, "DEADLINE_EXCEEDED", 0.1)))
-    assert window.unsent() == []
-    window.take(answer(first))
-    assert window.unsent() == [second]
-    window.take(answer(second, status(8, "QUEUE_FULL", 0.1)))  # nothing else is in flight
-    assert 0.1 <= window._wait < 0.2
-    window._renew("refused")
-    assert window.unsent() == [second]
+def test_a_stream_restores_order_and_is_bounded() -> None:
+    got, wire = stream(lambda waiting: answer(waiting.pop()))  # the last one first
+    assert sum(got, []) == [*"012345678"] and max(map(len, got)) == wire.most == 3
+    with pytest.raises(castor.WrongAnswerError, match="no request waits"):
+        stream(lambda waiting: answer(waiting[-1]))  # again and again
+
+
+def test_a_stream_sends_refused_requests_again() -> None:
+    full, refused = status(8, "QUEUE_FULL", 0.1), set[str]()
+
+    def says(waiting: list, at: int = -1) -> Any:
+        request = waiting.pop(at)
+        again = request.request_id in refused
+        refused.add(request.request_id)
+        return answer(request, None if again or request.request_id == "0" else full)
+
+    got, wire = stream(says)
+    assert sum(got, []) == [*"012345678"] and len(refused) == 9
+    assert wire.slept and all(0.1 <= each < 0.2 for each in wire.slept)  # all were refused
+    hopeless = status(8, "QUEUE_FULL", 3)
     with pytest.raises(castor.QueueFullError) as caught:
-        window.take(answer(second, status(8, "QUEUE_FULL", 3)))
+        stream(lambda w: answer(w.pop(0), None if w and w[0].request_id != "2" else hopeless))
     assert caught.value.index == 256
 
 
-def test_patience_ends_with_its_time() -> None:
-    patience = Patience(0.5)
-    away = errors.from_status(status(14))
-    delays = [patience.after(away) for _ in range(3)]
+def test_a_call_ends_with_its_time() -> None:
+    def session(timeout: float, busy: bool = False) -> Session:
+        return Session(castor.Client(), timeout, busy)
+
+    one, away = session(0.5), status_of(status(14))
+    delays = [one.delay(away) for _ in range(3)]
     assert 0.05 <= delays[0] <= 0.1 and max(delays) <= 0.25
     with pytest.raises(castor.UnavailableError):
-        patience.after(errors.late())  # while it waited for a connection
+        one.delay(castor.DeadlineExceededError(LATE))  # while it waited for a connection
     for hopeless in (status(14, "DRAINING", 3600), status(14, "DRAINING", 2.0**40), status(8)):
         with pytest.raises(castor.CastorError):
-            Patience(5).after(errors.from_status(hopeless))
-    busy = errors.from_status(status(8, "QUEUE_FULL", 0.2))
+            session(5).delay(status_of(hopeless))
+    busy = status_of(status(8, "QUEUE_FULL", 0.2))
     with pytest.raises(castor.QueueFullError):
-        Patience(5).after(busy)
-    assert 0.2 <= Patience(5, busy=True).after(busy) < 0.3
+        session(5).delay(busy)
+    assert 0.2 <= session(5, busy=True).delay(busy) < 0.3
+    for code, repeated in ((14, False), (1, False), (14, True)):
+        error = status_of(status(code, "DRAINING" if repeated else ""))
+        if repeated:
+            assert session(5).delay(error, repeatable=False) > 0
+        else:
+            with pytest.raises(castor.CastorError):
+                session(5).delay(error, repeatable=False)
+    assert session(5).delay(status_of(status(1, "CANCELLED")), resumable=True) > 0
     time.sleep(0.5)
     with pytest.raises(castor.UnavailableError):
-        patience.after(away)
+        one.delay(away)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +320,7 @@ def test_a_token_is_checked_and_not_shown() -> None:
     ],
 )
 def test_which_targets_are_this_machine(target: str, own: bool) -> None:
-    assert channel.is_on_this_machine(target) == own
+    assert channel.is_local(target) == own
     if not own:
         with pytest.raises(ValueError, match="a token is not sent"):
             castor.Client(target, token="secret")

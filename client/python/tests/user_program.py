@@ -25,11 +25,12 @@ def main() -> None:
         except castor.QueueFullError as error:
             wait: float | None = error.retry_after
             print(wait, rows, stream, scores, best, fidelity)
-        client.encode("a", truncate_dimm=64)  # type: ignore[call-overload]
-        client.encode(7)  # type: ignore[call-overload]
+        client.encode("a", truncate_dimm=64)  # type: ignore[call-arg]
+        client.encode(7)  # type: ignore[arg-type]
 
 
 async def later(client: castor.AsyncClient) -> NDArray[Any]:
-    async for row in client.encode_stream(["a"]):
-        print(row.shape)
-    return await client.encode_query("a", model="minilm")
+    async for each in client.encode_stream(["a"]):
+        print(each.shape)
+    row: NDArray[Any] = await client.encode_query("a", model="minilm")
+    return row

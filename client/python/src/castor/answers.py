@@ -1,6 +1,6 @@
-"""Whether answers fit their requests: what a server says is believed only once it is checked. Pure.
+"""Checks answers against their requests before anything reads them.
 
-Whatever is wrong raises castor.WrongAnswerError, so that what reads answers need not look again.
+A mismatch raises castor.WrongAnswerError, so readers need no checks of their own.
 """
 
 from __future__ import annotations
@@ -14,27 +14,25 @@ from typing import Any
 import numpy as np
 
 from castor import tensors
-from castor.errors import TruncationWarning, from_status, wrong
+from castor.errors import TruncationWarning, WrongAnswerError
+from castor.status import from_status
 from castor.v1 import encoder_pb2, tensor_pb2
 
-_MOST = 1 << 31  # of a dimension or a count: what no model has
-_ROWS = {
-    "INT8": tensor_pb2.INT8,
-    "UINT8": tensor_pb2.UINT8,
-    "BINARY": tensor_pb2.INT8,
-    "UBINARY": tensor_pb2.UINT8,
-    "FLOAT16": tensor_pb2.FLOAT16,
-    "BFLOAT16": tensor_pb2.BFLOAT16,
-}
+_MOST = 1 << 31  # beyond any real dimension or count
+_DTYPES = {
+    "OUTPUT_TYPE_DEFAULT": "FLOAT32",
+    "BINARY": "INT8",
+    "UBINARY": "UINT8",
+}  # others: the same name
 
 
 def must(condition: Any, what: str) -> None:
     if not condition:
-        raise wrong(what)
+        raise WrongAnswerError(f"the answer does not fit the request: {what}")
 
 
 class Checker:
-    """Of the answers of one call, whose rows are alike. Warns of texts that were cut."""
+    """Checks the answers of one call, whose rows are alike. Warns once of texts that were cut."""
 
     def __init__(self, quiet: bool = False) -> None:
         self._width: int | None = None
@@ -48,23 +46,18 @@ class Checker:
             raise from_status(answer.error)
         if getattr(request, "request_id", ""):
             must(answer.request_id == request.request_id, f"request_id is {answer.request_id!r}")
-        kind = type(answer).__name__
-        if kind == "EncodeResponse":
-            self._alike(_encoded(request, answer))
-        elif check := _CHECKS.get(kind):
-            check(request, answer)
+        if check := _CHECKS.get(type(answer).__name__):
+            width = check(request, answer)
+            must(self._width in (None, width), f"rows of {width} columns after {self._width}")
+            self._width = width
         cut = [start + n for n, each in enumerate(getattr(answer, "truncated", ())) if each]
         if cut and not self._quiet and not request.HasField("truncate"):
             self._quiet = True
             _warn(f"input {cut[0]} is longer than the model or max_tokens allows, and was cut")
 
-    def _alike(self, width: int | None) -> None:
-        must(self._width in (None, width), f"rows of {width} columns came after {self._width}")
-        self._width = width
-
 
 def _warn(message: str) -> None:
-    """At the line that called this package."""
+    """Warns at the line that called this package."""
     level, frame = 1, sys._getframe()
     while frame.f_back and str(frame.f_globals.get("__name__")).startswith("castor."):
         level, frame = level + 1, frame.f_back
@@ -72,99 +65,87 @@ def _warn(message: str) -> None:
     warnings.warn(text, TruncationWarning, stacklevel=level)
 
 
-def _counts(name: str, values: Sequence[int], count: int, total: int | None = None) -> None:
-    """One for each of `count` inputs, and together `total`."""
-    must(len(values) == count, f"{name} has {len(values)} entries, not {count}")
-    fits = not values or (0 <= min(values) and max(values) < _MOST)
-    must(fits, f"{name} has one that is negative, or beyond all bounds")
-    must(total is None or sum(values) == total, f"{name} add up to {sum(values)}, not {total}")
+def _counts(answer: Any, names: str, count: int, total: int | None = None) -> None:
+    """Checks fields that have one number for each of `count` inputs, with this sum."""
+    for name in names.split():
+        values = getattr(answer, name)
+        must(len(values) == count, f"{name} has {len(values)} entries, not {count}")
+        fits = not values or (0 <= min(values) and max(values) < _MOST)
+        must(fits, f"{name} has a negative or absurdly large entry")
+        must(total is None or sum(values) == total, f"{name} add up to {sum(values)}, not {total}")
 
 
-def check_tensor(name: str, tensor: tensor_pb2.Tensor, dtype: int) -> list[int]:
-    """Its shape."""
+def _tensor(name: str, tensor: tensor_pb2.Tensor, dtype: int, want: Sequence[int | None]) -> None:
+    """Checks dtype, shape and size. None in `want` is any length."""
     shape = list(tensor.shape)
     must(tensor.WhichOneof("data") == "raw", f"{name} has no elements")
     must(tensor.dtype == dtype, f"{name} has dtype {tensor.dtype}, not {dtype}")
-    must(0 < len(shape) <= 8 and min(shape) >= 0, f"{name} has the shape {shape}")
-    size, have = math.prod(shape) * tensors.item_size(dtype), len(tensor.raw)
+    fits = len(shape) == len(want) and all(b in (None, a) for a, b in zip(shape, want))
+    must(fits and min(shape, default=0) >= 0, f"{name} has the shape {shape}, not {[*want]}")
+    size, have = math.prod(shape) * np.dtype(tensors.DTYPES[dtype]).itemsize, len(tensor.raw)
     must(size == have, f"{name} of shape {shape} has {have} bytes, not {size}")
-    return shape
 
 
 def _encoded(request: Any, answer: Any) -> int | None:
     """Returns the rows' width."""
-    texts, spans = len(request.texts.texts), len(request.spans.ranges)
-    output = encoder_pb2.EncodeOutput.Name(request.output)
-    _counts("token_counts", answer.token_counts, texts)
-    _counts("truncated", answer.truncated, texts)
-    if output == "SPARSE":
+    texts, ranges = len(request.texts.texts), request.spans.ranges
+    _counts(answer, "token_counts truncated", texts)
+    if request.output == encoder_pb2.SPARSE:
         _sparse(answer.sparse, texts)
         return None
-    made = request.DESCRIPTOR.enum_types_by_name["OutputType"].values[request.output_type].name
-    of_rows = output in ("POOLED", "TOKEN_EMBEDDINGS")
-    dtype = _ROWS.get(made, tensor_pb2.FLOAT32) if of_rows else tensor_pb2.FLOAT32
-    shape = check_tensor("output", answer.output, dtype)
-    must(len(shape) == 2 and shape[1] > 0, f"output has the shape {shape}, not [rows, columns]")
-    rows, width = shape
-    _counts("lengths", answer.lengths, texts, rows)
-    lengths = list(answer.lengths)
-    if output == "TOKEN_EMBEDDINGS":  # of ColBERT not of every token
-        fits = all(a <= b for a, b in zip(lengths, answer.token_counts))
-        must(fits, "lengths are more than token_counts")
-    elif spans:
-        asked = [0] * texts
-        for each in request.spans.ranges:
-            asked[each.sequence] += 1
-        must(lengths == asked, "lengths are not how many ranges each text has")
-        must(len(answer.spans) == spans, f"spans has {len(answer.spans)} entries, not {spans}")
-        for span, asked_for in zip(answer.spans, request.spans.ranges):
-            most = answer.token_counts[asked_for.sequence]
-            must(0 <= span.begin <= span.end <= most, f"spans has {span.begin} to {span.end}")
+    of_rows = request.output in (encoder_pb2.POOLED, encoder_pb2.TOKEN_EMBEDDINGS)
+    kind = encoder_pb2.EncodeRequest.OutputType.Name(request.output_type)
+    dtype = tensor_pb2.DataType.Value(_DTYPES.get(kind, kind))
+    asked = -(-request.dimensions // 8) if "BINARY" in kind else request.dimensions
+    _tensor("output", answer.output, dtype, [None, asked if of_rows and asked else None])
+    rows, width = answer.output.shape
+    must(width > 0, "output has no columns")
+    _counts(answer, "lengths", texts, rows)
+    lengths, tokens = list(answer.lengths), list(answer.token_counts)
+    if request.output == encoder_pb2.TOKEN_EMBEDDINGS:  # ColBERT drops some tokens
+        must((np.array(lengths) <= tokens).all(), "lengths are more than token_counts")
+    elif ranges:  # of one text
+        must(lengths == [len(ranges)], f"lengths are {lengths}, not {len(ranges)} ranges")
+        must(len(answer.spans) == len(ranges), f"spans has {len(answer.spans)} entries")
+        for span in answer.spans:
+            fits = 0 <= span.begin <= span.end <= tokens[0]
+            must(fits, f"spans has {span.begin} to {span.end}")
     else:
-        of_tokens = not of_rows and lengths == list(answer.token_counts)
-        must(of_tokens or lengths == [1] * texts, "lengths are not 1 for each text")
-    if of_rows and request.dimensions:
-        bits = made in ("BINARY", "UBINARY")
-        want = -(-request.dimensions // 8) if bits else request.dimensions
-        must(width == want, f"output has {width} columns, not {want}")
-    if not of_rows:
-        must(len(answer.labels) in (0, width), f"labels has {len(answer.labels)}, not {width}")
-    return width
+        fits = lengths == [1] * texts or (not of_rows and lengths == tokens)
+        must(fits, "lengths are not 1 for each text")
+    must(of_rows or len(answer.labels) in (0, width), f"labels has {len(answer.labels)}")
+    return int(width)
 
 
 def _sparse(rows: Any, texts: int) -> None:
     must(len(rows.indices) == len(rows.values), "sparse.indices and sparse.values differ in length")
-    _counts("sparse.lengths", rows.lengths, texts, len(rows.values))
+    _counts(rows, "lengths", texts, len(rows.values))
     indices, values = np.array(rows.indices, np.int64), np.array(rows.values)
-    must((np.isfinite(values) & (values > 0)).all(), "sparse.values has one that is not > 0")
-    must((indices >= 0).all(), "sparse.indices has a negative one")
+    must((np.isfinite(values) & (values > 0)).all(), "sparse.values has a value that is not > 0")
+    must((indices >= 0).all(), "sparse.indices has a negative index")
     first = np.isin(np.arange(len(indices)), np.cumsum([0, *rows.lengths]))
     must((first[1:] | (np.diff(indices) > 0)).all(), "sparse.indices do not ascend in a row")
 
 
 def _ranked(request: Any, answer: Any) -> None:
-    texts, found = len(request.documents), answer.results
-    places = [each.index for each in found]
-    want = min(request.top_n or texts, texts)
-    must(len(places) == want, f"results has {len(places)} entries, not {want}")
-    known = len({*places}) == want and all(0 <= place < texts for place in places)
-    must(known, "results has a document twice, or one that was not sent")
-    last = [math.isnan(each.logit) for each in found]
-    order = [(nan, 0 if nan else -each.logit, each.index) for nan, each in zip(last, found)]
+    texts, places = len(request.documents), [each.index for each in answer.results]
+    must(sorted(places) == [*range(texts)], "results does not have each document once")
+    order = [
+        (True, 0, each.index) if math.isnan(each.logit) else (False, -each.logit, each.index)
+        for each in answer.results
+    ]
     must(order == sorted(order), "results are not in the order of their logits")
-    _counts("token_counts", answer.token_counts, texts)
-    _counts("truncated", answer.truncated, texts)
+    _counts(answer, "token_counts truncated", texts)
 
 
 def _tokenized(request: Any, answer: Any) -> None:
     texts, tokens = len(request.texts.texts), len(answer.ids)
-    _counts("lengths", answer.lengths, texts, tokens)
-    _counts("truncated", answer.truncated, texts)
-    for name in ("ids", "type_ids", "special", "pair", "character_begins", "character_ends"):
-        _counts(name, getattr(answer, name), tokens)
-    must(len(answer.tokens) == tokens * request.return_tokens, "tokens' number is not that of ids")
+    _counts(answer, "lengths", texts, tokens)
+    _counts(answer, "truncated", texts)
+    _counts(answer, "ids type_ids special pair character_begins character_ends", tokens)
+    must(len(answer.tokens) == tokens * request.return_tokens, "tokens and ids differ in number")
     fits = all(a <= b for a, b in zip(answer.character_begins, answer.character_ends))
-    must(fits, "character_ends has one before its begin")
+    must(fits, "character_ends has an end before its begin")
 
 
 def _detokenized(request: Any, answer: Any) -> None:
@@ -174,42 +155,38 @@ def _detokenized(request: Any, answer: Any) -> None:
 
 def _attended(request: Any, answer: Any) -> None:
     leading, value = list(request.query.shape)[:-1], list(request.value.shape)
-    width = value[-1] if value else request.value_dim
     if request.HasField("output"):
         must(answer.output.shared_memory == request.output, "output is elsewhere")
     else:
-        shape = check_tensor("output", answer.output, request.query.dtype)
-        must(shape == [*leading, width], f"output has the shape {shape}, not {[*leading, width]}")
+        shape = [*leading, value[-1] if value else request.value_dim]
+        _tensor("output", answer.output, request.query.dtype, shape)
     if request.return_log_sum_exp:
-        shape = check_tensor("log_sum_exp", answer.log_sum_exp, tensor_pb2.FLOAT32)
-        must(shape == leading, f"log_sum_exp has the shape {shape}, not {leading}")
+        _tensor("log_sum_exp", answer.log_sum_exp, tensor_pb2.FLOAT32, leading)
 
 
-def _described(model: Any) -> None:
-    must(model.name, "a model has no name")
-    for name in ("hidden_size", "dimensions", "max_tokens", "vocabulary_size"):
-        must(0 <= getattr(model, name) < _MOST, f"{name} of {model.name} is {getattr(model, name)}")
+def _listed(_: Any, answer: Any) -> None:
+    models = [*getattr(answer, "models", [answer])]
+    must(all(model.name for model in models), "a model has no name")
+    must(len({model.name for model in models}) == len(models), "two models have one name")
+    for model in models:
+        for name in ("hidden_size", "dimensions", "max_tokens", "vocabulary_size"):
+            value = getattr(model, name)
+            must(0 <= value < _MOST, f"{name} of {model.name} is {value}")
 
 
-def _listed(request: Any, answer: Any) -> None:
-    for model in answer.models:
-        _described(model)
-    names = {model.name for model in answer.models}
-    must(len(names) == len(answer.models), "two models have one name")
-
-
-def _server(request: Any, answer: Any) -> None:
-    prefix = answer.limits.shared_memory_key_prefix or "/"  # of a path of ours
+def _server(_: Any, answer: Any) -> None:
+    prefix = answer.limits.shared_memory_key_prefix or "/"  # it becomes part of a path
     fits = prefix[0] == "/" and "/" not in prefix[1:] and prefix.isprintable() and len(prefix) < 99
     must(fits, f"limits.shared_memory_key_prefix is {prefix!r}")
 
 
 _CHECKS = {
+    "EncodeResponse": _encoded,
     "RerankResponse": _ranked,
     "TokenizeResponse": _tokenized,
     "DetokenizeResponse": _detokenized,
     "AttendResponse": _attended,
     "ListModelsResponse": _listed,
-    "Model": lambda request, answer: _described(answer),
+    "Model": _listed,
     "ServerInfo": _server,
 }

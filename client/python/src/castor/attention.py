@@ -1,4 +1,4 @@
-"""AttentionService.Attend as a call, with tensors in the message or in shared memory."""
+"""AttentionService.Attend as a coroutine, with tensors in the message or in shared memory."""
 
 from __future__ import annotations
 
@@ -7,26 +7,31 @@ import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from castor import kernels, reports, tensors
+from castor import fields, reports, tensors, texts
 from castor.kernels import Kernel
-from castor.requests import Call
-from castor.v1 import attention_pb2, server_pb2, shared_memory_pb2, tensor_pb2
+from castor.session import Session
+from castor.v1 import attention_pb2, tensor_pb2
+from castor.v1.shared_memory_pb2 import RegisterSharedMemoryRequest, UnregisterSharedMemoryRequest
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _ALIGNMENT = 64  # bytes: a cache line
 
 
 @dataclass(frozen=True)
 class Positions:
-    """Where queries and keys are, and what that does to their scores: see attention.proto."""
+    """Positions of queries and keys, and how they change scores: see attention.proto."""
 
     query: Sequence[int] = ()
     key: Sequence[int] = ()
-    left: int | None = None  # the window: keys at most so far to the left, and right
+    left: int | None = None  # the window: how far a query sees to the left, and right
     right: int | None = None
     always_visible: int = 0
     alibi_slopes: Sequence[float] = ()
@@ -43,11 +48,11 @@ class Memory:
         if size < 1:
             raise ValueError(f"size is {size}, not at least 1")
         self.key = f"{key_prefix}castor-{secrets.token_hex(8)}"
-        self.name = self.key[1:]  # the region's
+        self.name, self.size = self.key[1:], size  # the region's
         self._path = "/dev/shm" + self.key
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            os.posix_fallocate(descriptor, 0, size)  # or else a write could end the process
+            os.posix_fallocate(descriptor, 0, size)  # without space, a write would kill the process
             self._bytes = np.frombuffer(mmap.mmap(descriptor, size), np.uint8)
         except BaseException:
             os.unlink(self._path)
@@ -57,13 +62,13 @@ class Memory:
         self._used = 0
 
     def array(self, shape: int | Sequence[int], dtype: Any = np.float32) -> NDArray[Any]:
-        """A new array of zeros inside, behind those before it."""
+        """A new array of zeros, placed behind the earlier ones."""
         dtype, shape = np.dtype(dtype), (shape,) if isinstance(shape, int) else tuple(shape)
         if min(shape, default=0) < 0:
             raise ValueError(f"shape is {shape}")
         end = self._used + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        if end > self._bytes.size:
-            free = self._bytes.size - self._used
+        if end > self.size:
+            free = self.size - self._used
             raise MemoryError(f"{free} bytes are left in shared memory, not {end - self._used}")
         array: NDArray[Any] = self._bytes[self._used : end].view(dtype).reshape(shape)
         self._used = -(-end // _ALIGNMENT) * _ALIGNMENT
@@ -77,57 +82,59 @@ class Memory:
         return array
 
     def locate(self, array: NDArray[Any]) -> tensor_pb2.SharedMemoryRef | None:
-        """Where a contiguous array lies; None if it is elsewhere."""
+        """The place of a contiguous array; None if it is elsewhere."""
         offset = array.ctypes.data - self._bytes.ctypes.data
-        if not 0 <= offset <= self._bytes.size - array.nbytes:
+        if not 0 <= offset <= self.size - array.nbytes:
             return None
         return tensor_pb2.SharedMemoryRef(region=self.name, offset=offset, size=array.nbytes)
 
-    def register(self) -> Call[None]:
-        request = shared_memory_pb2.RegisterSharedMemoryRequest(
-            name=self.name, key=self.key, size=self._bytes.size
-        )
-        method = "SharedMemoryService/RegisterSharedMemory"
-        return Call(method, [request], lambda answers: None, repeat=False)
-
-    def unregister(self) -> Call[None]:
-        request = shared_memory_pb2.UnregisterSharedMemoryRequest(name=self.name)
-        method = "SharedMemoryService/UnregisterSharedMemory"
-        return Call(method, [request], lambda answers: None, repeat=False)
-
-    def unlink(self) -> None:
+    def close(self) -> None:
+        """Removes the name."""
         os.unlink(self._path)
 
 
-def key_prefix() -> Call[str]:
-    """What the keys of this caller's shared-memory objects must begin with."""
-    request = server_pb2.GetServerInfoRequest()
-    read = lambda answers: answers[0].limits.shared_memory_key_prefix or "/"  # noqa: E731
-    return Call("ServerService/GetServerInfo", [request], read)
+async def register(session: Session, memory: Memory) -> None:
+    request = RegisterSharedMemoryRequest(name=memory.name, key=memory.key, size=memory.size)
+    await session.one("SharedMemoryService/RegisterSharedMemory", request, repeatable=False)
 
 
-def attend(
+async def unregister(session: Session, memory: Memory) -> None:
+    request = UnregisterSharedMemoryRequest(name=memory.name)
+    await session.one("SharedMemoryService/UnregisterSharedMemory", request, repeatable=False)
+
+
+class AttendOptions(TypedDict, total=False):
+    """Keywords of attend(); attention.proto describes them."""
+
+    lengths: Sequence[int]  # of the packed sequences
+    key_lengths: Sequence[int]
+    kernel: Kernel | str | None
+    softmax_scale: float | None
+    return_log_sum_exp: bool
+    key_bias: Any
+    softcap: float
+    value_dim: int
+    fidelity_rows: int
+    check_finite: bool
+    priority: str
+    request_id: str
+    timeout: float | None
+
+
+_KNOWN = {"query", "key", "value", "value_is_key_prefix", *AttendOptions.__annotations__}
+
+
+async def attend(
+    session: Session,
     query: Any,
     key: Any,
     value: Any = None,
     *,
-    lengths: Sequence[int] = (),
-    key_lengths: Sequence[int] = (),
-    kernel: Kernel | str | None = None,
-    softmax_scale: float | None = None,
-    return_log_sum_exp: bool = False,
-    key_bias: Any = None,
     positions: Positions | None = None,
-    softcap: float = 0.0,
-    value_dim: int = 0,
-    fidelity_rows: int = 0,
-    check_finite: bool = False,
     memory: Memory | None = None,
     output: NDArray[Any] | None = None,
-    priority: str = "",
-    request_id: str = "",
-    timeout: float | None = None,
-) -> Call[reports.Attention]:
+    **options: Unpack[AttendOptions],
+) -> reports.Attention:
     """Attention of [tokens, heads, head_dim], packed sequences of `lengths`; or [batch, ...].
 
     Takes numpy arrays and CPU tensors with DLPack, of float32, float16 or bfloat16; the output of
@@ -135,62 +142,22 @@ def attend(
     connection; `output` is one of them. After a call that failed without a reason, the server may
     still write to `output`. Without `value`, values are the first `value_dim` elements of keys.
     """
-
-    def tensor(name: str, values: Any) -> tensor_pb2.Tensor:
-        array, dtype = tensors.as_array(name, values)
-        place = memory.locate(array) if memory else None
-        if place is None:
-            return tensor_pb2.Tensor(dtype=dtype, shape=array.shape, raw=array.tobytes())
-        return tensor_pb2.Tensor(dtype=dtype, shape=array.shape, shared_memory=place)
-
-    request = attention_pb2.AttendRequest(
-        request_id=request_id,
-        query=tensor("query", query),
-        key=tensor("key", key),
-        value=None if value is None else tensor("value", value),
-        query_lengths=lengths,
-        key_lengths=key_lengths,
-        softmax_scale=softmax_scale,
-        return_log_sum_exp=return_log_sum_exp,
-        key_bias=None if key_bias is None else tensor("key_bias", key_bias),
-        softcap=softcap,
-        value_is_key_prefix=value is None,
-        value_dim=value_dim,
-        fidelity_rows=fidelity_rows,
-        check_finite=check_finite,
-    )
-    if priority:
-        enum = request.DESCRIPTOR.fields_by_name["priority"].enum_type
-        setattr(request, "priority", kernels.number(enum, priority, "priority"))  # noqa: B010
-    kernels.put(request, kernel, tensor)
+    request, put_tensor = attention_pb2.AttendRequest(), partial(tensors.put, memory=memory)
+    given = {"query": query, "key": key, "value": value, "value_is_key_prefix": value is None}
+    texts.put(request, {**given, **options}, _KNOWN, put_tensor)
     if positions is not None:
-        _put_positions(request.positions, positions, tensor)
+        request.positions.SetInParent()
+        for name, each in vars(positions).items():
+            message = request.positions.window if name in ("left", "right") else request.positions
+            fields.put(message, name, each, f"positions.{name}", put_tensor)
     if output is not None:
         fits = memory and isinstance(output, np.ndarray) and output.flags.c_contiguous
         place = memory.locate(output) if memory and fits else None
         if place is None:
             raise ValueError("output is not a contiguous array of `memory`")
         request.output.CopyFrom(place)
-
-    def read(answers: list[Any]) -> reports.Attention:
-        answer = answers[0]
-        rows = tensors.from_message(answer.output) if output is None else output
-        logs = tensors.from_message(answer.log_sum_exp) if return_log_sum_exp else None
-        return reports.Attention(rows, logs, reports.read(answer))
-
-    repeat = output is None  # the server may still write what an attempt that failed asked for
-    return Call("AttentionService/Attend", [request], read, timeout, repeat)
-
-
-def _put_positions(message: attention_pb2.Positions, positions: Positions, tensor: Any) -> None:
-    message.SetInParent()
-    message.query.extend(positions.query)
-    message.key.extend(positions.key)
-    for side, bound in (("left", positions.left), ("right", positions.right)):
-        if bound is not None:
-            setattr(message.window, side, bound)
-    message.always_visible = positions.always_visible
-    message.alibi_slopes.extend(positions.alibi_slopes)
-    if positions.relative_bias is not None:
-        bias = tensor("positions.relative_bias", positions.relative_bias)
-        message.relative_bias.CopyFrom(bias)
+    # With `output` no second attempt: the server may still write the first one's result.
+    answer = await session.one("AttentionService/Attend", request, repeatable=output is None)
+    rows = tensors.from_message(answer.output) if output is None else output
+    logs = tensors.from_message(answer.log_sum_exp) if request.return_log_sum_exp else None
+    return reports.Attention(rows, logs, reports.read(answer))

@@ -1,144 +1,92 @@
-"""Attention kernels by name, with their parameters. A zero or None means the server's default."""
+"""Attention kernels by name. kernel.proto describes their parameters.
+
+A zero, an empty text or None means the server's default.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import Message
-
+from castor import fields, tensors
 from castor.v1 import kernel_pb2
 
+NAMES: dict[str, type[Kernel]] = {}
 
-@dataclass(frozen=True)
-class Vanilla:
+
+class Kernel:
+    """A kernel. Its subclasses are dataclasses with the fields of the message of the same name."""
+
+    name: str  # as requests and reports have it: "improved_clustered"
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+        def __getattr__(self, name: str) -> Any: ...
+
+    def __init_subclass__(cls, name: str) -> None:
+        parameters = kernel_pb2.DESCRIPTOR.message_types_by_name[cls.__name__].fields
+        cls.__annotations__ |= {field.name: Any for field in parameters}
+        for field in parameters:
+            empty = None if field.has_presence else field.default_value
+            if field.enum_type:
+                empty = () if empty == [] else ""
+            setattr(cls, field.name, empty)
+        dataclass(frozen=True)(cls)
+        cls.name, NAMES[name] = name, cls
+
+
+class Vanilla(Kernel, name="vanilla"):
     """Softmax attention, exactly."""
 
-    causal: bool = False
+
+class Clustered(Kernel, name="clustered"):
+    """Attention by each cluster's mean query. clustering: "hash" or "query_space"."""
 
 
-@dataclass(frozen=True)
-class Clustered:
-    """Of each of `clusters` clusters' mean query. clustering: "hash" or "query_space"."""
-
-    clusters: int = 0
-    iterations: int = 0
-    bits: int = 0
-    hash_bias: bool | None = None
-    seed: int = 0
-    clustering: str = ""
+class ImprovedClustered(Kernel, name="improved_clustered"):
+    """Clustered, but exact on each cluster's top keys. rest_mass: "centroid" or "query"."""
 
 
-@dataclass(frozen=True)
-class ImprovedClustered:
-    """The same, exact on each cluster's top keys. rest_mass: "centroid" or "query"."""
+class Cast(Kernel, name="cast"):
+    """Attention inside learned clusters. With `encode` it takes no tensors: the model has them.
 
-    clusters: int = 0
-    iterations: int = 0
-    bits: int = 0
-    hash_bias: bool | None = None
-    seed: int = 0
-    topk: int = 0
-    clustering: str = ""
-    rest_mass: str = ""
+    surrogate_tokens: [clusters, heads, head_dim]; or layer: "MODEL/INDEX". gate: [tokens].
+    """
 
 
-@dataclass(frozen=True)
-class Cast:
-    """Attention inside learned clusters. Of `encode`, without tensors: the model has its own."""
+class Automatic(Kernel, name="automatic"):
+    """The server's choice within max_relative_error. allowed: kernels by name; empty: all."""
 
-    surrogate_tokens: Any = None  # [clusters, heads, head_dim]
-    layer: str = ""  # in its place: "MODEL/INDEX"
-    gate: Any = None  # [tokens]
-    clustering: str = ""
-    cluster_size: int = 0
-    attention_function: str = ""
-    gate_temperature: str = ""
-    head_clustering: str = ""
+    max_relative_error: Any  # goes before `allowed`
 
 
-@dataclass(frozen=True)
-class Automatic:
-    """The server's choice, within a relative L2 error. allowed: kernels by name; empty: all."""
-
-    max_relative_error: float = 0.0
-    allowed: Sequence[str] = ()
-
-
-Kernel = Vanilla | Clustered | ImprovedClustered | Cast | Automatic
-NAMES: dict[str, type[Any]] = {
-    "vanilla": Vanilla,
-    "clustered": Clustered,
-    "improved_clustered": ImprovedClustered,
-    "cast": Cast,
-    "automatic": Automatic,
-}
-
-
-def put(request: Any, kernel: Kernel | str | None, tensor: Callable[[str, Any], Message]) -> None:
-    """Sets the request's kernel; `tensor` makes a message from a field's name and its array."""
+def put(request: Any, kernel: Kernel | str | None, put_tensor: Any = tensors.put) -> None:
+    """Sets the request's kernel."""
     if kernel is None:
         return
     if isinstance(kernel, str):
         if kernel not in NAMES:
             raise ValueError(f"kernel {kernel!r} is not one of {', '.join(NAMES)}")
         kernel = NAMES[kernel]()
-    name = next((name for name, kind in NAMES.items() if type(kernel) is kind), "")
-    if not name:
+    if not isinstance(kernel, Kernel):
         raise TypeError(f"kernel is {type(kernel).__name__}, not one of castor's kernels")
-    message = getattr(request, name)
+    message = getattr(request, kernel.name)
     message.SetInParent()
-    for field in fields(NAMES[name]):
-        value = getattr(kernel, field.name)
-        kind = message.DESCRIPTOR.fields_by_name[field.name]
-        if value is None or (kind.type == FieldDescriptor.TYPE_ENUM and not value):
-            continue
-        if kind.type == FieldDescriptor.TYPE_MESSAGE:
-            getattr(message, field.name).CopyFrom(tensor(f"{name}.{field.name}", value))
-        elif kind.type == FieldDescriptor.TYPE_ENUM and field.default == "":
-            setattr(message, field.name, number(kind.enum_type, value, f"{name}.{field.name}"))
-        elif kind.type == FieldDescriptor.TYPE_ENUM:
-            value = [value] if isinstance(value, str) else value
-            values = [number(kind.enum_type, each, f"{name}.{field.name}") for each in value]
-            getattr(message, field.name).extend(values)
-        elif value or value is False and field.default is None:
-            setattr(message, field.name, value)
-
-
-def number(enum: Any, name: str, field: str) -> int:
-    """Of an enumeration's value: "query_space" is QUERY_SPACE."""
-    found = enum.values_by_name.get(name.upper())
-    if found is None or found.number == 0:
-        known = ", ".join(value.name.lower() for value in enum.values if value.number)
-        raise ValueError(f"{field} {name!r} is not one of {known}")
-    return int(found.number)
+    for name, value in vars(kernel).items():
+        fields.put(message, name, value, f"{kernel.name}.{name}", put_tensor)
 
 
 def read(message: Any) -> Kernel | None:
-    """The kernel of a report, whose parameters are a oneof."""
+    """The kernel of a report, whose parameters are a oneof. Reports have no tensors."""
     name = message.WhichOneof("parameters")
     if name is None:
         return None
-    parameters, values = getattr(message, name), {}
-    for field in fields(NAMES[name]):
-        kind = parameters.DESCRIPTOR.fields_by_name[field.name]
-        if kind.type == FieldDescriptor.TYPE_MESSAGE:
-            continue  # reports have no tensors
-        value = getattr(parameters, field.name)
-        if kind.type == FieldDescriptor.TYPE_ENUM:
-            value = _name(kind.enum_type, value) if value else ""
-        values[field.name] = value
-    kernel: Kernel = NAMES[name](**values)
-    return kernel
-
-
-def name_of(kernel: int) -> str:
-    return _name(kernel_pb2.KernelName.DESCRIPTOR, kernel)
-
-
-def _name(enum: Any, number: int) -> str:
-    """A later server may have others."""
-    value = enum.values_by_number.get(number)
-    return str(value.name).lower() if value else str(number)
+    values, parameters = {}, getattr(message, name)
+    for field in parameters.DESCRIPTOR.fields:
+        if not field.has_presence or parameters.HasField(field.name):
+            value = getattr(parameters, field.name)
+            values[field.name] = (
+                fields.name_of(field.enum_type, value) if field.enum_type else value
+            )
+    return NAMES[name](**values)

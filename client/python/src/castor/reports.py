@@ -1,82 +1,41 @@
-"""What every answer says about how it was computed; and the answers that have several parts."""
+"""Reports of how an answer was computed, and the types of answers with several parts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from castor import kernels
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Microseconds; see report.proto."""
-
-    decode_us: float
-    queue_us: float
-    copy_in_us: float
-    compute_us: float
-    copy_out_us: float
-    total_us: float
-
-
-@dataclass(frozen=True)
-class Batch:
-    requests: int
-    tokens: int
-    padded_tokens: int
-
-
-@dataclass(frozen=True)
-class Memory:
-    workspace_bytes: int
-    peak_bytes: int
-
-
-@dataclass(frozen=True)
-class Fidelity:
-    """The measured error of an approximate kernel."""
-
-    rows: int
-    relative_error: float
-    probe_us: float
-
-
-@dataclass(frozen=True)
-class Rejected:
-    """A kernel that the automatic choice ran first, and whose error was too large."""
-
-    kernel: kernels.Kernel | None
-    measured_us: float
-    relative_error: float
+from castor import fields, kernels
+from castor.v1 import kernel_pb2
+from castor.v1.report_pb2 import BatchReport, Fidelity, MemoryReport, RejectedKernel, Timing
 
 
 @dataclass(frozen=True)
 class Report:
+    """How one request was computed: see report.proto."""
+
     request_id: str
-    model: str  # of encoders
+    model: str  # empty for attention
     kernel_name: str  # "improved_clustered"
     kernel: kernels.Kernel | None  # with every default resolved
     device: str
     backend: str
     predicted_us: float
     measured_us: float
-    rejected: tuple[Rejected, ...]
+    rejected: tuple[RejectedKernel, ...]  # by the automatic choice: their errors were too large
     timing: Timing
-    batch: Batch
-    memory: Memory
-    fidelity: Fidelity | None = None
+    batch: BatchReport
+    memory: MemoryReport
+    fidelity: Fidelity | None = None  # the measured error of an approximate kernel
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Rows, and what became of each text on the way."""
+    """Rows, and how each text was tokenized and cut."""
 
     rows: NDArray[Any]
     token_counts: NDArray[np.int64]
@@ -89,7 +48,7 @@ class Spans:
     """One row for each range, in order."""
 
     rows: NDArray[np.float32]
-    tokens: list[tuple[int, int]]  # that were pooled; none of what is only whitespace
+    tokens: list[tuple[int, int]]  # the pooled ones; none for whitespace alone
     truncated: list[bool]  # whether tokens of the range are missing
 
 
@@ -100,7 +59,7 @@ class Sparse:
     indices: NDArray[np.int32]
     values: NDArray[np.float32]
     indptr: NDArray[np.int64]
-    width: int  # of the vocabulary: the rows' columns
+    width: int  # columns: the vocabulary's size
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -113,8 +72,8 @@ class Tokens:
 
     ids: NDArray[np.int64]
     type_ids: NDArray[np.int64]
-    special: NDArray[np.bool_]  # the tokenizer added it: it stands for no text
-    pair: NDArray[np.bool_]  # it is of the second text of a pair
+    special: NDArray[np.bool_]  # added by the tokenizer, such as [CLS]
+    pair: NDArray[np.bool_]  # belongs to the second text of a pair
     offsets: NDArray[np.int64]  # [tokens, 2]: begin and end in characters, the prompt included
     tokens: list[str]  # the vocabulary's entries, with return_tokens
     truncated: bool
@@ -127,25 +86,22 @@ class Attention:
     report: Report
 
 
-def _same(kind: type[T], message: Any) -> T:
-    """A dataclass whose fields are the message's."""
-    return kind(**{field.name: getattr(message, field.name) for field in fields(kind)})  # type: ignore[arg-type]
+def split(rows: NDArray[Any], lengths: Sequence[int]) -> list[NDArray[Any]]:
+    """Views of each text's rows, from the number of rows of each."""
+    return np.split(rows, np.cumsum(lengths)[:-1]) if len(lengths) else []
 
 
 def read_tokens(answer: Any) -> list[Tokens]:
-    """Of a TokenizeResponse."""
-    ends = np.cumsum(answer.lengths)
-    offsets = np.array([answer.character_begins, answer.character_ends], np.int64).T
+    """The texts of a TokenizeResponse."""
     columns: list[NDArray[Any]] = [
         np.array(answer.ids, np.int64),
         np.array(answer.type_ids, np.int64),
         np.array(answer.special, np.bool_),
         np.array(answer.pair, np.bool_),
-        offsets,
+        np.array([answer.character_begins, answer.character_ends], np.int64).T,
     ]
-    parts = zip(*(np.split(column, ends[:-1]) for column in columns))
-    begins = ends - np.array(answer.lengths, np.int64)
-    words = [list(answer.tokens[begin:end]) for begin, end in zip(begins, ends)]
+    parts = zip(*(split(column, answer.lengths) for column in columns))
+    words = [each.tolist() for each in split(np.array(answer.tokens, object), answer.lengths)]
     return [Tokens(*part, *rest) for part, *rest in zip(parts, words, answer.truncated)]
 
 
@@ -157,7 +113,7 @@ def entities(
     strategy: str,
     ignored: Sequence[str],
 ) -> list[dict[str, Any]]:
-    """Of one text, as transformers groups tokens; but `word` is the text's own."""
+    """One text's entities, grouped as transformers does; `word` is a slice of the text."""
     found: list[dict[str, Any]] = []
     last = ""
     for index, (row, (start, end)) in enumerate(zip(scores, tokens.offsets.tolist())):
@@ -178,25 +134,26 @@ def entities(
     return [each for each in found if (each.get("entity") or each["entity_group"]) not in ignored]
 
 
+def _own(part: Any) -> Any:
+    """A copy: the part itself would keep the whole answer alive. deepcopy() fails in protobuf 4."""
+    return type(part).FromString(part.SerializeToString())
+
+
 def read(answer: Any) -> Report:
-    """Of an EncodeResponse or an AttendResponse."""
-    kernel = answer.kernel
-    has_fidelity = "fidelity" in answer.DESCRIPTOR.fields_by_name and answer.HasField("fidelity")
+    """The report of an EncodeResponse or an AttendResponse."""
+    kernel, known = answer.kernel, {field.name for field, _ in answer.ListFields()}
     return Report(
         request_id=answer.request_id,
         model=getattr(answer, "model", ""),
-        kernel_name=kernels.name_of(kernel.name),
+        kernel_name=fields.name_of(kernel_pb2.KernelName.DESCRIPTOR, kernel.name),
         kernel=kernels.read(kernel),
         device=kernel.device,
         backend=kernel.backend,
         predicted_us=kernel.predicted_us,
         measured_us=kernel.measured_us,
-        rejected=tuple(
-            Rejected(kernels.read(each), each.measured_us, each.relative_error)
-            for each in kernel.rejected
-        ),
-        timing=_same(Timing, answer.timing),
-        batch=_same(Batch, answer.batch),
-        memory=_same(Memory, answer.memory),
-        fidelity=_same(Fidelity, answer.fidelity) if has_fidelity else None,
+        rejected=tuple(_own(each) for each in kernel.rejected),
+        timing=_own(answer.timing),
+        batch=_own(answer.batch),
+        memory=_own(answer.memory),
+        fidelity=_own(answer.fidelity) if "fidelity" in known else None,
     )

@@ -1,4 +1,4 @@
-"""Arrays as tensors of messages, and back; and what is computed on them on this side."""
+"""Arrays as tensors of messages and back; quantizing and merging on the client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from castor.v1 import tensor_pb2
 
-_DTYPES: dict[int, str] = {
+DTYPES: dict[int, str] = {
     tensor_pb2.FLOAT32: "<f4",
     tensor_pb2.FLOAT16: "<f2",
     tensor_pb2.BFLOAT16: "<u2",  # numpy has no bfloat16: its bits
@@ -23,12 +23,8 @@ _DTYPES: dict[int, str] = {
 _FLOATS = {"float32": tensor_pb2.FLOAT32, "float16": tensor_pb2.FLOAT16}
 
 
-def item_size(dtype: int) -> int:
-    return np.dtype(_DTYPES[dtype]).itemsize
-
-
 def unmasked(name: str, values: Any) -> Any:
-    """The values, unless numpy would forget that some are masked."""
+    """The values. Refuses masked arrays, whose mask numpy would drop."""
     if isinstance(values, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array: fill it, or leave out what is masked")
     return values
@@ -40,9 +36,7 @@ def as_array(name: str, values: Any) -> tuple[NDArray[Any], tensor_pb2.DataType]
     Takes numpy arrays (ml_dtypes' bfloat16 too) and CPU tensors of any library with DLPack.
     """
     if not isinstance(unmasked(name, values), np.ndarray):
-        if hasattr(
-            values, "resolve_neg"
-        ):  # torch's: DLPack refuses gradients, and forgets negation
+        if hasattr(values, "resolve_neg"):  # torch: DLPack refuses gradients, drops negation
             values = values.detach().resolve_neg()
         if str(getattr(values, "dtype", "")) == "torch.bfloat16":  # numpy's DLPack has none
             bits = values.contiguous().view(sys.modules["torch"].int16)
@@ -55,7 +49,7 @@ def as_array(name: str, values: Any) -> tuple[NDArray[Any], tensor_pb2.DataType]
     if array.dtype.name not in _FLOATS:
         raise TypeError(f"{name} is {array.dtype}: use float32, float16 or bfloat16")
     dtype = _FLOATS[array.dtype.name]
-    return array.astype(_DTYPES[dtype], copy=False), dtype
+    return array.astype(DTYPES[dtype], copy=False), dtype
 
 
 def _from_dlpack(name: str, tensor: Any) -> NDArray[Any]:
@@ -71,21 +65,25 @@ def to_torch(rows: NDArray[Any]) -> Any:
     return torch.from_numpy(np.ascontiguousarray(rows))
 
 
-def to_message(name: str, values: Any) -> tensor_pb2.Tensor:
-    array, dtype = as_array(name, values)
-    return tensor_pb2.Tensor(dtype=dtype, shape=array.shape, raw=array.tobytes())
+def put(tensor: tensor_pb2.Tensor, name: str, values: Any, memory: Any = None) -> None:
+    """Fills the message, with the elements or with where they lie in `memory`."""
+    array, tensor.dtype = as_array(name, values)
+    tensor.shape.extend(array.shape)
+    place = memory.locate(array) if memory else None
+    if place:
+        tensor.shared_memory.CopyFrom(place)
+    else:
+        tensor.raw = array.tobytes()
 
 
 def from_message(tensor: tensor_pb2.Tensor) -> NDArray[Any]:
-    """A view of the message's bytes, read-only; of BFLOAT16 its values as float32."""
-    array = np.frombuffer(tensor.raw, _DTYPES[tensor.dtype]).reshape(tuple(tensor.shape))
-    return from_bits(array) if tensor.dtype == tensor_pb2.BFLOAT16 else array
-
-
-def from_bits(array: NDArray[Any]) -> NDArray[np.float32]:
-    """bfloat16 as float32, which holds each of its values."""
-    bits: NDArray[Any] = array.astype("<u4") << 16
-    return bits.view("<f4")
+    """A read-only view of the message's bytes; BFLOAT16 comes as float32."""
+    array: NDArray[Any] = np.frombuffer(tensor.raw, DTYPES[tensor.dtype]).reshape(
+        tuple(tensor.shape)
+    )
+    if tensor.dtype == tensor_pb2.BFLOAT16:  # float32 holds each of its values
+        array = np.left_shift(array, 16, dtype="<u4").view("<f4")
+    return array
 
 
 def quantize(rows: NDArray[Any], precision: str, ranges: Any = None) -> NDArray[Any]:
@@ -100,16 +98,15 @@ def quantize(rows: NDArray[Any], precision: str, ranges: Any = None) -> NDArray[
         raise ValueError(f"precision {precision!r} needs ranges, or two texts at least")
     lower, upper = (rows.min(0), rows.max(0)) if ranges is None else np.asarray(ranges, "<f4")
     steps = (upper - lower) / np.float32(255)
-    levels: NDArray[Any] = np.clip(
-        np.floor((rows - lower) / np.where(steps == 0, 1, steps)), 0, 255
-    )
+    steps = np.where(steps == 0, 1, steps)
+    levels: NDArray[Any] = np.floor((rows - lower) / steps).clip(0, 255)
     return levels.astype(np.uint8) if precision == "uint8" else (levels - 128).astype(np.int8)
 
 
 def merge(
     outputs: Sequence[Any], log_sum_exps: Sequence[Any]
 ) -> tuple[NDArray[Any], NDArray[np.float32]]:
-    """Answers over disjoint sets of keys as the one over all of them: (output, log_sum_exp).
+    """Merges answers over disjoint sets of keys into one: (output, log_sum_exp).
 
     A part in which a row sees no key (-Inf, or +Inf as flash-attn 2 has it) adds nothing to it,
     whatever its output holds. Where all are such, the row is zeros and -Inf. NaN gives NaN. Sums
@@ -117,23 +114,20 @@ def merge(
     """
     if not outputs or len(outputs) != len(log_sum_exps):
         raise ValueError(f"{len(outputs)} outputs and {len(log_sum_exps)} log_sum_exps")
-    first, logs = np.asarray(outputs[0]), [np.asarray(log, np.float32) for log in log_sum_exps]
+    first, logs = np.asarray(outputs[0]), [np.asarray(log, np.float64) for log in log_sum_exps]
     for part, (output, log) in enumerate(zip(outputs, logs)):
         if np.shape(output) != first.shape or log.shape != first.shape[:-1]:
             raise ValueError(
                 f"part {part}: output {np.shape(output)} with log_sum_exp {log.shape} does not go "
                 f"with part 0's output {first.shape}"
             )
-    logs = [np.where(np.isposinf(log), np.float32(-np.inf), log) for log in logs]
-    most = np.max(logs, axis=0).astype(np.float64)
-    finite = np.where(np.isneginf(most), 0, most)
-    rows, total = np.zeros(first.shape), np.zeros(most.shape)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    logs = [np.where(np.isposinf(log), -np.inf, log) for log in logs]
+    rows = np.zeros(first.shape)
+    with np.errstate(invalid="ignore"):
+        merged: NDArray[Any] = np.logaddexp.reduce(logs)
         for output, log in zip(outputs, logs):
-            weight = np.exp(log - finite)
-            seen = ~np.isneginf(log)[..., None]
-            rows += np.where(seen, weight[..., None] * np.asarray(output, np.float64), 0)
-            total += weight
-        rows /= np.where(total == 0, 1, total)[..., None]
-        merged = (finite + np.log(total)).astype(np.float32)
-    return rows.astype(first.dtype), merged
+            weight = np.exp(log - merged)[..., None]
+            rows += np.where(
+                np.isneginf(log)[..., None], 0, weight * np.asarray(output, np.float64)
+            )
+    return rows.astype(first.dtype), merged.astype(np.float32)

@@ -1,32 +1,32 @@
-"""Texts and the keywords that go with them, as requests of EncoderService. Pure."""
+"""Texts and their keywords as requests of EncoderService."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypedDict, Union
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
+from typing import Any, TypedDict, TypeVar, Union
 
 import numpy as np
-from google.protobuf.descriptor import FieldDescriptor
 
-from castor import kernels, tensors
+from castor import fields, kernels, tensors
 from castor.kernels import Kernel
 from castor.v1 import encoder_pb2
 
+T = TypeVar("T")
 Text = Union[str, "tuple[str, str]"]  # or a pair of texts
 
-# Of one request: some 8,000 tokens, four seconds of a base-size model on two cores.
+# Limits of one request: some 8,000 tokens, four seconds of a base-size model on two cores.
 MOST_TEXTS = 256
 MOST_CHARACTERS = 32 * 1024
 
 
 class TokenizeOptions(TypedDict, total=False):
-    """Of everything that takes texts; encoder.proto describes them."""
+    """Keywords of every method that takes texts; encoder.proto describes them."""
 
     model: str | None  # default: the only one
     prompt_name: str | None  # None: the model's default; "": none
-    prompt: str | None  # a free text in place of a prompt of a name
+    prompt: str | None  # a literal prompt in place of a named one
     max_tokens: int
-    truncate: bool | None  # encoding: False refuses texts that are too long
+    truncate: bool | None  # False: encoding refuses texts that are too long
     truncation_side: str  # "left", "right"
     allow_special_tokens: bool
     priority: str  # "low", "normal", "high"
@@ -40,32 +40,27 @@ class Options(TokenizeOptions, total=False):
     kernel: Kernel | str | None  # None: the model's own
 
 
-class RowOptions(Options, total=False):
+class EncodeOptions(Options, total=False):
     normalize_embeddings: bool | None  # None: as the model was saved
     truncate_dim: int | None
-
-
-class PooledOptions(RowOptions, total=False):
     pooling: str  # "mean", "cls", "last_token", "maximum", ...
-
-
-class EncodeOptions(PooledOptions, total=False):
     # float32, float16; bfloat16, which numpy holds as float32; int8, uint8, binary, ubinary.
     precision: str
-    ranges: Any  # of int8 and uint8: [2, dim], the least and greatest; None: those of the texts
+    ranges: Any  # for int8, uint8: [2, dim], minimum and maximum; None: the texts' own
 
 
 _FIELDS = {
     "normalize_embeddings": "normalize",
     "truncate_dim": "dimensions",
     "precision": "output_type",
+    "lengths": "query_lengths",
 }
-_NOT_SENT = {"timeout", "show_progress_bar", "batch_size"}  # for those who send the request
+_NOT_SENT = {"timeout", "show_progress_bar", "batch_size"}  # the client reads them
 _KNOWN = {"output", "add_special_tokens", "return_tokens", *EncodeOptions.__annotations__}
 
 
 def as_list(texts: Any, name: str = "texts") -> list[Any]:
-    """Several texts, of any iterable; of one text itself."""
+    """The texts of any iterable, or the one text."""
     if isinstance(texts, str):
         return [texts]
     check_several(texts, name)
@@ -73,7 +68,7 @@ def as_list(texts: Any, name: str = "texts") -> list[Any]:
 
 
 def check_several(texts: Any, name: str) -> None:
-    """Refuses what gives names or keys when it is gone through: a table's are its columns'."""
+    """Refuses what iterates over keys or column names instead of texts."""
     table = len(getattr(texts, "shape", ())) > 1 and not isinstance(texts, np.ndarray)
     plain = isinstance(texts, Iterable) and not isinstance(texts, (bytes, bytearray, Mapping))
     if table or not plain:
@@ -81,108 +76,89 @@ def check_several(texts: Any, name: str) -> None:
         raise TypeError(f"{name} is {type(texts).__name__}, not str or several{more}")
 
 
-class Packer:
-    """Gathers texts until they are enough for one request."""
-
-    def __init__(self) -> None:
-        self._characters, self.texts = 0, list[Text]()
-
-    def add(self, text: Text, index: int) -> bool:
-        """Whether the texts are now to be taken."""
-        parts = (text,) if isinstance(text, str) else text
-        if isinstance(parts, np.ndarray):  # of an array of pairs
-            parts = text = tuple(parts.tolist())
-        if not isinstance(parts, (tuple, list)) or not all(isinstance(each, str) for each in parts):
-            raise TypeError(f"texts[{index}] is {type(text).__name__}, not str")
-        if not isinstance(text, str) and len(parts) != 2:
-            raise TypeError(f"texts[{index}] has {len(parts)} parts, not two")
-        self.texts.append(text)
-        self._characters += sum(map(len, parts))
-        return len(self.texts) >= MOST_TEXTS or self._characters >= MOST_CHARACTERS
-
-    def take(self) -> list[Text]:
-        texts, self.texts, self._characters = self.texts, [], 0
-        return texts
+def checked(text: Any, index: int) -> Text:
+    """A text, or a pair of texts as a tuple."""
+    if isinstance(text, str):
+        return text
+    parts = text.tolist() if isinstance(text, np.ndarray) else text
+    if not isinstance(parts, (tuple, list)) or not all(isinstance(each, str) for each in parts):
+        raise TypeError(f"texts[{index}] is {type(text).__name__}, not str")
+    if len(parts) != 2:
+        raise TypeError(f"texts[{index}] has {len(parts)} parts, not two")
+    return parts[0], parts[1]
 
 
-def pack(texts: Iterable[Text]) -> Iterator[tuple[list[Text], int]]:
-    """Texts of one request, and the number of the first."""
-    packer, start = Packer(), 0
-    for index, text in enumerate(texts):
-        if packer.add(text, index):
-            yield packer.take(), start
-            start = index + 1
-    if packer.texts:
-        yield packer.take(), start
+async def each(items: Iterable[T]) -> AsyncIterator[T]:
+    for item in items:
+        yield item
 
 
-def encode_request(
-    texts: Sequence[Text], start: int, output: str, options: Mapping[str, Any]
-) -> encoder_pb2.EncodeRequest:
-    request = encoder_pb2.EncodeRequest()
-    put_texts(request.texts, texts, start)
-    put(request, {"output": output, **options})
-    return request
+async def pack(
+    texts: AsyncIterable[Text], kind: type[Any], options: Mapping[str, Any]
+) -> AsyncIterator[tuple[Any, int]]:
+    """Requests of as many texts as fit, each with the number of its first text."""
+    batch, start, characters = list[Text](), 0, 0
+    async for text in texts:
+        batch.append(checked(text, start + len(batch)))
+        characters += len(text) if isinstance(text, str) else sum(map(len, text))
+        if len(batch) >= MOST_TEXTS or characters >= MOST_CHARACTERS:
+            yield request(kind, batch, start, options), start
+            batch, start, characters = [], start + len(batch), 0
+    if batch:
+        yield request(kind, batch, start, options), start
 
 
-def put_texts(batch: encoder_pb2.TextBatch, texts: Sequence[Text], start: int) -> None:
-    batch.SetInParent()
-    pairs = [text for text in texts if not isinstance(text, str)]
-    if pairs and len(pairs) != len(texts):
+def request(kind: type[Any], batch: Sequence[Text], start: int, options: Mapping[str, Any]) -> Any:
+    """A request of texts, the first of which is the call's number `start`."""
+    made, pairs = kind(), [text for text in batch if not isinstance(text, str)]
+    if pairs and len(pairs) != len(batch):
         raise TypeError("texts and pairs of texts in one call")
     try:
-        batch.texts.extend([text if isinstance(text, str) else text[0] for text in texts])
-        batch.pairs.extend([second for _, second in pairs])
+        if kind is encoder_pb2.RerankRequest:  # all pairs with one query
+            made.query = pairs[0][0]
+            made.documents.extend([second for _, second in pairs])
+        else:
+            made.texts.texts.extend([text if isinstance(text, str) else text[0] for text in batch])
+            made.texts.pairs.extend([second for _, second in pairs])
     except UnicodeEncodeError:
-        for index, text in enumerate(texts, start):
+        for index, text in enumerate(batch, start):
             try:
                 "".join(text).encode()
             except UnicodeEncodeError as error:
                 raise ValueError(f"texts[{index}] is not Unicode: {error}") from None
+    put(made, options)
+    return made
 
 
-def put(request: Any, options: Mapping[str, Any]) -> None:
+def put(
+    request: Any, options: Mapping[str, Any], known: Any = _KNOWN, put_tensor: Any = tensors.put
+) -> None:
     """Sets what the options say; None is a default."""
-    fields = request.DESCRIPTOR.fields_by_name
+    own = request.DESCRIPTOR.fields_by_name
     for name, value in options.items():
-        field = fields.get(_FIELDS.get(name, name))
-        if name == "allow_special_tokens" and field is None:
-            request.texts.allow_special_tokens = value
-        elif name == "kernel" and "vanilla" in fields:
-            kernels.put(request, value, tensors.to_message)
-        elif name not in _NOT_SENT and (field is None or name not in _KNOWN):
+        field = _FIELDS.get(name, name)
+        if name == "kernel" and "vanilla" in own:
+            kernels.put(request, value, put_tensor)
+        elif name == "allow_special_tokens" and name not in own:
+            fields.put(request.texts, name, value, name)
+        elif name in known and field in own:
+            if name == "ranges" and value is not None:
+                value = np.asarray(tensors.unmasked(name, value), np.float32)
+            fields.put(request, field, value, name, put_tensor)
+        elif name not in _NOT_SENT:
             raise TypeError(f"unexpected keyword argument {name!r}")
-        elif value is None or field is None:
-            pass
-        elif name == "ranges":
-            request.ranges.CopyFrom(
-                tensors.to_message(name, np.asarray(tensors.unmasked(name, value), np.float32))
-            )
-        elif field.type == FieldDescriptor.TYPE_ENUM:
-            if value:
-                setattr(request, field.name, kernels.number(field.enum_type, value, name))
-        else:
-            try:
-                setattr(request, field.name, value)
-            except (TypeError, ValueError) as error:
-                kind = TypeError if isinstance(error, TypeError) else ValueError
-                raise kind(f"{name} is {value!r}: {error}") from None
 
 
 def stream_requests(
-    texts: Iterable[str], options: EncodeOptions
-) -> Iterator[tuple[encoder_pb2.EncodeRequest, int]]:
-    """Requests, each with the number of its first text."""
-    check_stream(texts, options)
-    for batch, start in pack(texts):
-        yield encode_request(batch, start, "pooled", options), start
-
-
-def check_stream(texts: Any, options: EncodeOptions) -> None:
-    if isinstance(texts, (str, bytes)):
-        raise TypeError(f"texts is {type(texts).__name__}, not several")
+    texts: Iterable[str] | AsyncIterable[str], options: EncodeOptions
+) -> AsyncIterator[tuple[encoder_pb2.EncodeRequest, int]]:
+    """Requests of a stream, each with the number of its first text."""
+    if isinstance(texts, str):
+        raise TypeError("texts is str, not several")
     if not isinstance(texts, AsyncIterable):
         check_several(texts, "texts")
+        texts = each(texts)
     precision = options.get("precision", "")
     if precision in ("int8", "uint8") and options.get("ranges") is None:
         raise ValueError(f"precision {precision!r} of a stream needs ranges")
+    return pack(texts, encoder_pb2.EncodeRequest, {"output": "pooled", **options})

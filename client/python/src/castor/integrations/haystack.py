@@ -15,7 +15,7 @@ from castor import Client
 
 @component
 class CastorTextEmbedder:
-    """Of queries."""
+    """Embeds queries."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class CastorTextEmbedder:
 
 @component
 class CastorDocumentEmbedder:
-    """Of documents, which it copies: their meta fields, if asked for, and contents."""
+    """Embeds copies of documents: their contents, and meta fields if asked for."""
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from mteb.models import ModelMeta
 from mteb.types import PromptType
 
@@ -22,24 +23,18 @@ class CastorEncoder:
     ) -> None:
         self._encoder = SentenceTransformer(target, model)
         self._options = options
-        # Results are kept by name: "castor/minilm", or that which says more.
+        # MTEB files results under this name, such as "castor/minilm".
         name = name or f"castor/{model or 'default'}"
         self.mteb_model_meta = ModelMeta.create_empty({"name": name, "revision": "served"})
 
     def encode(self, inputs: Any, *, prompt_type: PromptType | None = None, **_: Any) -> Any:
         texts = [text for batch in inputs for text in batch["text"]]
-        if prompt_type == PromptType.query:
-            encode = self._encoder.encode_query
-        else:
-            encode = self._encoder.encode_document
+        of_query, encoder = prompt_type == PromptType.query, self._encoder
+        encode = encoder.encode_query if of_query else encoder.encode_document
         return np.asarray(encode(texts, **self._options))
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
-        import torch
-
         return torch.as_tensor(self._encoder.similarity(embeddings1, embeddings2))
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        import torch
-
         return torch.as_tensor(self._encoder.similarity_pairwise(embeddings1, embeddings2))
