@@ -41,7 +41,7 @@ measure() { # $1: what runs before it, such as an environment; $2: program; $3: 
 
 for turn in $(seq "$turns"); do
   for side in 0 1; do
-    # Whoever runs second meets another machine: take turns at that, too.
+    # The second run may meet a slower or faster machine: the builds take turns at it.
     side=$(((side + turn) % 2))
     build=${builds[$side]}
     json=$out/$side.$turn
