@@ -66,7 +66,7 @@ case $version in
   or give LibTorch $wanted with --libtorch" ;;
 esac
 
-# The CUDA runtime lies beside the torch package, in the nvidia packages, or in the system.
+# The CUDA runtime lies next to the torch package, in the nvidia packages, or in the system.
 cuda_folders=$(find "$libtorch/../../nvidia" -maxdepth 3 -name 'libcudart.so.*' -printf '%h:' \
   2>/dev/null || true)
 export LD_LIBRARY_PATH="$bundle/lib:$libtorch:$cuda_folders${LD_LIBRARY_PATH:-}"
