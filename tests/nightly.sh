@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What takes too long for every change. Runs each part to its end, keeps its log, and exits 1 if one
-# failed. See usage().
+# The tests that take too long for every change. Runs each part to its end, keeps its log, and exits
+# 1 if one failed. See usage().
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -17,9 +17,9 @@ Parts, all by default, in this order:
   hostile   the attacks, 20 seconds each
   gpu       castor-gpu-check on the CPU's device
   chart     the Helm chart: golden renders, refusals, schemas of every supported Kubernetes
-  clients   other languages' gRPC clients, Triton's, KServe's and TEI's, transformers' tokenizers
-            beside Tokenize, and the rotation of certificates and tokens
-  python    the Python package with every Python, old and new libraries, and beside others
+  clients   other languages' gRPC clients, Triton's, KServe's and TEI's, Tokenize against
+            transformers' tokenizers, and the rotation of certificates and tokens
+  python    the Python package with every Python, old and new libraries, and other packages
   cast      trains a CAST encoder for a few steps, serves it, and compares what both compute
 Environment: JOBS overrides how many compilers run at once (default: one a core).
 TEXT

@@ -12,8 +12,8 @@ Usage: tests/run.sh [--asan | --tsan [--served | --inputs]] [--quick] [--bench] 
   (none)    Release build with the system's compiler; every test and every cheap check
   --asan    clang 16, AddressSanitizer and UndefinedBehaviorSanitizer; unit and integration tests
   --tsan    clang 16, ThreadSanitizer; unit and integration tests
-  --served  with a sanitizer: what serves, without castor and castor-load, and their tests
-  --inputs  with a sanitizer: the tests of what reads other people's bytes, and no others
+  --served  with a sanitizer: all but castor, castor-load and their tests
+  --inputs  with a sanitizer: only the tests of code that reads untrusted bytes
   --kernels with a sanitizer: instrument the CPU's kernels too, which takes minutes to compile
   --quick   unit tests only
   --bench   after the tests, tests/bench/run.sh (Release only)

@@ -25,9 +25,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wthread-safety>)
 endif()
 
-# A folder's files are compiled a dozen at a time: what they share, headers and their templates,
-# takes longer than what they do not.
-# -DCMAKE_UNITY_BUILD=OFF compiles each for itself, which suits work on a few of them.
+# A folder's files are compiled a dozen at a time, since most of the time goes to headers that they
+# share. -DCMAKE_UNITY_BUILD=OFF compiles each alone, which suits work on a few of them.
 option(CMAKE_UNITY_BUILD "Compile a folder's files together" ON)
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
 

@@ -42,7 +42,7 @@ target_link_libraries(torch_cpu INTERFACE torch_c10)
 add_library(torch_gomp SHARED IMPORTED GLOBAL)
 set_target_properties(torch_gomp PROPERTIES IMPORTED_LOCATION "${torch_lib}/libgomp.so.1")
 
-# The CUDA side: compiler and libraries from wheels beside LibTorch.
+# CUDA: the compiler and libraries, from wheels next to LibTorch's.
 set(CASTOR_WITH_CUDA OFF)
 set(nvcc "${deps}/cuda/bin/nvcc")
 if(CASTOR_CUDA STREQUAL "ON" AND NOT EXISTS "${nvcc}")

@@ -12,7 +12,7 @@ endfunction()
 # Headers of GoogleTest and other libraries, compiled once for all tests of Clang's builds, where
 # they take longer than most tests do. An executable as tests are, so that its flags are theirs.
 # Tests include what they use all the same. GCC goes without: rarely, GCC 12 writes a header whose
-# table of relocations is longer than it says, and whoever includes it takes all of the machine's
+# table of relocations is longer than it says, and compiling with it takes all of the machine's
 # memory.
 function(castor_precompile_test_headers)
   if(TARGET castor_test_headers)

@@ -1,6 +1,6 @@
-# What `cmake --install` puts where: bin/ for programs, lib/ for our libraries, which find each
-# other and LibTorch beside them. In the build tree CMake sets each target's RPATH to the folders of
-# what it links, LibTorch's included, so LD_LIBRARY_PATH is not needed.
+# `cmake --install` puts programs into bin/ and our libraries into lib/, where these find each other
+# and LibTorch. In the build tree CMake sets each target's RPATH to the folders of the libraries that
+# it links, LibTorch's included, so LD_LIBRARY_PATH is not needed.
 #
 # The CUDA module is opened at run time, so no target links it. Where there is a CUDA compiler,
 # building the server also builds the module.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compiler launcher of CUDA files: runs the command and keeps what ptxas says of each kernel beside
+# Compiler launcher of CUDA files: runs the command and keeps ptxas's report on each kernel next to
 # the object, for tests/checks/check_ptxas.sh, instead of printing it.
 set -euo pipefail
 

@@ -47,10 +47,10 @@ for file in "${libraries[@]}"; do
   [ -f "$out/lib/${file##*/}" ] || die "the build left no ${file#"$build"/}"
 done
 
-# The distribution's libraries, by where they lie: what deploy/setup.sh brought (LibTorch, CUDA) is
-# on the host, and the C library and runtime must be the host's.
+# The distribution's libraries, found by their folder. The host has the libraries that
+# deploy/setup.sh brought (LibTorch, CUDA), and the C library and runtime must be the host's.
 hosts='^(ld-linux-x86-64|lib(c|m|dl|rt|pthread|resolv|util|anl|stdc\+\+|gcc_s|cuda|nvidia-.*))\.so[.0-9]*$'
-distribution() { # stdin: what ldd says; the distribution's libraries, NAME PATH
+distribution() { # stdin: ldd's output; prints the distribution's libraries, NAME PATH
   awk '$2 == "=>" && $3 ~ /^\/(usr\/)?lib\// { print $1, $3 }' | sort -u |
     while read -r name path; do [[ $name =~ $hosts ]] || echo "$name $path"; done
 }

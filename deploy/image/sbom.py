@@ -54,7 +54,7 @@ def debian_entry(name):
 
 
 def wheel_of(path):
-    """The wheel that installed a file, by the RECORDs beside it; None if none did."""
+    """The wheel that installed a file, by the RECORDs in its site-packages; None if none did."""
     match = re.match(r"(.*/site-packages)/(.*)", path)
     if not match:
         return None

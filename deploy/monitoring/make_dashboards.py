@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Writes dashboards/*.json, Grafana's dashboards of Castor.
 
-  make_dashboards.py          writes them beside this script
+  make_dashboards.py          writes them into dashboards/
   make_dashboards.py --check  fails if a file is not what this script writes
 
-What a panel asks stands here once; Grafana's JSON around it is the same for all. To change a
-dashboard, change this file: edits made in Grafana are exported into nothing.
+Each panel's query stands here once; Grafana's JSON around it is the same for all. To change a
+dashboard, change this file: edits made in Grafana would be overwritten.
 """
 
 import json
@@ -14,7 +14,7 @@ import sys
 
 FOLDER = pathlib.Path(__file__).resolve().parent / "dashboards"
 
-# What is chosen at the top of a dashboard. Recorded series are a service's and have no pod.
+# The choices at the top of a dashboard. Recorded series are a service's and have no pod.
 OF = 'namespace=~"$namespace", pod=~"$pod"'
 SERVICE = 'namespace=~"$namespace"'
 COMPUTING = 'method=~"(attend|encode)(_stream)?"'
@@ -41,7 +41,7 @@ def total(gauge, by="", labels=""):
 class Panel:
     def __init__(self, title, unit, good, *queries, width=8, kind="timeseries", height=8,
                  limits=(), stacked=False, most=None, decimals=None):
-        """`good`: what the panel shows, and what it should look like. `queries`: pairs of an
+        """`good`: how the panel should look. `queries`: pairs of an
         expression and a legend. `limits`: pairs of a value and the colour from there on."""
         self.title, self.unit, self.good, self.queries = title, unit, good, queries
         self.width, self.height, self.kind = width, height, kind
@@ -213,7 +213,7 @@ OVERVIEW = [
               (f"castor_oldest_request_seconds{{{OF}}}", "{{pod}}"), limits=((10, RED),))),
 ]
 
-WORK = "operation, kernel, model"  # of attention, the kernel; of encoders, the model
+WORK = "operation, kernel, model"  # attention has a kernel, encoders have a model
 NAMED = "{{operation}} {{model}} {{kernel}}"
 COMPUTE = ', phase="compute"'
 STAGES = "castor_stage_duration_seconds"
@@ -245,7 +245,7 @@ KERNELS = [
         Panel("Tokens in a batch, p50 and p90", "short", "Up to --max-batch-tokens.",
               (quantile(0.5, "castor_batch_tokens", "operation"), "{{operation}} p50"),
               (quantile(0.9, "castor_batch_tokens", "operation"), "{{operation}} p90")),
-        Panel("Padding", "percentunit", "Tokens computed that nobody asked for. 0: batches are "
+        Panel("Padding", "percentunit", "Tokens computed that no request has. 0: batches are "
               "packed.",
               (rate("castor_padded_tokens_total", "operation") + " / "
                + f"({rate('castor_tokens_total', 'operation')} > 0)", "{{operation}}"), most=1)),
@@ -257,8 +257,8 @@ KERNELS = [
         Panel("Probes", "reqps", "How many measurements the errors stand on. Few: the quantiles "
               "say little.",
               (rate("castor_attention_relative_error_count", "kernel"), "{{kernel}}")),
-        Panel("Time of a probe, p95", "s", "Per batch. Small beside the compute time, or the share "
-              "of probed requests is too high.",
+        Panel("Time of a probe, p95", "s", "Per batch. Small against the compute time, or the "
+              "share of probed requests is too high.",
               (quantile(0.95, "castor_fidelity_probe_duration_seconds"), "probe")),
         Panel("Automatic choice: kernels", "reqps", "Which kernels answer requests that leave the "
               "choice to the server.",
@@ -294,8 +294,8 @@ SCHEDULER = [
               (total("castor_inflight_requests"), "in flight")),
         Panel("Oldest request", "s", "It saws; one that only climbs is stuck.",
               (f"castor_oldest_request_seconds{{{OF}}}", "{{pod}}"), limits=((10, RED),)),
-        Panel("Budgets in use", "percentunit", "Of the fullest pod. What is nearest to 100 % is "
-              "what requests are refused for.",
+        Panel("Budgets in use", "percentunit", "The fullest pod's. Requests are refused by the "
+              "budget that is nearest to 100 %.",
               (f"max({share('castor_inflight_requests', 'requests')})", "requests"),
               (f"max({share('castor_inflight_tokens', 'tokens')})", "tokens"),
               (f"max({share('castor_inflight_bytes', 'bytes')})", "bytes"),
@@ -322,8 +322,8 @@ SCHEDULER = [
               "shares are by weight.",
               (rate("castor_tenant_compute_seconds_total", "tenant"), "{{tenant}} "),
               stacked=True),
-        Panel("Preemptions", "ops", "Batches that passed a running one: short requests beside "
-              "long ones.", (rate("castor_preemptions_total"), "preemptions")),
+        Panel("Preemptions", "ops", "Batches that preempted a running one: short requests "
+              "among long ones.", (rate("castor_preemptions_total"), "preemptions")),
         Panel("Deadlines missed and requests cancelled", "reqps", "Queued: dropped without "
               "computing. Running: computed in vain.",
               (rate("castor_deadline_misses_total"), "deadline missed"),
@@ -404,8 +404,8 @@ PROCESS = [
               (total("castor_device_memory_reserved_bytes"), "held"),
               (total("castor_device_memory_peak_bytes"), "most in tensors"),
               (total("castor_device_memory_limit_bytes"), "bound"), width=12),
-        Panel("Held and not used", "percentunit", "Of what is held. Fragments lie beside tensors "
-              "and serve only what fits; more than 30 % for long is fragmentation.",
+        Panel("Held and not used", "percentunit", "A share of the memory held. Fragments lie between "
+              "tensors and serve only what fits; more than 30 % for long is fragmentation.",
               ("1 - " + total("castor_device_memory_allocated_bytes", "pod") + " / ("
                + total("castor_device_memory_reserved_bytes", "pod") + " > 0)", "{{pod}} unused"),
               (total("castor_device_memory_split_bytes", "pod") + " / ("

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Fails when a file includes what its layer may not. The table is that of engine/DESIGN.md and server/DESIGN.md.
+# Fails when a file includes a header that its layer must not include. engine/DESIGN.md explains the
+# layers.
 #   check_layering.sh [ROOT]    the tree to check (default: this checkout)
 # Tests and benchmarks are outside the layers and include what they test.
 set -euo pipefail

@@ -54,4 +54,4 @@ if [ -s "$work/shared" ]; then
   echo "check_symbols: $(wc -l <"$work/shared") names defined both there and in LibTorch" >&2
   exit 1
 fi
-echo "check_symbols: ${#others[@]} libraries beside ${#torch[@]} of LibTorch share std templates only"
+echo "check_symbols: ${#others[@]} other libraries and ${#torch[@]} of LibTorch share std templates only"

@@ -106,7 +106,7 @@ done <<'TEXT'
 [a file that is not there](../engine/gone.md)
 [one that is there from elsewhere](engine/notes.md)
 [a heading that is not there](../README.md#a-tree)
-one line of prose that is so long that nobody can read it beside another file, nor quote it in a mail
+one line of prose that is so long that no reader can hold it next to another file, or quote it in mail
 TEXT
 
 # ---- ptxas: the assembler's report on a kernel ---------------------------------------------------

@@ -60,7 +60,7 @@ class EncoderServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Rerank(self, request, context):
-        """Documents in the order of what they say of a query: by a cross-encoder, a classifier of text
+        """Documents in the order of their relevance to a query: by a cross-encoder, a classifier of text
         pairs with one label; or by a late-interaction model (ColBERT), as MaxSim of its token rows.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -6,7 +6,7 @@ from castor.v1 import server_pb2 as castor_dot_v1_dot_server__pb2
 
 
 class ServerServiceStub(object):
-    """What a client may want to know before its first request.
+    """Facts that a client may need before its first request.
     """
 
     def __init__(self, channel):
@@ -23,7 +23,7 @@ class ServerServiceStub(object):
 
 
 class ServerServiceServicer(object):
-    """What a client may want to know before its first request.
+    """Facts that a client may need before its first request.
     """
 
     def GetServerInfo(self, request, context):
@@ -48,7 +48,7 @@ def add_ServerServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ServerService(object):
-    """What a client may want to know before its first request.
+    """Facts that a client may need before its first request.
     """
 
     @staticmethod

@@ -11,8 +11,8 @@ class SharedMemoryServiceStub(object):
     --shared-memory: every method, and every request that refers to a region, is then answered
     FAILED_PRECONDITION, SHARED_MEMORY_OFF.
 
-    Where callers say who they are, a caller's objects begin with Limits.shared_memory_key_prefix, and
-    its regions are its own. Elsewhere whoever can call the server can register, read and write every
+    Where callers have names, a caller's objects begin with Limits.shared_memory_key_prefix, and its
+    regions are its own. Elsewhere anyone who can call the server can register, read and write every
     object that the server's user may open for reading and writing, and use every region: turn this
     on only where all callers trust one another.
 
@@ -51,8 +51,8 @@ class SharedMemoryServiceServicer(object):
     --shared-memory: every method, and every request that refers to a region, is then answered
     FAILED_PRECONDITION, SHARED_MEMORY_OFF.
 
-    Where callers say who they are, a caller's objects begin with Limits.shared_memory_key_prefix, and
-    its regions are its own. Elsewhere whoever can call the server can register, read and write every
+    Where callers have names, a caller's objects begin with Limits.shared_memory_key_prefix, and its
+    regions are its own. Elsewhere anyone who can call the server can register, read and write every
     object that the server's user may open for reading and writing, and use every region: turn this
     on only where all callers trust one another.
 
@@ -115,8 +115,8 @@ class SharedMemoryService(object):
     --shared-memory: every method, and every request that refers to a region, is then answered
     FAILED_PRECONDITION, SHARED_MEMORY_OFF.
 
-    Where callers say who they are, a caller's objects begin with Limits.shared_memory_key_prefix, and
-    its regions are its own. Elsewhere whoever can call the server can register, read and write every
+    Where callers have names, a caller's objects begin with Limits.shared_memory_key_prefix, and its
+    regions are its own. Elsewhere anyone who can call the server can register, read and write every
     object that the server's user may open for reading and writing, and use every region: turn this
     on only where all callers trust one another.
 
