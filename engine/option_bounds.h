@@ -18,8 +18,8 @@ inline constexpr OptionBounds kQueuedBytesBounds{1 << 20, int64_t{1} << 40};
 inline constexpr OptionBounds kDeviceBytesBounds{0, int64_t{1} << 44};
 inline constexpr OptionBounds kQueuedTimeBounds{1, 86'400'000};   // ms
 inline constexpr OptionBounds kRequestTimeBounds{1, 86'400'000};  // ms
-inline constexpr double kLeastTenantWeight = 1e-3;
-inline constexpr double kMostTenantWeight = 1e3;
+inline constexpr double kMinTenantWeight = 1e-3;
+inline constexpr double kMaxTenantWeight = 1e3;
 inline constexpr OptionBounds kTenantQuotaBounds{0, int64_t{1} << 40};  // 0: none
 inline constexpr OptionBounds kBatchTokensBounds{1, 1 << 30};
 inline constexpr OptionBounds kBatchRequestsBounds{1, 65536};

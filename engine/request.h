@@ -259,7 +259,7 @@ class AnswerShare {
   virtual ~AnswerShare() = default;
 
   // Changes the number of bytes that the answer holds.
-  virtual void KeepOnly(int64_t bytes) noexcept = 0;
+  virtual void ResizeTo(int64_t bytes) noexcept = 0;
 };
 
 // A kernel that the automatic choice ran first and rejected because of its error.

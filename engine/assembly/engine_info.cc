@@ -101,7 +101,7 @@ absl::Status CheckOptions(const EngineOptions& options) {
     return InvalidField("fidelity_share", "must be 0..1");
   }
   for (const auto& [tenant, terms] : options.tenants) {
-    if (!(terms.weight >= kLeastTenantWeight && terms.weight <= kMostTenantWeight)) {
+    if (!(terms.weight >= kMinTenantWeight && terms.weight <= kMaxTenantWeight)) {
       return InvalidField("tenants", "the weight of \"" + tenant + "\" is not within 0.001..1000");
     }
     for (const int64_t quota :

@@ -105,7 +105,7 @@ Forecast::BatchMember Forecast::MemberOf(const Job& job) const {
           .measured = encoders_.contains(work.model->number)};
 }
 
-Forecast::RunSample Forecast::LessonOf(const JobList& jobs, double compute_us) const {
+Forecast::RunSample Forecast::SampleOf(const JobList& jobs, double compute_us) const {
   RunSample sample;
   if (!(compute_us > 0)) return sample;
   sample.compute_us_ = compute_us;

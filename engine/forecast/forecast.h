@@ -130,7 +130,7 @@ class Forecast {
 
   // The sample of a batch that has run for `compute_us`, without probes and pauses. To be called
   // before the jobs' kernels change.
-  RunSample LessonOf(const JobList& jobs, double compute_us) const;
+  RunSample SampleOf(const JobList& jobs, double compute_us) const;
 
   // Engine thread. Times of zero or less are ignored.
   void Learn(const RunSample& sample);

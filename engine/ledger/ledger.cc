@@ -48,7 +48,7 @@ void Ledger::UnlockAndWake() {
 
 // ---- Reservations.
 
-void Reservation::KeepOnly(int64_t bytes) noexcept {
+void Reservation::ResizeTo(int64_t bytes) noexcept {
   // A reservation without bytes may have outlived its tenant's record.
   if (ledger_ != nullptr && cost_.bytes > 0) ledger_->GiveBack(*this, {0, 0, bytes});
 }

@@ -35,7 +35,7 @@ class Reservation final : public AnswerShare {
 
   // Gives back all but `bytes`: the request is answered, and its caller still holds the answer. The
   // bytes may grow, unless the reservation holds none.
-  void KeepOnly(int64_t bytes) noexcept override;
+  void ResizeTo(int64_t bytes) noexcept override;
 
   void Release() noexcept;
 

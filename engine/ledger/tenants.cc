@@ -38,7 +38,7 @@ double TimesBySize::NotPreemptedBy(double us) const {
 Tenants::Terms Tenants::SetTerms(Terms terms) {
   for (auto& [name, of] : terms) {
     of.weight =
-        std::isnan(of.weight) ? 1 : std::clamp(of.weight, kLeastTenantWeight, kMostTenantWeight);
+        std::isnan(of.weight) ? 1 : std::clamp(of.weight, kMinTenantWeight, kMaxTenantWeight);
     for (int64_t* const quota :
          {&of.max_queued_requests, &of.max_queued_tokens, &of.max_queued_bytes}) {
       *quota = std::max<int64_t>(*quota, 0);

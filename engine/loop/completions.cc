@@ -184,7 +184,7 @@ void DeliverAs(Answer answer) {
   if (!result.ok()) return std::move(done)(result.status());
   // At least one byte, since a reservation that holds none cannot grow to the encoded answer's
   // size.
-  share->KeepOnly(std::max<int64_t>(1, SizeOfAnswer(*result)));
+  share->ResizeTo(std::max<int64_t>(1, SizeOfAnswer(*result)));
   result->share = std::move(share);
   std::move(done)(std::move(result));
 }

@@ -274,7 +274,7 @@ void EngineLoop::Finish(std::unique_ptr<RunningBatch> batch) {
   if (!times.ok()) return Continue(std::move(batch->jobs()), {{.status = times.status()}});
   ledger_.ChargeActual(batch->jobs(), times->compute_us, RunsAgain(batch->jobs()));
   RecordRun(*batch, *times);
-  const Forecast::RunSample sample = forecast_->LessonOf(batch->jobs(), times->compute_us);
+  const Forecast::RunSample sample = forecast_->SampleOf(batch->jobs(), times->compute_us);
   Continue(std::move(batch->jobs()), {{.compute_us = times->compute_us}});
   forecast_->Learn(sample);  // after the answers, which do not depend on it
 }

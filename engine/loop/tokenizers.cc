@@ -49,7 +49,7 @@ Tokenizers::Tokenizers(int threads, HostPool& host_pool, Ledger& ledger, Forecas
 
 absl::StatusOr<Ticket> Tokenizers::Push(std::unique_ptr<Job> job) {
   EncodeWork& work = std::get<EncodeWork>(job->work);
-  OwnTexts(&work);
+  CopyTexts(&work);
   job->slice_bytes = NextSlice(work);
   return ledger_.Tokenize(std::move(job));
 }

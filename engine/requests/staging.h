@@ -43,7 +43,7 @@ Cost EstimateEncodeCost(const EncodeWork& work);
 EncodeWork OpenEncode(EncodeRequest request, ModelPtr model, Kernel kernel);
 
 // Copies the request's texts, so that they outlive Submit.
-void OwnTexts(EncodeWork* work);
+void CopyTexts(EncodeWork* work);
 
 // Tokenizes some of the texts, detokenizes some of the tokens, or cuts the tokens or embeddings to
 // the model's length. Returns true if all is prepared; else call it again. Errors as for

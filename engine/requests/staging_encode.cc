@@ -184,7 +184,7 @@ EncodeWork OpenEncode(EncodeRequest request, ModelPtr model, Kernel kernel) {
   return work;
 }
 
-void OwnTexts(EncodeWork* work) {
+void CopyTexts(EncodeWork* work) {
   if (!std::holds_alternative<TextInput>(work->request.input)) return;  // ids are already copied
   auto& input = std::get<TextInput>(work->request.input);
   std::string& owned = work->text;

@@ -212,8 +212,7 @@ absl::StatusOr<TenantTerms> ReadTerms(const toml::table& table, const std::strin
   const toml::node* const weight = section.Node("weight");
   if (weight != nullptr) {
     const std::optional<double> value = weight->value<double>();
-    if (weight->is_number() && value && *value >= kLeastTenantWeight &&
-        *value <= kMostTenantWeight) {
+    if (weight->is_number() && value && *value >= kMinTenantWeight && *value <= kMaxTenantWeight) {
       terms.weight = *value;
     } else {
       section.Fail(*weight, "'weight' must be a number from 0.001 to 1000");

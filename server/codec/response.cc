@@ -146,7 +146,7 @@ grpc::Slice SliceOf(std::string bytes) {
 grpc::ByteBuffer Charged(const grpc::ByteBuffer& answer, std::shared_ptr<AnswerShare> share) {
   std::vector<grpc::Slice> slices;
   if (share == nullptr || !answer.Dump(&slices).ok() || slices.empty()) return answer;
-  share->KeepOnly(static_cast<int64_t>(answer.Length()));
+  share->ResizeTo(static_cast<int64_t>(answer.Length()));
   slices.back() = SliceOwning(std::pair(std::move(share), slices.back()), [](const auto& it) {
     return std::span(it.second.begin(), it.second.size());
   });

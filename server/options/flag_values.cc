@@ -132,7 +132,7 @@ std::pair<std::string, double> ParseWeight(const std::string& text) {
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data() + equals + 1, end, weight);
   if (error != std::errc() || rest != end) fail("does not end in a number");
-  if (!(weight >= kLeastTenantWeight && weight <= kMostTenantWeight)) {
+  if (!(weight >= kMinTenantWeight && weight <= kMaxTenantWeight)) {
     fail("is out of range (0.001 to 1000)");
   }
   return {text.substr(0, equals), weight};

@@ -37,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
           server::IsTenant(callers->FindToken(server::Digest{1})->name));
   for (const auto& [name, terms] : callers->tenants()) {
     Require(server::IsTenant(name) && callers->HasCaller(name));
-    Require(terms.weight >= kLeastTenantWeight && terms.weight <= kMostTenantWeight);
+    Require(terms.weight >= kMinTenantWeight && terms.weight <= kMaxTenantWeight);
     Require(Within(terms.max_queued_requests, kTenantQuotaBounds));
     Require(Within(terms.max_queued_tokens, kTenantQuotaBounds));
     Require(Within(terms.max_queued_bytes, kTenantQuotaBounds));

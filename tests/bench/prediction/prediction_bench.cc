@@ -161,7 +161,7 @@ class Bench {
       if (!status.ok()) Die(status.ToString());
     }).join();
     problem->runs.push_back(RunJobs(&jobs));
-    if (first) forecast_.Learn(forecast_.LessonOf(jobs, problem->runs.front()));
+    if (first) forecast_.Learn(forecast_.SampleOf(jobs, problem->runs.front()));
   }
 
   EncodeRequest TokensFor(const LoadedModel& model) {
@@ -206,7 +206,7 @@ class Bench {
     }
     std::vector<double> runs;
     while (Again(runs)) runs.push_back(RunJobs(&jobs));
-    forecast_.Learn(forecast_.LessonOf(jobs, runs.front()));
+    forecast_.Learn(forecast_.SampleOf(jobs, runs.front()));
     Note(name, index, base, predicted, runs);
   }
 

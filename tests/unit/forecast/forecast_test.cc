@@ -58,7 +58,7 @@ JobList JobsOf(const Kernel& kernel, const std::vector<int32_t>& tokens) {
 }
 
 void Learn(Forecast& forecast, const JobList& jobs, double compute_us) {
-  forecast.Learn(forecast.LessonOf(jobs, compute_us));
+  forecast.Learn(forecast.SampleOf(jobs, compute_us));
 }
 
 PredictedTime Predict(const Forecast& forecast, const Kernel& kernel, int32_t tokens,

@@ -52,10 +52,10 @@ TEST_F(AdmissionTest, ReservationsGiveBackOnce) {
     assigned = std::move(moved);
     admitted_.clear();
     EXPECT_EQ(ledger_->load().inflight_tokens, 500);
-    assigned.KeepOnly(300);
+    assigned.ResizeTo(300);
     EXPECT_EQ(ledger_->load().inflight_tokens, 0);
     EXPECT_EQ(ledger_->load().inflight_bytes, 300);
-    assigned.KeepOnly(0);
+    assigned.ResizeTo(0);
     assigned.Release();
     assigned.Release();
   }

@@ -72,7 +72,7 @@ TEST_F(QuotaTest, AnswersMakeRoom) {
   Quotas({{"a", {.max_queued_requests = 1, .max_queued_tokens = 10, .max_queued_bytes = 100}}});
   Admit(Of("a", {1, 10, 60}));
   ExpectFull(Of("a"), "10 tokens");
-  admitted_[0]->reservation.KeepOnly(60);
+  admitted_[0]->reservation.ResizeTo(60);
   Admit(Of("a", {1, 1, 40}));
   admitted_[1]->reservation.Release();
   ExpectFull(Of("a", {1, 1, 41}), "100 bytes");  // the caller has not taken the answer yet

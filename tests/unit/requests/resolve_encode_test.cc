@@ -147,7 +147,7 @@ TEST(EncodeKernelTest, OtherModelsRunNoCast) {
 }
 
 // A reranker's query stands before each document.
-TEST(OwnTextsTest, CopiesARepeatedTextOnce) {
+TEST(CopyTextsTest, CopiesARepeatedTextOnce) {
   const std::string query = "query", documents = "ab";
   TextInput input;
   input.texts.assign(1000, query);
@@ -155,7 +155,7 @@ TEST(OwnTextsTest, CopiesARepeatedTextOnce) {
     input.pairs.push_back(std::string_view(documents).substr(i % 2, 1));
   EncodeWork work;
   work.request.input = input;
-  OwnTexts(&work);
+  CopyTexts(&work);
   const auto& own = std::get<TextInput>(work.request.input);
   EXPECT_EQ(work.text.size(), query.size() + 1000);
   EXPECT_EQ(own.texts, input.texts);

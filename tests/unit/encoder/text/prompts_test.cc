@@ -46,7 +46,7 @@ ModelPtr LoadWith(const json& golden, const json& pooling) {
 std::vector<float> Embed(const ModelPtr& model, EncodeRequest request) {
   const auto pool = MakeHostPool(SystemMemory(), 0);
   EncodeWork work = OpenEncode(std::move(request), model, Vanilla{});
-  if (std::holds_alternative<TextInput>(work.request.input)) OwnTexts(&work);
+  if (std::holds_alternative<TextInput>(work.request.input)) CopyTexts(&work);
   const auto prepared = PrepareEncode({}, &work);
   EXPECT_TRUE(prepared.ok() && *prepared) << prepared.status();
   EXPECT_TRUE(StageEncode(*pool, &work).ok());

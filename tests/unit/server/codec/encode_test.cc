@@ -95,7 +95,7 @@ TEST_F(EncodeTest, ALogSumExpIsAlwaysSent) {
 TEST_F(EncodeTest, AnAnswerOwnsItsShareOfTheBudgets) {
   struct Share final : AnswerShare {
     int64_t bytes = 0;
-    void KeepOnly(int64_t kept) noexcept override { bytes = kept; }
+    void ResizeTo(int64_t kept) noexcept override { bytes = kept; }
   };
   for (const std::string& text : {std::string(), std::string("small"), std::string(100'000, 'x')}) {
     const auto share = std::make_shared<Share>();
