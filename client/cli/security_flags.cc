@@ -1,6 +1,7 @@
 #include "client/cli/security_flags.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <initializer_list>
 
@@ -59,6 +60,21 @@ std::string HandshakeHint(std::string_view message, const client::ClientOptions&
       return message.find(text) != std::string_view::npos;
     });
   };
+  // gRPC reports only the failure of a name's last address, which hides the others'.
+  if (const size_t colon = options.target.rfind(':');
+      colon != std::string::npos && says({"refused"}) &&
+      options.target.substr(0, colon).ends_with("localhost")) {
+    for (const char* host : {"127.0.0.1", "[::1]"}) {
+      client::ClientOptions one = options;
+      one.target = host + options.target.substr(colon);
+      one.deadline = std::chrono::seconds(2);
+      one.retry.max_attempts = 1;
+      if (one.tls && one.tls->server_name.empty()) one.tls->server_name = "localhost";
+      const auto health = client::Client(one).Health();
+      const std::string hint = health.ok() ? "" : HandshakeHint(health.error().message, one);
+      if (!hint.empty()) return hint;
+    }
+  }
   if (!options.tls) {
     // The errors of a plaintext client at a TLS server.
     return says({"Socket closed", "Empty reply", "reset by peer", "HTTP/0.9"})

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <iterator>
 #include <new>
 #include <sstream>
 #include <utility>
@@ -11,6 +12,26 @@
 namespace castor::cli {
 namespace {
 
+// "; did you mean encode?" for "encodee", by the nearest of the candidates; "" if none is near.
+std::string DidYouMean(const std::string& typed, const std::vector<std::string>& candidates) {
+  const auto sorted = [](std::string text) {
+    std::sort(text.begin(), text.end());
+    return text;
+  };
+  std::string nearest;
+  size_t least = 4;  // letters that are too many or missing, in any order
+  for (const std::string& candidate : candidates) {
+    const std::string a = sorted(typed), b = sorted(candidate);
+    std::string differ;
+    std::set_symmetric_difference(a.begin(), a.end(), b.begin(), b.end(),
+                                  std::back_inserter(differ));
+    if (differ.size() >= least) continue;
+    least = differ.size();
+    nearest = candidate;
+  }
+  return nearest.empty() ? "" : "; did you mean " + nearest + "?";
+}
+
 // Explains the first unknown flag among the arguments left over; empty if there is none.
 std::string ExplainFlag(const std::vector<std::string>& left, const CLI::App& command,
                         const std::string& name) {
@@ -19,12 +40,16 @@ std::string ExplainFlag(const std::vector<std::string>& left, const CLI::App& co
   });
   if (found == left.end()) return "";
   const std::string flag = found->substr(0, found->find('='));
-  return flag +
-         (command.get_option_no_throw(flag) == nullptr ? " is not a flag of " : " belongs after ") +
-         name;
+  if (command.get_option_no_throw(flag) != nullptr) return flag + " belongs after " + name;
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& known : option->get_lnames()) flags.push_back("--" + known);
+  }
+  return flag + " is not a flag of " + name + DidYouMean(flag, flags);
 }
 
-// The line for an error that parsing threw: what is wrong, and where the help is.
+// The line for an error that parsing threw: what is wrong, what was probably meant, and where the
+// help is.
 std::string ExplainParseError(const CLI::App& app, const CLI::Error& error, int argc,
                               const char* const* argv) {
   const CLI::App* command = &app;
@@ -35,7 +60,9 @@ std::string ExplainParseError(const CLI::App& app, const CLI::Error& error, int 
   }
   std::string text;
   if (command == &app && argc > 1 && argv[1][0] != '-') {
-    text = "'" + std::string(argv[1]) + "' is not a subcommand";
+    std::vector<std::string> names;
+    for (const CLI::App* each : app.get_subcommands({})) names.push_back(each->get_name());
+    text = "'" + std::string(argv[1]) + "' is not a subcommand" + DidYouMean(argv[1], names);
   } else if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError) ||
              command == &app) {
     text = ExplainFlag(app.remaining(true), *command, name);

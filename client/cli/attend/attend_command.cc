@@ -1,4 +1,6 @@
 // castor attend: sends one attention problem and checks the answer to a random one.
+#include <google/protobuf/util/json_util.h>
+
 #include <chrono>
 #include <limits>
 #include <memory>
@@ -29,6 +31,7 @@ struct AttendFlags {
   std::string kernel;
   std::optional<double> scale;  // default: the server's
   int32_t fidelity_rows = 0;
+  std::string fields;  // more of the request, as JSON
   bool no_check = false;
   double tolerance = 0;  // 0: by dtype for exact kernels, none for others
 };
@@ -39,6 +42,12 @@ v1::AttendRequest MakeRequest(const AttendFlags& flags) {
   request.set_fidelity_rows(flags.fidelity_rows);
   ApplyKernel(flags.kernel, &request);
   DrawCastInputs(flags.problem, &request);
+  v1::AttendRequest more;
+  if (const auto read = google::protobuf::util::JsonStringToMessage(flags.fields, &more);
+      !flags.fields.empty() && !read.ok()) {
+    throw UsageError("--fields: " + std::string(read.message()));
+  }
+  request.MergeFrom(more);
   return request;
 }
 
@@ -51,10 +60,12 @@ struct Verdict {
 };
 
 // nullopt if the answer is not to be checked. CAST never is: it does not approximate exact
-// attention.
+// attention. Nor are --fields, which may ask for anything.
 std::optional<Verdict> Judge(const AttendFlags& flags, const v1::AttendRequest& request,
                              const v1::AttendResponse& response) {
-  if (flags.no_check || !flags.problem.random() || request.has_cast()) return std::nullopt;
+  if (flags.no_check || !flags.problem.random() || request.has_cast() || !flags.fields.empty()) {
+    return std::nullopt;
+  }
   Verdict verdict = {.result = CheckExactly(request, response, kCheckOperations),
                      .tolerance = flags.tolerance};
   // A request for exact attention is held to it, whatever kernel the answer names.
@@ -92,6 +103,9 @@ std::string Table(const v1::AttendRequest& request, const v1::AttendResponse& re
                                            (sequences == 1 ? " sequence" : " sequences")));
   rows.emplace_back("output",
                     shape(response.output()) + " " + v1::DataType_Name(response.output().dtype()));
+  if (response.has_log_sum_exp()) {
+    rows.emplace_back("log_sum_exp", shape(response.log_sum_exp()) + " FLOAT32");
+  }
   AppendReports(response.kernel(), response.timing(), response.batch(), response.memory(),
                 round_trip_us, &rows);
   if (response.has_fidelity()) {
@@ -106,7 +120,7 @@ std::string Table(const v1::AttendRequest& request, const v1::AttendResponse& re
   return FormatRows(rows);
 }
 
-// All of the answer but its values; --output npy has those.
+// All of the answer but its output's values; --output npy has those.
 Json ReportJson(v1::AttendResponse response, const std::optional<Verdict>& verdict,
                 double round_trip_us) {
   const Json output = {{"shape", client::ShapeOf(response.output())},
@@ -138,6 +152,7 @@ void CheckFlags(const CLI::App& command, const AttendFlags& flags) {
   refuse("--fidelity-rows", cast || IsExact(flags.kernel),
          "needs --kernel clustered, improved-clustered or automatic");
   refuse("--tolerance", cast, "compares with exact attention, which CAST does not approximate");
+  refuse("--tolerance", !flags.fields.empty(), "the answer is not checked with --fields");
   refuse("--tolerance", !flags.problem.random(), "needs a random problem: leave out --query");
 }
 
@@ -186,6 +201,12 @@ Runner AddAttendCommand(CLI::App* command) {
   AddOption(command, group, "--fidelity-rows", &flags->fidelity_rows, "N",
             "Have the server measure an approximation's error on N rows per sequence, 0 to 1024",
             Number(0, 1024));
+  command
+      ->add_option("--fields", flags->fields,
+                   "More fields of AttendRequest, such as positions, softcap, returnLogSumExp or "
+                   "priority. The answer is not checked then")
+      ->type_name("JSON")
+      ->group(group);
   auto* no_check = command
                        ->add_flag("--no-check", flags->no_check,
                                   "Do not compare the answer to a random problem with exact "
@@ -204,6 +225,7 @@ Runner AddAttendCommand(CLI::App* command) {
       "  castor attend --lengths 8192 --inputs structured \\\n"
       "      --kernel automatic,max-relative-error=0.1\n"
       "  castor attend --lengths 64 --key-lengths 4096 --heads 32 --kv-heads 8\n"
+      "  castor attend --lengths 4096 --fields '{\"positions\": {\"window\": {\"left\": 256}}}'\n"
       "  castor attend --query q.npy --key k.npy --value v.npy --lengths 10,20 --file out.npy\n");
   return [command, flags] {
     CheckFlags(*command, *flags);

@@ -46,11 +46,17 @@ TEST_F(CliCarelessTest, WrongValuesAreUsageErrorsOfTheirFlag) {
   EXPECT_THAT(OutputOf({"attend", "--lengths", "9", "--scale", "-0.5"}), HasSubstr("passed"));
 }
 
-TEST_F(CliCarelessTest, MistypedNamesAreNamed) {
+TEST_F(CliCarelessTest, MistypedNamesSuggestTheNearest) {
+  EXPECT_THAT(ErrorOf(2, {"encodee", "a text"}), HasSubstr("did you mean encode?"));
+  EXPECT_THAT(ErrorOf(2, {"haelth"}), HasSubstr("did you mean health?"));
+  EXPECT_THAT(ErrorOf(2, {"encode", "a text", "--modle", "m"}),
+              HasSubstr("--modle is not a flag of castor encode; did you mean --model?"));
   EXPECT_THAT(ErrorOf(2, {"frobnicate"}),
               HasSubstr("'frobnicate' is not a subcommand; see castor --help"));
   EXPECT_THAT(ErrorOf(2, {"attend", "--fidelity-row=1"}),
-              HasSubstr("--fidelity-row is not a flag of castor attend; see castor attend --help"));
+              HasSubstr("did you mean --fidelity-rows?"));
+  EXPECT_THAT(ErrorOf(2, {"health", "--frobnicate"}),
+              HasSubstr("--frobnicate is not a flag of castor health; see castor health --help"));
   EXPECT_THAT(ErrorOf(2, {"--server", address_, "health"}),
               HasSubstr("--server belongs after castor health"));
   EXPECT_THAT(ErrorOf(2, {}), HasSubstr("subcommand is required"));

@@ -17,8 +17,10 @@ namespace castor::cli {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST_F(CliTest, HealthSaysServing) {
   EXPECT_EQ(OutputOf({"health"}), "SERVING\n");
@@ -108,6 +110,19 @@ TEST_F(CliTest, TheAutomaticChoiceIsShownWithItsFigures) {
   // The client's own check covers every row too.
   EXPECT_NEAR(asked["fidelity"]["relative_error"].get<double>(),
               asked["check"]["relative_error"].get<double>(), 1e-4);
+}
+
+TEST_F(CliTest, FieldsReachTheServer) {
+  const auto attend = [](const std::string& fields) {
+    return std::vector<std::string>{"attend", "--lengths", "30",  "--heads",
+                                    "2",      "--fields",  fields};
+  };
+  EXPECT_THAT(
+      OutputOf(attend(R"({"positions": {"window": {"left": 5}}, "returnLogSumExp": true})")),
+      AllOf(HasSubstr("log_sum_exp  [30, 2] FLOAT32"), Not(HasSubstr("check"))));
+  EXPECT_THAT(ErrorOf(1, attend(R"({"positions": {"alibiSlopes": [1]}})")),
+              HasSubstr("positions.alibi_slopes: has 1 entries for 2 heads"));
+  EXPECT_THAT(ErrorOf(2, attend("{\"soft\": 1}")), HasSubstr("--fields: "));
 }
 
 TEST_F(CliTest, HeadsMayShareKeys) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "client/cli/command.h"
+#include "tests/support/secure_server.h"
 
 namespace castor::cli {
 namespace {
@@ -46,6 +47,23 @@ TEST_F(SecurityFlagsTest, ATokenFileCountsBeforeTheEnvironment) {
   EXPECT_EQ(Options({}).token, "secret");
   EXPECT_EQ(Options({"--token-file", "t"}).token, "");
   EXPECT_EQ(Options({"--token-file", "t"}).token_file, "t");
+}
+
+// A name has several addresses, and gRPC reports only the last failure: that nothing listens at
+// [::1].
+TEST_F(SecurityFlagsTest, TheReasonIsFoundBehindALocalName) {
+  const testing::TestAuthority authority;
+  const testing::SecureServer server({.identity = authority.IssueForLocalhost()});
+  const std::string port = std::to_string(server.port());
+  const std::string refused =
+      "failed to connect to all addresses; last error: UNKNOWN: ipv6:[::1]:" + port +
+      ": Failed to connect to remote host: Connection refused";
+  client::ClientOptions options{.target = "localhost:" + port};
+  EXPECT_EQ(HandshakeHint(refused, options), "does the server use TLS? Try --tls");
+  options.tls.emplace();
+  EXPECT_NE(HandshakeHint(refused, options).find("see --ca"), std::string::npos);
+  options.target = "127.0.0.1:" + port;
+  EXPECT_EQ(HandshakeHint(refused, options), "");
 }
 
 }  // namespace
