@@ -169,7 +169,7 @@ absl::Status DecodeTokenizeRequest(const grpc::ByteBuffer& bytes, const DecodeSc
   wire::TokenizeRequest from;
   if (absl::Status s = ReadRequest(bytes, scope, &from, out); !s.ok()) return s;
   if (from.max_tokens != 0 && !from.truncate.value_or(false)) {
-    return InvalidField("max_tokens", "has no meaning without truncate");
+    return InvalidField("max_tokens", "requires truncate");
   }
   wire::EncodeRequest request;
   static_cast<wire::TextOptions&>(request) = from;
