@@ -20,7 +20,7 @@ namespace castor::server {
 enum class LogFormat { kHuman, kJson };
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-// A field's value, as JSON knows them; or none, and then the line has no such field.
+// A field's value, of a JSON type; or none, and the line omits the field.
 class LogValue {
  public:
   LogValue(std::string_view text) : value_(std::string(text)) {}  // NOLINT: implicit by design

@@ -124,15 +124,8 @@ absl::Status ConvertAttendRequest(wire::AttendRequest from, DecodedAttend* decod
 
 absl::Status DecodeAttendRequest(const grpc::ByteBuffer& bytes, const DecodeScope& scope,
                                  DecodedAttend* out) {
-  out->request = AttentionRequest();
-  out->slices = SliceView(bytes, scope.budget);
-  out->regions = RequestRegions(scope);
-  out->output.reset();
-  out->timeout.reset();
   wire::AttendRequest message;
-  absl::Status status = wire::Parse(&out->slices, &message);
-  status.Update(ConvertRequestId(message.request_id, &out->request.call));
-  if (!status.ok()) return status;
+  if (absl::Status s = ReadRequest(bytes, scope, &message, out); !s.ok()) return s;
   return ConvertAttendRequest(std::move(message), out);
 }
 

@@ -10,9 +10,11 @@
 
 #include "absl/status/status.h"
 #include "engine/request.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "server/codec/enums.h"
 #include "server/codec/messages.h"
 #include "server/codec/regions.h"
+#include "server/codec/slice_view.h"
 
 namespace castor::server {
 
@@ -20,6 +22,20 @@ namespace castor::server {
 enum class CastTensorsFrom { kRequest, kModel };
 
 absl::Status ConvertRequestId(wire::Text request_id, CallContext* out);
+
+// Begins to decode a request: reads `bytes` as `message`, and its request_id, which is set on an
+// error, too, if it was read. `out` is emptied; it holds what the message points into.
+template <wire::Message M, typename Decoded>
+absl::Status ReadRequest(const grpc::ByteBuffer& bytes, const DecodeScope& scope, M* message,
+                         Decoded* out) {
+  *out = Decoded();
+  out->slices = SliceView(bytes, scope.budget);
+  out->regions = RequestRegions(scope);
+  absl::Status status = wire::Parse(&out->slices, message);
+  status.Update(ConvertRequestId(message->request_id, &out->request.call));
+  return status;
+}
+
 absl::Status ConvertPriority(int32_t priority, CallContext* out);
 absl::Status ConvertTimeout(int32_t timeout_ms, std::optional<std::chrono::milliseconds>* out);
 

@@ -116,14 +116,8 @@ TensorField FieldOf(OutputRows rows) {
 
 absl::Status DecodeEncodeRequest(const grpc::ByteBuffer& bytes, const DecodeScope& scope,
                                  DecodedEncode* out) {
-  out->request = EncodeRequest();
-  out->slices = SliceView(bytes, scope.budget);
-  out->regions = RequestRegions(scope);
-  out->timeout.reset();
   wire::EncodeRequest message;
-  absl::Status status = wire::Parse(&out->slices, &message);
-  status.Update(ConvertRequestId(message.request_id, &out->request.call));
-  if (!status.ok()) return status;
+  if (absl::Status s = ReadRequest(bytes, scope, &message, out); !s.ok()) return s;
   return ConvertEncodeRequest(std::move(message), out);
 }
 
@@ -160,15 +154,6 @@ grpc::ByteBuffer EncodeEncodeResponse(std::string_view request_id, EncodeResult 
 
 namespace {
 
-template <typename Message>
-absl::Status Read(const grpc::ByteBuffer& bytes, const DecodeScope& scope, Message* message,
-                  DecodedEncode* out) {
-  out->slices = SliceView(bytes, scope.budget);
-  absl::Status status = wire::Parse(&out->slices, message);
-  status.Update(ConvertRequestId(message->request_id, &out->request.call));
-  return status;
-}
-
 template <typename Response>
 Response Begin(std::string_view request_id, const EncodeResult& result) {
   Response message;
@@ -182,9 +167,9 @@ Response Begin(std::string_view request_id, const EncodeResult& result) {
 absl::Status DecodeTokenizeRequest(const grpc::ByteBuffer& bytes, const DecodeScope& scope,
                                    DecodedEncode* out) {
   wire::TokenizeRequest from;
-  if (absl::Status s = Read(bytes, scope, &from, out); !s.ok()) return s;
+  if (absl::Status s = ReadRequest(bytes, scope, &from, out); !s.ok()) return s;
   if (from.max_tokens != 0 && !from.truncate.value_or(false)) {
-    return InvalidField("max_tokens", "has no meaning without truncate");
+    return InvalidField("max_tokens", "requires truncate");
   }
   wire::EncodeRequest request;
   static_cast<wire::TextOptions&>(request) = from;
@@ -198,7 +183,7 @@ absl::Status DecodeTokenizeRequest(const grpc::ByteBuffer& bytes, const DecodeSc
 absl::Status DecodeDetokenizeRequest(const grpc::ByteBuffer& bytes, const DecodeScope& scope,
                                      DecodedEncode* out) {
   wire::DetokenizeRequest from;
-  if (absl::Status s = Read(bytes, scope, &from, out); !s.ok()) return s;
+  if (absl::Status s = ReadRequest(bytes, scope, &from, out); !s.ok()) return s;
   wire::EncodeRequest request;
   request.model = from.model;
   request.input = from.tokens.value_or(wire::TokenBatch());

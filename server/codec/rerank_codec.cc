@@ -73,12 +73,8 @@ absl::Status ConvertRerankRequest(wire::RerankRequest from, std::span<const Mode
 
 absl::Status DecodeRerankRequest(const grpc::ByteBuffer& bytes, const DecodeScope& scope,
                                  std::span<const ModelInfo> models, DecodedRerank* out) {
-  out->slices = SliceView(bytes, scope.budget);
-  out->regions = RequestRegions(scope);
   wire::RerankRequest message;
-  absl::Status status = wire::Parse(&out->slices, &message);
-  status.Update(ConvertRequestId(message.request_id, &out->request.call));
-  if (!status.ok()) return status;
+  if (absl::Status s = ReadRequest(bytes, scope, &message, out); !s.ok()) return s;
   return ConvertRerankRequest(std::move(message), models, out);
 }
 

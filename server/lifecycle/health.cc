@@ -40,49 +40,42 @@ std::map<std::string, HealthState::Status, std::less<>> HealthState::Statuses() 
   return statuses_;
 }
 
-void HealthState::Begin(Watch& watch, const std::string& name) {
+template <typename Change>
+void HealthState::Advance(Watch& watch, Change change) {
   Watch::Step step;
   {
     MutexLock lock(mu_);
+    change();
+    step = NextStep(watch);
+  }
+  if (step.any()) watch.Perform(std::move(step));
+}
+
+void HealthState::Begin(Watch& watch, const std::string& name) {
+  Advance(watch, [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     const auto found = statuses_.find(name);
     if (found != statuses_.end()) watch.status_ = &found->second;
     watches_.insert(&watch);
     watch.begun_ = true;
-    step = NextStep(watch);
-  }
-  if (step.any()) watch.Perform(std::move(step));
+  });
 }
 
 void HealthState::Refuse(Watch& watch, grpc::Status error) {
-  Watch::Step step;
-  {
-    MutexLock lock(mu_);
+  Advance(watch, [&] {
     watch.refusal_ = std::move(error);
     watch.begun_ = true;
-    step = NextStep(watch);
-  }
-  if (step.any()) watch.Perform(std::move(step));
+  });
 }
 
 void HealthState::Written(Watch& watch, bool ok) {
-  Watch::Step step;
-  {
-    MutexLock lock(mu_);
+  Advance(watch, [&] {
     watch.busy_ = false;
     if (!ok) watch.gone_ = true;
-    step = NextStep(watch);
-  }
-  if (step.any()) watch.Perform(std::move(step));
+  });
 }
 
 void HealthState::Gone(Watch& watch) {
-  Watch::Step step;
-  {
-    MutexLock lock(mu_);
-    watch.gone_ = true;
-    step = NextStep(watch);
-  }
-  if (step.any()) watch.Perform(std::move(step));
+  Advance(watch, [&] { watch.gone_ = true; });
 }
 
 HealthState::Watch::Step HealthState::NextStep(Watch& watch) {

@@ -97,7 +97,11 @@ class HealthState {
  private:
   void Set(bool HealthState::*state, bool value) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Marks the step as pending; the caller must take it once it has released the lock.
+  // Changes the stream under the lock, then performs its next step without it.
+  template <typename Change>
+  void Advance(Watch& watch, Change change) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Marks the step as pending; the caller must perform it once it has released the lock.
   Watch::Step NextStep(Watch& watch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Records each name's current status.

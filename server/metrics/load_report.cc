@@ -4,7 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "engine/base/error.h"
 #include "server/services/message.h"
 #include "xds/data/orca/v3/orca_load_report.pb.h"
@@ -73,23 +72,17 @@ std::string LoadMeter::Report() const {
 
 LoadReports::LoadReports(std::function<LoadSample()> sample, TimePoint now)
     : sample_(std::move(sample)),
-      renew_at_((now + kRenew).time_since_epoch().count()),
+      renew_at_(now + kRenew),
       meter_(sample_(), now),
       report_(meter_.Report()) {}
 
 std::string LoadReports::Trailer(TimePoint now) {
-  const bool due = now.time_since_epoch().count() >= renew_at_.load(std::memory_order_relaxed);
-  if (due && !renewing_.exchange(true)) {
-    const absl::Cleanup done = [this] { renewing_.store(false); };
-    meter_.Update(sample_(), now);
-    std::string report = meter_.Report();
-    {
-      MutexLock lock(mu_);
-      report_.swap(report);
-    }
-    renew_at_.store((now + kRenew).time_since_epoch().count(), std::memory_order_relaxed);
-  }
   MutexLock lock(mu_);
+  if (now >= renew_at_) {
+    meter_.Update(sample_(), now);
+    report_ = meter_.Report();
+    renew_at_ = now + kRenew;
+  }
   return report_;
 }
 

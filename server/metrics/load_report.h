@@ -9,7 +9,6 @@
 // work in units of kCatchUp.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -58,12 +57,12 @@ class LoadMeter {
   double failed_ = 0;  // per second
 };
 
-// The report, made anew when it is asked for and kRenew has passed. Thread-safe.
+// The report, made anew when kRenew has passed since the last one. Thread-safe.
 class LoadReports {
  public:
   static constexpr std::chrono::milliseconds kRenew{100};
 
-  // `sample` is called by one thread at a time, on those that call Trailer.
+  // `sample` is called by one thread at a time, on those that call Trailer, which wait for it.
   LoadReports(std::function<LoadSample()> sample, TimePoint now);
 
   // The trailer's value.
@@ -71,11 +70,10 @@ class LoadReports {
 
  private:
   const std::function<LoadSample()> sample_;
-  std::atomic<TimePoint::rep> renew_at_;
-  std::atomic<bool> renewing_ = false;
-  LoadMeter meter_;  // of the thread that set `renewing_`
 
   Mutex mu_;
+  TimePoint renew_at_ ABSL_GUARDED_BY(mu_);
+  LoadMeter meter_ ABSL_GUARDED_BY(mu_);
   std::string report_ ABSL_GUARDED_BY(mu_);
 };
 

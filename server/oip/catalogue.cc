@@ -211,7 +211,7 @@ absl::StatusOr<const Model*> Catalogue::Find(std::string_view name,
   const char* const end = version.data() + version.size();
   const auto [rest, error] = std::from_chars(version.data(), end, number);
   if (error != std::errc() || rest != end || number < 0) {
-    return InvalidField("model_version", "must be empty or a whole number from 0 on");
+    return InvalidField("model_version", "must be empty or a whole number, 0 or more");
   }
   return MakeError(Reason::kModelNotFound, "\"" + std::string(name) + "\" has no version " +
                                                std::to_string(number) + "; its only one is " +

@@ -30,7 +30,7 @@ absl::Status ReadOutputs(const wire::ModelInferRequest& message, const RequestRe
     if (FindParameter(output.parameters, "classification") != nullptr) {
       return InvalidField(output.name, "classification is not served");
     }
-    if (requested->Includes(output.name)) return InvalidField(output.name, "is asked for twice");
+    if (requested->Includes(output.name)) return InvalidField(output.name, "is requested twice");
     RequestedOutputs::Output& added = requested->outputs.emplace_back();
     added.name = output.name;
     std::optional<server::wire::SharedMemoryRef> region;
@@ -119,8 +119,8 @@ absl::Status ReadTokens(Inputs& inputs, const DecodeBudget& budget, RequestedOut
     return InvalidField(kIds, "must have the shape [tokens], or, without lengths, [rows, tokens]");
   }
   if (requested->masked && (ragged || inputs.ShapeOf(kMask) != shape)) {
-    return InvalidField(kMask,
-                        ragged ? "cannot be given with lengths" : "is not shaped as input_ids");
+    return InvalidField(
+        kMask, ragged ? "cannot be given with lengths" : "must have the shape of input_ids");
   }
   const int64_t rows = shape.size() == 1 ? 1 : shape.front();
   if (rows > budget.max_sequences) {
@@ -233,7 +233,7 @@ absl::Status DecodeEncode(wire::ModelInferRequest& message, DecodedEncode* out,
     return ConvertEncodeRequest(std::move(request), out);
   }
   for (const std::string_view other : {std::string_view("lengths"), kMask}) {
-    if (inputs.Has(other)) return InvalidField(other, "goes with input_ids, which is missing");
+    if (inputs.Has(other)) return InvalidField(other, "requires input_ids");
   }
   auto& batch = request.input.emplace<server::wire::TextBatch>();
   requested->inputs = {{"documents", passages}, {"texts.texts", "text"}};

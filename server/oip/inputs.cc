@@ -68,7 +68,7 @@ absl::Status ReadRegion(const Parameters& parameters, std::string_view tensor,
   const auto* region = FindParameter(parameters, kRegion);
   if (region == nullptr) return absl::OkStatus();
   const auto* name = std::get_if<wire::Text>(&region->choice);
-  if (name == nullptr) return InvalidField(tensor, std::string(kRegion) + " is not a text");
+  if (name == nullptr) return InvalidField(tensor, std::string(kRegion) + " must be a string");
   server::wire::SharedMemoryRef& ref = out->emplace();
   ref.region = *name;
   for (const auto& [key, value] :
@@ -76,7 +76,7 @@ absl::Status ReadRegion(const Parameters& parameters, std::string_view tensor,
     const auto* given = FindParameter(parameters, key);
     if (given == nullptr && value == &ref.offset) continue;
     const auto* number = given == nullptr ? nullptr : std::get_if<int64_t>(&given->choice);
-    if (number == nullptr) return InvalidField(tensor, std::string(key) + " is not an int64");
+    if (number == nullptr) return InvalidField(tensor, std::string(key) + " must be an int64");
     *value = *number;
   }
   return absl::OkStatus();
@@ -109,11 +109,12 @@ absl::Status Inputs::Read(const Model& model) {
       entry.data = std::move(message_.raw_input_contents[raw++]);
     }
     if (!entries_.emplace(input.name, std::move(entry)).second) {
-      return InvalidField(input.name, "is there twice");
+      return InvalidField(input.name, "is given twice");
     }
   }
   if (raw < message_.raw_input_contents.size()) {
-    return InvalidField("raw_input_contents", "has more entries than inputs need");
+    return InvalidField("raw_input_contents",
+                        "has more entries than there are inputs without contents");
   }
   return absl::OkStatus();
 }

@@ -218,7 +218,7 @@ absl::Status SetFields(const Parameters& parameters, Message* message) {
     } else if (FieldOf(key, *message) != nullptr && !IsIn(key, kNotParameters)) {
       status = SetField(parameter, key, message);
     } else if (const FieldDescriptor* const other = KernelWith(key, *message)) {
-      status = Bad(key, "goes with another `attention`, such as " + other->name());
+      status = Bad(key, "belongs to another `attention`, such as " + other->name());
     }  // else another server's parameter, which is ignored
     if (!status.ok()) return status;
   }

@@ -224,34 +224,21 @@ TEST_F(ServerCallTest, CallsWithoutDeadlineGetTheServersOwn) {
   EXPECT_LE(*deadline, std::chrono::steady_clock::now() + TestOptions().max_deadline);
 }
 
-TEST_F(ServerCallTest, CancelledWhileQueuedLeavesTheQueue) {
-  engine_->Hold();
-  AttendCall call;
-  grpc::Status status;
-  std::thread caller([&] { status = call.Run(*attention_, AttendOf(1)); });
-  ASSERT_TRUE(engine_->AwaitWaiting(1));
-  call.context.TryCancel();
-  caller.join();
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
-  EXPECT_TRUE(engine_->AwaitWaiting(0));
-  engine_->Release();
-  AttendCall next;
-  EXPECT_TRUE(next.Run(*attention_, AttendOf(1)).ok());
-}
-
-TEST_F(ServerCallTest, CancelledWhileRunningHarmsNobody) {
-  engine_->HoldRunning();
-  AttendCall call;
-  grpc::Status status;
-  std::thread caller([&] { status = call.Run(*attention_, AttendOf(1)); });
-  ASSERT_TRUE(engine_->AwaitRunning());
-  call.context.TryCancel();
-  caller.join();
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
-  ASSERT_TRUE(engine_->AwaitCancels(1));
-  engine_->Release();
-  AttendCall next;
-  EXPECT_TRUE(next.Run(*attention_, AttendOf(1)).ok());
+TEST_F(ServerCallTest, CancelledWhileQueuedOrRunningHarmsNoOther) {
+  for (const bool running : {false, true}) {
+    running ? engine_->HoldRunning() : engine_->Hold();
+    AttendCall call;
+    grpc::Status status;
+    std::thread caller([&] { status = call.Run(*attention_, AttendOf(1)); });
+    ASSERT_TRUE(running ? engine_->AwaitRunning() : engine_->AwaitWaiting(1));
+    call.context.TryCancel();
+    caller.join();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
+    ASSERT_TRUE(running ? engine_->AwaitCancels(2) : engine_->AwaitWaiting(0));
+    engine_->Release();
+    AttendCall next;
+    EXPECT_TRUE(next.Run(*attention_, AttendOf(1)).ok());
+  }
 }
 
 TEST_F(ServerCallTest, DeadlineThatPassesCancelsTheRequest) {

@@ -257,34 +257,23 @@ TEST_F(ServerLifecycleTest, DrainUnderLoadLosesNoAdmittedCall) {
   EXPECT_EQ(engine_->admitted(), answered);  // every admitted call reached its caller
 }
 
+// Whether the call waits or hangs in the engine.
 TEST_F(ServerLifecycleTest, DrainCutsOffWhatMissesItsDeadline) {
   server::ServerOptions options = TestOptions();
   options.drain_deadline = milliseconds(200);
-  StartServer(options);
-  engine_->Hold();
-  AttendCall call;
-  grpc::Status status;
-  std::thread caller([&] { status = call.Run(*attention_, AttendOf(1)); });
-  ASSERT_TRUE(engine_->AwaitWaiting(1));
-  EXPECT_FALSE(server_->Drain());
-  caller.join();
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_EQ(DetailsOf(status).info.reason(), "DRAINING");
-}
-
-TEST_F(ServerLifecycleTest, DrainEndsThoughACallHangsInTheEngine) {
-  server::ServerOptions options = TestOptions();
-  options.drain_deadline = milliseconds(200);
-  StartServer(options);
-  engine_->HoldRunning();
-  AttendCall call;
-  grpc::Status status;
-  std::thread caller([&] { status = call.Run(*attention_, AttendOf(1)); });
-  ASSERT_TRUE(engine_->AwaitRunning());
-  EXPECT_FALSE(server_->Drain());
-  engine_->Release();
-  caller.join();
-  EXPECT_FALSE(status.ok());
+  for (const bool running : {false, true}) {
+    StartServer(options);
+    running ? engine_->HoldRunning() : engine_->Hold();
+    AttendCall call;
+    grpc::Status status;
+    std::thread caller([&] { status = call.Run(*attention_, AttendOf(1)); });
+    ASSERT_TRUE(running ? engine_->AwaitRunning() : engine_->AwaitWaiting(1));
+    EXPECT_FALSE(server_->Drain());
+    if (running) engine_->Release();
+    caller.join();
+    EXPECT_FALSE(status.ok());
+    if (!running) EXPECT_EQ(DetailsOf(status).info.reason(), "DRAINING");
+  }
 }
 
 TEST_F(ServerLifecycleTest, EngineFaultTakesReadinessAwayAndEndsTheServer) {

@@ -107,6 +107,24 @@ class StreamTest : public ServerTest {
     AttendCall call;
     EXPECT_TRUE(call.Run(*attention_, AttendOf(2)).ok());
   }
+
+  // Of messages with so many tokens each, `at_once` are read while none is answered; all get
+  // answers.
+  void ExpectRead(int64_t at_once, const std::vector<int64_t>& tokens) {
+    engine_->Hold();
+    Attending stream(*attention_);
+    std::thread writer([&] {
+      for (const int64_t each : tokens) EXPECT_TRUE(stream.Write(AttendOf(each)));
+      stream.WritesDone();
+    });
+    EXPECT_TRUE(engine_->AwaitWaiting(static_cast<int>(at_once)));
+    std::this_thread::sleep_for(milliseconds(100));
+    EXPECT_EQ(engine_->admitted(), at_once);
+    engine_->Release();
+    for (size_t i = 0; i < tokens.size(); ++i) EXPECT_EQ(stream.Next(), "OK ");
+    writer.join();
+    EXPECT_TRUE(stream.Finish().ok());
+  }
 };
 
 TEST_F(StreamTest, EachAnswerComesWhenItIsDone) {
@@ -312,38 +330,15 @@ TEST_F(StreamTest, WhoCancelsOrVanishesLeavesNothingWaiting) {
 
 TEST_F(StreamTest, NoMoreIsReadThanTheStreamsShareOfTheRequests) {
   StartWithBudgets(8 * kShare, int64_t{1} << 40);
-  engine_->Hold();
-  Attending stream(*attention_);
-  std::thread writer([&] {
-    for (int i = 0; i < 100; ++i) EXPECT_TRUE(stream.Write(AttendOf(1)));
-    stream.WritesDone();
-  });
-  EXPECT_TRUE(engine_->AwaitWaiting(8));
-  std::this_thread::sleep_for(milliseconds(100));
-  EXPECT_EQ(engine_->admitted(), 8);
-  engine_->Release();
-  for (int i = 0; i < 100; ++i) EXPECT_EQ(stream.Next(), "OK ");
-  writer.join();
-  EXPECT_TRUE(stream.Finish().ok());
+  ExpectRead(8, std::vector<int64_t>(100, 1));
 }
 
 // A message larger than the share is read when it is alone.
 TEST_F(StreamTest, NorThanItsShareOfTheBytes) {
   StartWithBudgets(1024, (int64_t{1} << 20) * kShare);
-  engine_->Hold();
-  Attending stream(*attention_);
-  std::thread writer([&] {
-    for (int i = 0; i < 6; ++i) EXPECT_TRUE(stream.Write(AttendOf(25'000)));  // 600 KB, 200 back
-    EXPECT_TRUE(stream.Write(AttendOf(100'000)));                             // 2.4 MB
-    stream.WritesDone();
-  });
-  EXPECT_TRUE(engine_->AwaitWaiting(2));
-  std::this_thread::sleep_for(milliseconds(100));
-  EXPECT_EQ(engine_->admitted(), 2);
-  engine_->Release();
-  for (int i = 0; i < 7; ++i) EXPECT_EQ(stream.Next(), "OK ");
-  writer.join();
-  EXPECT_TRUE(stream.Finish().ok());
+  std::vector<int64_t> tokens(6, 25'000);  // 600 KB, 200 back
+  tokens.push_back(100'000);               // 2.4 MB
+  ExpectRead(2, tokens);
 }
 
 TEST_F(StreamTest, WhoReadsNothingIsEndedAndHoldsLittle) {

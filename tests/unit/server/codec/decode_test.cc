@@ -21,8 +21,6 @@
 namespace castor::server {
 namespace {
 
-constexpr char kTenant[] = "tenant";
-
 using twin::FieldTag;
 using twin::InSlices;
 using twin::LengthField;
