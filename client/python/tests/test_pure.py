@@ -108,25 +108,19 @@ def test_kernels_of_later_servers_are_no_error() -> None:
     assert found.kernel_name == "99" and found.kernel.clustering == "99"
 
 
-def message(name: str, values: Any) -> tensor_pb2.Tensor:
-    made = tensor_pb2.Tensor()
-    tensors.put(made, name, values)
-    return made
-
-
 def test_tensors_keep_values_and_order() -> None:
     values = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     for array in (values, values.transpose(2, 0, 1), values[:, ::2], values.astype(">f4")):
-        made = message("query", array)
+        made = tensors.to_message("query", array)
         assert np.array_equal(tensors.from_message(made), array)
-    half = message("query", values.astype(np.float16))
+    half = tensors.to_message("query", values.astype(np.float16))
     assert half.dtype == tensor_pb2.FLOAT16 and len(half.raw) == 48
     bits = (values.view(np.uint32) >> 16).astype("<u2")
     made = tensor_pb2.Tensor(dtype=tensor_pb2.BFLOAT16, shape=bits.shape, raw=bits.tobytes())
     assert np.array_equal(tensors.from_message(made), values)
     for wrong in (values.astype(np.float64), [1, 2], np.array(["a"])):
         with pytest.raises(TypeError, match=r"query is .*use float32"):
-            message("query", wrong)
+            tensors.to_message("query", wrong)
 
 
 def test_merge_is_attention_over_all_keys() -> None:
@@ -205,7 +199,7 @@ class Script(Session):
 def answer(request: encoder_pb2.EncodeRequest, error: status_pb2.Status | None = None) -> Any:
     if error:
         return encoder_pb2.EncodeResponse(request_id=request.request_id, error=error)
-    output = message("output", np.ones((1, 2), np.float32))
+    output = tensors.to_message("output", np.ones((1, 2), np.float32))
     counts = {"lengths": [1], "token_counts": [3], "truncated": [False]}
     return encoder_pb2.EncodeResponse(request_id=request.request_id, output=output, **counts)
 

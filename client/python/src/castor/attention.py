@@ -121,9 +121,6 @@ class AttendOptions(TypedDict, total=False):
     timeout: float | None
 
 
-_KNOWN = {"query", "key", "value", "value_is_key_prefix", *AttendOptions.__annotations__}
-
-
 async def attend(
     session: Session,
     query: Any,
@@ -142,14 +139,19 @@ async def attend(
     connection; `output` is one of them. After a call that failed without a reason, the server may
     still write to `output`. Without `value`, values are the first `value_dim` elements of keys.
     """
-    request, put_tensor = attention_pb2.AttendRequest(), partial(tensors.put, memory=memory)
-    given = {"query": query, "key": key, "value": value, "value_is_key_prefix": value is None}
-    texts.put(request, {**given, **options}, _KNOWN, put_tensor)
+    tensor = partial(tensors.to_message, memory=memory)
+    request = attention_pb2.AttendRequest(  # tensors filled in place would serialize slower
+        query=tensor("query", query),
+        key=tensor("key", key),
+        value=None if value is None else tensor("value", value),
+        value_is_key_prefix=value is None,
+    )
+    texts.put(request, options, AttendOptions.__annotations__, tensor)
     if positions is not None:
         request.positions.SetInParent()
         for name, each in vars(positions).items():
             message = request.positions.window if name in ("left", "right") else request.positions
-            fields.put(message, name, each, f"positions.{name}", put_tensor)
+            fields.put(message, name, each, f"positions.{name}", tensor)
     if output is not None:
         fits = memory and isinstance(output, np.ndarray) and output.flags.c_contiguous
         place = memory.locate(output) if memory and fits else None

@@ -8,16 +8,18 @@ from typing import Any
 from castor import tensors
 from castor.v1 import tensor_pb2
 
-PutTensor = Callable[[tensor_pb2.Tensor, str, Any], None]
+ToTensor = Callable[[str, Any], tensor_pb2.Tensor]
 
 
-def put(message: Any, name: str, value: Any, label: str, tensor: PutTensor = tensors.put) -> None:
+def put(
+    message: Any, name: str, value: Any, label: str, tensor: ToTensor = tensors.to_message
+) -> None:
     """Sets a field; None leaves its default. Errors name it by `label`."""
     if value is None:
         return
     field, now = message.DESCRIPTOR.fields_by_name[name], getattr(message, name)
     if field.message_type:
-        tensor(now, label, value)
+        now.CopyFrom(tensor(label, value))
     elif field.enum_type and hasattr(now, "extend"):
         names = [value] if isinstance(value, str) else value
         now.extend(_number(field.enum_type, each, label) for each in names)

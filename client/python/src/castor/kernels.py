@@ -61,7 +61,7 @@ class Automatic(Kernel, name="automatic"):
     max_relative_error: Any  # goes before `allowed`
 
 
-def put(request: Any, kernel: Kernel | str | None, put_tensor: Any = tensors.put) -> None:
+def put(request: Any, kernel: Kernel | str | None, tensor: Any = tensors.to_message) -> None:
     """Sets the request's kernel."""
     if kernel is None:
         return
@@ -74,7 +74,7 @@ def put(request: Any, kernel: Kernel | str | None, put_tensor: Any = tensors.put
     message = getattr(request, kernel.name)
     message.SetInParent()
     for name, value in vars(kernel).items():
-        fields.put(message, name, value, f"{kernel.name}.{name}", put_tensor)
+        fields.put(message, name, value, f"{kernel.name}.{name}", tensor)
 
 
 def read(message: Any) -> Kernel | None:

@@ -150,7 +150,9 @@ class CrossEncoder(Served):
         rows = self.client.predict(inputs, **everything)
         if convert_to_numpy and not convert_to_tensor:
             return rows
-        tensor = tensors.to_torch(np.asarray(rows))
+        import torch
+
+        tensor = torch.as_tensor(rows)
         return tensor if convert_to_tensor or isinstance(inputs, (str, tuple)) else [*tensor]
 
     def rank(

@@ -20,9 +20,9 @@ def of_prompt(name: str) -> Any:
     """The method that is encode() with the prompt of this name; unlike Client's, with no other."""
 
     # The parameters' names and order are sentence-transformers'.
-    def method(self, inputs=None, prompt_name=None, prompt=None, *args, **more):  # type: ignore
+    def method(self, inputs=None, prompt_name=None, prompt=None, *args, **options):  # type: ignore
         prompt_name = name if prompt_name is None and prompt is None else prompt_name
-        return self.encode(inputs, prompt_name, prompt, *args, **more)
+        return self.encode(inputs, prompt_name, prompt, *args, **options)
 
     return method
 

@@ -65,15 +65,12 @@ def to_torch(rows: NDArray[Any]) -> Any:
     return torch.from_numpy(np.ascontiguousarray(rows))
 
 
-def put(tensor: tensor_pb2.Tensor, name: str, values: Any, memory: Any = None) -> None:
-    """Fills the message, with the elements or with where they lie in `memory`."""
-    array, tensor.dtype = as_array(name, values)
-    tensor.shape.extend(array.shape)
-    place = memory.locate(array) if memory else None
-    if place:
-        tensor.shared_memory.CopyFrom(place)
-    else:
-        tensor.raw = array.tobytes()
+def to_message(name: str, values: Any, memory: Any = None) -> tensor_pb2.Tensor:
+    """A message with the elements, or with their place in `memory`."""
+    array, dtype = as_array(name, values)
+    if place := memory.locate(array) if memory else None:
+        return tensor_pb2.Tensor(dtype=dtype, shape=array.shape, shared_memory=place)
+    return tensor_pb2.Tensor(dtype=dtype, shape=array.shape, raw=array.tobytes())
 
 
 def from_message(tensor: tensor_pb2.Tensor) -> NDArray[Any]:

@@ -131,20 +131,20 @@ def request(kind: type[Any], batch: Sequence[Text], start: int, options: Mapping
 
 
 def put(
-    request: Any, options: Mapping[str, Any], known: Any = _KNOWN, put_tensor: Any = tensors.put
+    request: Any, options: Mapping[str, Any], known: Any = _KNOWN, tensor: Any = tensors.to_message
 ) -> None:
     """Sets what the options say; None is a default."""
     own = request.DESCRIPTOR.fields_by_name
     for name, value in options.items():
         field = _FIELDS.get(name, name)
         if name == "kernel" and "vanilla" in own:
-            kernels.put(request, value, put_tensor)
+            kernels.put(request, value, tensor)
         elif name == "allow_special_tokens" and name not in own:
             fields.put(request.texts, name, value, name)
         elif name in known and field in own:
             if name == "ranges" and value is not None:
                 value = np.asarray(tensors.unmasked(name, value), np.float32)
-            fields.put(request, field, value, name, put_tensor)
+            fields.put(request, field, value, name, tensor)
         elif name not in _NOT_SENT:
             raise TypeError(f"unexpected keyword argument {name!r}")
 
