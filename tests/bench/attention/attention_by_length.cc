@@ -66,7 +66,7 @@ void Measure(int64_t tokens, std::string_view inputs) {
     const double ms = LeastMs(run);
     if (!exact.defined()) exact = request.output.clone();
     const double error =
-        (request.output - exact).norm().item<double>() / exact.norm().item<double>();
+        request.output.sub(exact).norm().item<double>() / exact.norm().item<double>();
     std::printf(R"({"kernel":"%s","tokens":%lld,"inputs":"%s","ms":%.4f,"relative_error":%.6f})"
                 "\n",
                 std::string(name).c_str(), static_cast<long long>(tokens),
