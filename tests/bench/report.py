@@ -30,9 +30,13 @@ def median(repetitions, field):
     return statistics.median(run[field] for run in repetitions)
 
 
+def table_lines(header, rows):
+    return ["| " + " | ".join(header) + " |", "|" + "---|" * len(header),
+            *("| " + " | ".join(row) + " |" for row in rows), ""]
+
+
 def table(header, rows):
-    print("\n".join(["| " + " | ".join(header) + " |", "|" + "---|" * len(header),
-                     *("| " + " | ".join(row) + " |" for row in rows), ""]))
+    print("\n".join(table_lines(header, rows)))
 
 
 def exponent(lengths, times):
