@@ -221,7 +221,9 @@ TEST_F(VanishingClientTest, WorkOfALostConnectionIsDroppedAndHarmsNoOther) {
     ASSERT_TRUE(running ? engine_->AwaitRunning() : engine_->AwaitWaiting(1));
     client.Vanish();
     EXPECT_TRUE(running ? engine_->AwaitCancels(2) : engine_->AwaitWaiting(0));
-    if (!running) EXPECT_TRUE(AwaitNoCalls());
+    if (!running) {
+      EXPECT_TRUE(AwaitNoCalls());
+    }
     engine_->Release();
     EXPECT_TRUE(AwaitNoCalls());
     ExpectAGoodAnswer();

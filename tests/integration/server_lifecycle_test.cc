@@ -272,7 +272,9 @@ TEST_F(ServerLifecycleTest, DrainCutsOffWhatMissesItsDeadline) {
     if (running) engine_->Release();
     caller.join();
     EXPECT_FALSE(status.ok());
-    if (!running) EXPECT_EQ(DetailsOf(status).info.reason(), "DRAINING");
+    if (!running) {
+      EXPECT_EQ(DetailsOf(status).info.reason(), "DRAINING");
+    }
   }
 }
 
