@@ -82,7 +82,9 @@ TEST_F(CliTest, EveryKernelAnswersARandomProblem) {
     const json answer = attend(it.flags);
     EXPECT_EQ(answer["kernel"]["name"], it.name);
     EXPECT_EQ(answer.contains("check"), it.checked) << it.name;
-    if (it.checked) EXPECT_TRUE(answer["check"]["passed"].get<bool>()) << it.name;
+    if (it.checked) {
+      EXPECT_TRUE(answer["check"]["passed"].get<bool>()) << it.name;
+    }
   }
   const json clustered = attend({"clustered,clusters=20"});
   EXPECT_EQ(clustered["kernel"]["clustered"]["clusters"], 20);
