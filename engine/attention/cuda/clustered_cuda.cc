@@ -75,8 +75,7 @@ Computed ComputeClustered(std::string_view backend, const Spec& spec, const Prob
                           at::Device device) {
   const Clustered& clustering = *ClusteringOf(spec.kernel);
   const ClusteredShape shape = ClusteredShapeOf(spec);
-  const ClusteredPlan plan =
-      PlanClustered(shape, problem.cu_seqlens_q, problem.cu_seqlens_k, DeviceOf(device));
+  const ClusteredPlan plan = PlanClustered(shape, problem.cu_seqlens_q, problem.cu_seqlens_k);
   TORCH_CHECK_WITH(OutOfMemoryError,
                    plan.sequences == problem.sequences() && plan.workspace_bytes != Count::kMost,
                    "the batch has more pieces of work than 2^31");
