@@ -90,10 +90,10 @@ class Connection {
   // Ends our side only: the peer reads what was sent before, then the end of the stream, and should
   // close. Any thread, also in gRPC, whose own shutdown of the connection comes here.
   void HalfClose();
-  // For a half-closed connection: drops what the peer still sends, and returns whether there is no
-  // more reason to wait: it has had everything and sent nothing for kLinger, or, if it seems to
-  // have read everything, for kIdle; or taken nothing for kMaxLinger. A client without a call may
-  // not look at its connections for seconds.
+  // For a half-closed connection: drops what the peer still sends, and returns true once the
+  // connection may be closed. That is when the peer has acknowledged everything and sent nothing
+  // for kLinger (for kIdle, if it also seems to have read everything), or has taken nothing for
+  // kMaxLinger. A client without a call may not look at its connections for seconds.
   static constexpr std::chrono::milliseconds kIdle{250};
   static constexpr std::chrono::seconds kLinger{2};
   static constexpr std::chrono::seconds kMaxLinger{30};

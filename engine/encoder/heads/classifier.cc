@@ -163,9 +163,9 @@ HeadActivations ClassifierHead::activations(int64_t hidden, DType dtype) const {
       wanted->sequence += 2 * row + 2 * labels + 4 * int64_t{sizeof(int64_t)};
     }
   }
-  // A step's rows in float32, the transform's result, and that normalised.
+  // The transform's step needs its rows in float32, its result, and that normalised.
   bytes.batch = kMostHeadRows * (4 * row + labels);
-  // Or a step's logits in double precision, and their scores.
+  // The scores' step needs its logits in double precision and their scores, at another time.
   bytes.batch = std::max(bytes.batch, 4 * labels + 4 * kScoresOfAStep * kFloat);
   return bytes;
 }

@@ -75,9 +75,9 @@ struct TransformerNames {
   std::string_view attention_norm = {};  // pre-norm
   QkvNames qkv;
   std::string_view attention_output;
-  // Post-norm: of the sum. Pre-norm: of attention's result, before it is added.
+  // Post-norm: normalises the sum. Pre-norm: attention's result, before it is added.
   std::string_view attention_output_norm = {};
-  // Of the rows of the first norm plus the layer's input once more.
+  // Normalises the first norm's result plus the layer's input.
   std::string_view second_attention_norm = {};
   std::string_view mlp_norm = {};  // pre-norm
   FeedForwardNames mlp;

@@ -10,8 +10,8 @@
 
 namespace castor::kernels::cuda {
 
-// A cluster-major row of the affinities, of the members and of what follows from them belongs to a
-// triple (sequence s, clustering g, cluster c): one clustering for all heads, or one a head.
+// Arrays by cluster (affinities, members and their results) have a row for each sequence,
+// clustering and cluster. There is one clustering for all heads, or one for each head.
 struct CastArgs {
   CastShape shape;
   CastBatch batch;
