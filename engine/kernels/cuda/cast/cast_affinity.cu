@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kSumsThreads) SumsKernel(const CastArgs a) {
 // grid (tiles of kTokens tokens, tiles of kClusters clusters, clusterings). SumsKernel has run,
 // except for Laplace.
 template <typename T, int kColumns>
-__global__ void __launch_bounds__(kThreads) AffinityKernel(const CastArgs a) {
+__global__ void __launch_bounds__(kThreads, 1) AffinityKernel(const CastArgs a) {
   const int s = FindSequence(a.tiles64, a.sequences, 1, blockIdx.x);
   const int first = (static_cast<int>(blockIdx.x) - a.tiles64[s]) * kTokens;
   const int tokens = a.tokens[s + 1] - a.tokens[s];
