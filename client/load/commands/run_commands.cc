@@ -177,6 +177,7 @@ int RunSearch(const TrafficFlags& flags, const OutputFlags& output, const Search
                                  .greatest_rate = search.greatest_rate,
                                  .tolerance = search.tolerance,
                                  .requests = requests,
+                                 .warm_up = workload.warm_up,
                                  .probe = Seconds(search.probe),
                                  .confirmation = Seconds(search.confirmation),
                                  .max_time = Seconds(search.max_time)};
@@ -187,8 +188,9 @@ int RunSearch(const TrafficFlags& flags, const OutputFlags& output, const Search
     load.rate = rate;
     return session.Run(load, duration, workload.warm_up, seed++);
   };
-  PrintStatus("takes at most " + cli::ClockText(InSeconds(options.max_time)) +
-              " without warm-ups (--max-time)");
+  PrintStatus("expected to take " + cli::ClockText(InSeconds(ExpectedTime(options))) +
+              ", longer if the answer is far from --start-rate; at most " +
+              cli::ClockText(InSeconds(options.max_time)) + " without warm-ups (--max-time)");
   const FoundRate found = FindRate(
       run_at, [&](const RunData& run) { return Judge(run, rules); }, options, PrintProbe,
       stop_requested);

@@ -213,6 +213,14 @@ const char* NameOf(ProbeResult result) {
   return kNames[static_cast<size_t>(result)];
 }
 
+nanoseconds ExpectedTime(const SearchOptions& options) {
+  // One doubling that meets or misses, bisections from a factor of 2, and the confirmation.
+  const double bisections = std::log2(std::log(2) / std::log1p(options.tolerance));
+  const auto probes = static_cast<int64_t>(std::max(0.0, std::ceil(bisections))) + 1;
+  return probes * (LengthOf(options.start_rate, options.probe, options) + options.warm_up) +
+         LengthOf(options.start_rate, options.confirmation, options) + options.warm_up;
+}
+
 FoundRate FindRate(const RunAt& run_at, const JudgeRun& judge, const SearchOptions& options,
                    const std::function<void(const Probe&)>& on_probe,
                    const std::atomic<bool>& stop) {

@@ -24,8 +24,9 @@ struct SearchOptions {
   double start_rate = 10;  // requests/s; near the answer saves runs
   double least_rate = 0.01;
   double greatest_rate = 1e6;
-  double tolerance = 0.02;  // ends when the rates that missed and met are this close
-  double requests = 0;      // that a run's percentiles need; slow rates take longer runs
+  double tolerance = 0.02;             // ends when the rates that missed and met are this close
+  double requests = 0;                 // that a run's percentiles need; slow rates take longer runs
+  std::chrono::nanoseconds warm_up{};  // before each run
   std::chrono::nanoseconds probe{std::chrono::seconds(15)};
   std::chrono::nanoseconds confirmation{std::chrono::seconds(60)};
   int longer_probes = 2;  // after an unclear one, each twice as long
@@ -61,6 +62,9 @@ struct FoundRate {
   std::vector<Probe> probes;
   std::optional<RunData> run;  // the confirmation
 };
+
+// The time of a search whose answer is near --start-rate, warm-ups included.
+std::chrono::nanoseconds ExpectedTime(const SearchOptions& options);
 
 // Calls `on_probe` after each run. `stop` ends the search after the current run, which should end
 // early too. REQUIRES: rates and times above 0, 0 < tolerance < 1.

@@ -132,6 +132,12 @@ std::vector<SweepCell> Grid(const std::vector<std::string>& vary) {
   return MakeSweep(one, vary, [](const toml::table& toml) { return ParseWorkload(toml, "w"); });
 }
 
+TEST(FindRate, TheExpectedTimeIsThatOfItsRuns) {
+  // A doubling, six halvings from 2 to 1.02, and the confirmation.
+  const SearchOptions options = {.start_rate = 1000, .warm_up = seconds(5)};
+  EXPECT_EQ(ExpectedTime(options), 7 * seconds(20) + seconds(65));
+}
+
 TEST(Sweep, CellsAreAllCombinations) {
   std::vector<std::string> all;
   for (const SweepCell& cell : Grid({"length=16,32", "rate=100,200"})) {
