@@ -133,7 +133,7 @@ void PrintError(std::string_view message) {
 void WarnOfTruncation(const std::string& what, const std::string& places,
                       const std::string& result) {
   PrintError("warning: " + what +
-             " were truncated to the model's maximum length ('castor models' " + "shows it)" +
+             " were truncated to the model's maximum length ('castor models' shows it)" +
              (places.empty() ? "" : ": " + places) + "; " + result +
              "; --no-truncate refuses instead");
 }

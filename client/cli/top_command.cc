@@ -96,16 +96,13 @@ Runner AddTopCommand(CLI::App* command) {
                  "Print one interval's frame as text and exit (default without a terminal)")
       ->group("Output");
   command->footer(
-      "Shows a row for each server, model (for attention: kernel) and tenant. Rates, percentiles\n"
-      "(linear within a histogram's bucket) and batches (mean number of requests) are those of "
-      "the\n"
-      "last interval. BUSY is the share of it in which the device computed, LOAD the used share "
-      "of\n"
-      "the scarcest budget. Figures in parentheses count from the server's start. A narrow "
-      "terminal\n"
-      "shows fewer columns. NO_COLOR turns colours off. A token is sent only over TLS or within "
-      "this\n"
-      "machine. Exit code 1: no server could be read.\n"
+      "Shows a row for each server, model (for attention: kernel) and tenant. Rates,\n"
+      "percentiles (linear within a histogram's bucket) and batches (mean number of requests)\n"
+      "are those of the last interval. BUSY is the share of it in which the device computed,\n"
+      "LOAD the used share of the scarcest budget. Figures in parentheses count from the\n"
+      "server's start. A narrow terminal shows fewer columns. NO_COLOR turns colours off. A\n"
+      "token is sent only over TLS or within this machine. Exit code 1: no server could be\n"
+      "read.\n"
       "Examples:\n"
       "  castor top --metrics castor-headless.inference:9464 --interval 2s\n"
       "  castor top --once --metrics https://10.0.0.7:9464 --ca ca.pem --server-name castor\n");

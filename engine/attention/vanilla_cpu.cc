@@ -1,6 +1,6 @@
 // Vanilla attention on the CPU: cuts a ragged batch into tiles of one sequence, one head and some
 // queries, and hands them, some keys at a time, to the flash kernel of this processor's instruction
-// set. Heads that share keys and values are one head of so many more queries, unless places matter.
+// set. Heads that share keys and values are one head with all their queries, unless places matter.
 
 #include <algorithm>
 #include <vector>
@@ -83,8 +83,8 @@ std::vector<Sequence> SequencesOf(const Spec& spec, std::span<const Problem> pro
   return sequences;
 }
 
-// A head's tiles, in a launch of so many sequences. Heads that were put together are cut apart
-// again where workers would go without, though not into less than a vector.
+// A head's tiles, in a launch of `sequences`. Heads that were put together are cut apart again if
+// workers would be idle otherwise, though not into less than a vector.
 int64_t TileCount(const Spec& spec, int64_t tokens, int64_t sequences) {
   constexpr int64_t kFewestQueries = 16;
   const int64_t together = HeadsTogether(spec);
@@ -280,7 +280,7 @@ class Launch {
   }
 
   absl::Status Pack(std::span<const SharedKeys> shared) {
-    // Moving an element takes as long as so many operations of a product.
+    // The operations of a product that take as long as moving an element.
     constexpr double kOperations = 16;
     const double row = static_cast<double>(spec_.head_dim + spec_.value_dim) * kOperations;
     const int64_t task_keys = WholeBlocks(kStepOperations / row);

@@ -50,8 +50,8 @@ std::span<const Variant> VanillaCpuVariants();
 std::span<const Variant> ClusteredCpuVariants();
 std::span<const Variant> CastCpuVariants();
 
-// The number of heads that share keys and values and that vanilla attention computes as one head of
-// so many times the queries. `spec.kernel` holds Vanilla.
+// Vanilla attention computes this many heads, which share keys and values, as one head that has the
+// queries of all of them. `spec.kernel` holds Vanilla.
 int64_t HeadsTogether(const Spec& spec);
 
 }  // namespace castor::attention

@@ -32,11 +32,11 @@ constexpr milliseconds kUnknownRetry{200};
 constexpr double kWaitMargin = 1.5;
 constexpr double kOverheadUs = 1000;
 
-// One part in so many of each budget is reserved for tenants below their share of it, so that a
-// tenant that fills the queue does not keep the others out.
+// An eighth of each budget is reserved for tenants below their share of it, so that a tenant that
+// fills the queue does not keep the others out.
 constexpr int64_t kReserveFraction = 8;
 
-// Before admission callers may gather one part in so many of the byte budget, in addition to it.
+// Before admission callers may gather a sixteenth of the byte budget, in addition to that budget.
 constexpr int64_t kGatheredFraction = 16;
 
 milliseconds Hint(double us) {

@@ -40,8 +40,8 @@ constexpr int kMinPingIntervalMs = 5'000;
 constexpr int kKeepaliveTimeMs = 60'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
 
-// gRPC reads so many bytes of a connection at a time, and parses them before it checks its memory
-// again. A byte of headers may take 240 bytes there.
+// The most bytes that gRPC reads from a connection at a time. It parses them before it checks its
+// memory again, where a byte of headers may take 240 bytes.
 constexpr int kMaxReadBytes = 256 << 10;
 
 int Milliseconds(std::chrono::milliseconds duration) {

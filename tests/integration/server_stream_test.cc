@@ -108,7 +108,7 @@ class StreamTest : public ServerTest {
     EXPECT_TRUE(call.Run(*attention_, AttendOf(2)).ok());
   }
 
-  // Of messages with so many tokens each, `at_once` are read while none is answered; all get
+  // Of messages with `tokens` each, `at_once` are read while none is answered; all get
   // answers.
   void ExpectRead(int64_t at_once, const std::vector<int64_t>& tokens) {
     engine_->Hold();

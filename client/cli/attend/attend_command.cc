@@ -42,11 +42,10 @@ v1::AttendRequest MakeRequest(const AttendFlags& flags) {
   request.set_fidelity_rows(flags.fidelity_rows);
   ApplyKernel(flags.kernel, &request);
   DrawCastInputs(flags.problem, &request);
+  if (flags.fields.empty()) return request;
   v1::AttendRequest more;
-  if (const auto read = google::protobuf::util::JsonStringToMessage(flags.fields, &more);
-      !flags.fields.empty() && !read.ok()) {
-    throw UsageError("--fields: " + std::string(read.message()));
-  }
+  const auto read = google::protobuf::util::JsonStringToMessage(flags.fields, &more);
+  if (!read.ok()) throw UsageError("--fields: " + std::string(read.message()));
   request.MergeFrom(more);
   return request;
 }

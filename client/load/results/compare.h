@@ -69,8 +69,7 @@ struct GateResult {
 };
 
 struct Comparison {
-  std::vector<std::string>
-      notes;  // differences that hinder the comparison: other rate, length, ...
+  std::vector<std::string> notes;        // differences that hinder the comparison: rate, length
   std::vector<ClassComparison> classes;  // in both runs; then the total if there are several
   std::vector<GateResult> gates;
 

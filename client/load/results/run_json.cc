@@ -217,8 +217,8 @@ RunData ParseRun(std::string_view text) {
     return run;
   } catch (const Json::exception& error) {
     const std::string_view what = error.what();
-    throw std::runtime_error(
-        std::string(what.substr(what.find("] ") + 2)));  // without nlohmann's number of the error
+    // Without nlohmann's number of the error.
+    throw std::runtime_error(std::string(what.substr(what.find("] ") + 2)));
   }
 }
 

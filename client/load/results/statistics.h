@@ -19,8 +19,8 @@ namespace castor::load {
 // The number of blocks that a run is cut into; 0 below 10 s, which tell nothing.
 size_t BlocksOf(size_t seconds);
 
-// The figures of `sum`, which was measured over so many seconds: the quantiles' latencies in ns (0
-// without answers), the good answers a second, and the share of requests without an OK answer.
+// The figures of `sum`, measured over `seconds`: the quantiles' latencies in ns (0 without
+// answers), the good answers a second, and the share of requests without an OK answer.
 std::vector<double> FiguresOf(const Second& sum, double seconds,
                               const std::vector<double>& quantiles);
 

@@ -23,7 +23,7 @@ class Clusterer : public kernels::Passes {
   int64_t clusters() const { return clusters_; }
 
  protected:
-  // Memory for so many clusters.
+  // Allocates memory for `most_clusters`.
   explicit Clusterer(int64_t most_clusters) : next_(most_clusters) {}
 
   // Sets where the next clustering's result goes.

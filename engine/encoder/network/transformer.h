@@ -65,7 +65,7 @@ struct TransformerNames {
   std::string_view words;
   std::string_view positions = {};
   std::string_view types = {};
-  // Of the embeddings. With it, the first layer of a pre-norm body has no norm before its
+  // Normalises the embeddings. With it, the first layer of a pre-norm body has no norm before its
   // attention.
   std::string_view norm = {};
   std::string_view projection = {};  // after the norm, if embeddings are narrower than rows

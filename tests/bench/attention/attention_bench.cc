@@ -4,7 +4,7 @@
 // Names end in heads/dim/tokens; "8:2" heads are 8 that share the keys and values of 2, "16x4096"
 // tokens are 16 queries and 4096 keys, and "ragged" is a batch of short sequences, as encoders see
 // them. "+lse" returns the log-sum-exp too. "causal/..." has the last queries of the keys, for
-// which LibTorch takes a mask; "window256" sees so many keys to the left. Compare ratios.
+// which LibTorch takes a mask; "window256" sees 256 keys to the left. Compare ratios.
 // --benchmark_filter selects, and OMP_NUM_THREADS sets the threads of both.
 
 #include <ATen/ops/empty_like.h>

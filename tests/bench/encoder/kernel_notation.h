@@ -1,6 +1,7 @@
 // Parses the benchmarks' names of a clustered kernel with its parameters: clustered-C, improved-C
 // (top-k 32) or improved-C-K. Options follow a plus sign: q, clusters of the queries themselves;
-// q2, with so many updates; m, each query's own mass of the rest. For example improved-25-48+q2m.
+// q2, with that number of updates; m, each query's own mass of the rest. For example
+// improved-25-48+q2m.
 #pragma once
 
 #include <algorithm>

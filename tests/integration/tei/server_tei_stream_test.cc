@@ -88,7 +88,7 @@ TEST_F(ServerTeiTest, AStreamsAnswersComeInOrder) {
     const auto stream = embed_->EmbedStream(&context);
     for (size_t i = 0; i < requests.size(); ++i) {
       tei::EmbedRequest request = requests[i];
-      // It is found to be too long by whoever tokenizes it.
+      // The tokenizer thread finds that it is too long.
       if (fails && i == count) {
         request.set_truncate(false);
         for (int words = 0; words < 200; ++words) request.mutable_inputs()->append("cat ");

@@ -41,9 +41,8 @@ class AsyncSession(Session):
             raise errors.DeadlineExceededError(status.LATE) from None
         except grpc.RpcError as error:
             failure = self._failure(error)
-            if (
-                failure.message == "Internal error from Core"
-            ):  # a write failed before the status came
+            # A write failed before the status arrived.
+            if failure.message == "Internal error from Core":
                 failure = errors.UnavailableError(status.ENDED)
             raise failure from None
         must(answer is not None, "it is not a message")

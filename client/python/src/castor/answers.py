@@ -19,11 +19,8 @@ from castor.status import from_status
 from castor.v1 import encoder_pb2, tensor_pb2
 
 _MOST = 1 << 31  # beyond any real dimension or count
-_DTYPES = {
-    "OUTPUT_TYPE_DEFAULT": "FLOAT32",
-    "BINARY": "INT8",
-    "UBINARY": "UINT8",
-}  # others: the same name
+# Others have the same name.
+_DTYPES = {"OUTPUT_TYPE_DEFAULT": "FLOAT32", "BINARY": "INT8", "UBINARY": "UINT8"}
 
 
 def must(condition: Any, what: str) -> None:

@@ -151,9 +151,8 @@ class Session:
         self.failures += 1
         again = resumable or error.code == grpc.StatusCode.UNAVAILABLE
         again |= self.busy and error.retry_after is not None
-        again &= repeatable or isinstance(
-            error, errors.DrainingError
-        )  # a draining server has not begun
+        # A draining server has not begun.
+        again &= repeatable or isinstance(error, errors.DrainingError)
         most = min(2.0, 0.1 * 2.0 ** min(self.failures - 1, 9))
         backoff = min(most * (0.5 + random.random() / 2), self.left / 2)
         delay = max(backoff, error.retry_after or 0)

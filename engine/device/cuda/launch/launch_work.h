@@ -15,8 +15,8 @@ namespace castor {
 // the last of those that the keys belong to. Grows with the queries. Never wraps: it is a double.
 double LaunchWork(const attention::Spec& spec, int64_t queries, int64_t keys);
 
-// The work that takes so many microseconds at a rate which every served GPU reaches. On a faster
-// one launches are shorter; they queue behind one another, so it does not idle.
+// The work that takes `us` microseconds at a rate which every served GPU reaches. Launches are
+// shorter on a faster GPU; they queue behind one another, so it does not idle.
 double LaunchWorkIn(double us, DType dtype);
 
 }  // namespace castor

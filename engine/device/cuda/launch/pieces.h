@@ -25,8 +25,8 @@ struct Piece {
   double work = 0;          // LaunchWork
 };
 
-// The step at which a sequence of so many queries and keys may be cut: ranges of queries begin at
-// its multiples and hold at least as many queries. 0: it may not be cut.
+// The step at which a sequence of `queries` and `keys` may be cut: ranges of queries begin at
+// multiples of the step and hold at least one step. 0: it may not be cut.
 using QueryStep = std::function<int64_t(int64_t queries, int64_t keys)>;
 
 // Pieces of at most `most` work each, in the order of their rows, which cover the batch. What

@@ -44,7 +44,7 @@ struct FlashShape {
 struct FlashPlaces {
   int64_t keys = 0;     // >= 1
   int64_t shift = 0;    // below 2^60, either way
-  int64_t visible = 0;  // so many first keys are not too far to the left
+  int64_t visible = 0;  // the number of first keys that no window hides on the left
 };
 
 // One head of one sequence, or neighbouring heads with the same keys and values. Strides count
@@ -77,8 +77,8 @@ struct FlashHead {
   // Added to the scaled score of a query and a key, see attention::PositionBias.
   const float* bias_table = nullptr;  // [2 * bias_reach + 1], by the key's place less the query's
   float slope = 0;                    // times minus the distance of their places
-  const float* key_bias = nullptr;    // [keys], so many floats from one to the next; or none
-  int64_t key_bias_stride = 0;
+  const float* key_bias = nullptr;    // [keys]; null: none
+  int64_t key_bias_stride = 0;        // floats from one key's bias to the next
 };
 
 // Most queries in a tile: enough to use a block of keys well while it is in the second-level cache,

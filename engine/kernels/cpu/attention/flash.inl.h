@@ -140,7 +140,7 @@ class Flash {
     });
   }
 
-  // A block of this tile's own. A tile of few vectors has panels of so many.
+  // A block of this tile's own. The panels of a narrow tile are as narrow as the tile.
   Block ScratchBlock(int64_t begin, int64_t count) const {
     const int64_t vectors = Panels::Vectors(query_end_ - query_begin_);
     const int64_t widest = vectors < Panels::kMaxVectors ? vectors : Panels::kMaxVectors;

@@ -83,7 +83,7 @@ void AddKeyBias(const float* biases, int64_t stride, double factor, int64_t coun
 }
 
 // A table of biases by key - query, clamped to [-reach, reach], as tiles read it: by query - key,
-// and with so many copies of its ends that any tile's lanes lie side by side.
+// and with enough copies of its ends for the lanes of any tile to lie side by side.
 template <typename V>
 struct PositionTable {
   static constexpr int64_t kMargin = Panels<V>::kMaxWidth;

@@ -58,7 +58,7 @@ inline constexpr int64_t kCodeGroups = 21;  // of three bits
 
 // ---- Lloyd's algorithm on queries, in the metric of the keys -----------------------------------
 
-// The covariance is that of at most so many keys, evenly spread: enough to tell its directions.
+// The most keys, evenly spread, that the covariance is computed from: enough for its directions.
 [[gnu::always_inline]] constexpr int64_t MetricKeys(int64_t head_dim) {
   return head_dim <= 32 ? 64 : (Count(head_dim) * 2).value();
 }
