@@ -58,8 +58,8 @@ esac
 build_packages=(
   g++ cmake ninja-build pkg-config ccache mold ca-certificates python3 python3-venv
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev # the wire
-  prometheus-cpp-dev libmicrohttpd-dev libspdlog-dev nlohmann-json3-dev libssl-dev   # the server
-  zlib1g-dev                                 # its /metrics
+  prometheus-cpp-dev libspdlog-dev nlohmann-json3-dev libssl-dev # the server
+  libboost-dev rapidjson-dev zlib1g-dev                          # its HTTP
   libcli11-dev libtomlplusplus-dev                                                   # its options
   libboost-math-dev                          # the load tester's statistics
   libcurl4-openssl-dev                       # clients read /metrics; prometheus-cpp's CMake files

@@ -152,10 +152,9 @@ std::optional<std::string> RetryPushback(const absl::Status& status) {
   return std::nullopt;
 }
 
-grpc::Status RefuseCall(const absl::Status& status, const RequestIds& ids,
-                        grpc::CallbackServerContext* context) {
+grpc::Status RefuseCall(const absl::Status& status, const RequestIds& ids, Call* call) {
   if (const auto pushback = RetryPushback(status)) {
-    context->AddTrailingMetadata("grpc-retry-pushback-ms", *pushback);
+    call->AddTrailer("grpc-retry-pushback-ms", *pushback);
   }
   return ToGrpcStatus(status, ids);
 }

@@ -6,7 +6,6 @@
 // caller's id. Everything is stateless and may be called from any thread.
 #pragma once
 
-#include <grpcpp/server_context.h>
 #include <grpcpp/support/status.h>
 
 #include <new>
@@ -17,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "google/rpc/status.pb.h"
+#include "server/transport/call.h"
 
 namespace castor::server {
 
@@ -52,10 +52,9 @@ grpc::Status ToGrpcStatus(const absl::Status& status, const RequestIds& ids);
 // wait, or "-1" if a retry cannot help. Nothing for errors that are not about load.
 std::optional<std::string> RetryPushback(const absl::Status& status);
 
-// Both of the above: adds the trailer to `context`, which must not have been finished yet, and
+// Both of the above: adds the trailer to `call`, which must not have been finished yet, and
 // returns the status to finish it with.
-grpc::Status RefuseCall(const absl::Status& status, const RequestIds& ids,
-                        grpc::CallbackServerContext* context);
+grpc::Status RefuseCall(const absl::Status& status, const RequestIds& ids, Call* call);
 
 // Needs no memory: the text is short.
 inline grpc::Status OutOfMemory() {

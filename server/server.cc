@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <ctime>
 #include <string>
 #include <thread>
 #include <utility>
@@ -44,6 +45,9 @@ constexpr milliseconds kTake{2000};
 
 // For callers to hear that they should leave, and for the calls that were on their way.
 constexpr milliseconds kLeave{1000};
+
+// They parse requests and write answers; a connection is served by one at a time.
+constexpr int kHttpThreads = 2;
 
 // For the last spans to reach their collector.
 constexpr milliseconds kTraceFlush{3000};
@@ -195,10 +199,11 @@ Server::Server(ServerOptions options, Access access, std::unique_ptr<Engine> eng
                     .per_host = options_.max_connections_per_host,
                     .new_connections = options_.max_new_connections,
                     .first_call = kFirstCall},
-                   metrics_),
+                   &metrics_),
       calls_({options_.max_calls, options_.max_concurrent_streams, kMaxMetadataBytes,
               options_.transfer_timeout},
              connections_, metrics_),
+      catalogue_(engine_->info()),
       tei_models_(engine_->info().models, options_.tei_model),
       health_(HealthNames(engine_->info(), options_.protocols, tei_models_)),
       health_service_(health_, calls_, {CallTable::Kind::kHealth, CallTable::Kind::kHealth},
@@ -224,7 +229,7 @@ Server::Server(ServerOptions options, Access access, std::unique_ptr<Engine> eng
 std::vector<grpc::Service*> Server::MakeServices() {
   std::vector<MessageService*> services = {&health_service_, &attention_, &encoder_,
                                            &models_,         &info_,      &regions_};
-  if (options_.protocols.oip) services.push_back(&oip_.emplace(context_));
+  if (options_.protocols.oip) services.push_back(&oip_.emplace(context_, catalogue_));
   if (options_.protocols.tei) services.push_back(&tei_.emplace(context_, tei_models_));
   if (options_.reflection) {
     std::vector<std::string> names;
@@ -257,11 +262,39 @@ absl::Status Server::StartMetrics() {
       return scrapers->AuthorizeScrape(authorization, peer);
     };
   }
-  const absl::StatusOr<int> port =
-      metrics_.StartEndpoint(options_.metrics_listen, std::move(access));
-  if (!port.ok()) return port.status();
-  metrics_port_ = *port;
-  metrics_address_ = WithPort(options_.metrics_listen, metrics_port_);
+  access.tls_min_version = options_.access.tls_min_version;
+  auto endpoint = MetricsEndpoint::Start(
+      options_.metrics_listen, [this] { return metrics_.Page(); }, std::move(access), periodic_);
+  if (!endpoint.ok()) return endpoint.status();
+  metrics_endpoint_ = *std::move(endpoint);
+  metrics_address_ = WithPort(options_.metrics_listen, metrics_port());
+  return absl::OkStatus();
+}
+
+// Its connections count with gRPC's, whose listener watches them.
+absl::Status Server::StartHttp() {
+  if (options_.http.listen.empty()) return absl::OkStatus();
+  std::vector<ModelInfo> encoders = engine_->info().models;
+  std::erase_if(encoders, [](const ModelInfo& model) { return model.outputs.empty(); });
+  door_.emplace(http::Door{
+      .services = context_,
+      .models = std::move(encoders),
+      .catalogue = catalogue_,
+      .ready =
+          [this] { return health_.StatusOf("") == grpc::health::v1::HealthCheckResponse::SERVING; },
+      .allow_origin = options_.http.allow_origin,
+      .token_ids = options_.http.token_ids,
+      .started = std::time(nullptr)});
+  auto listener = http::Listener::Open({.address = options_.http.listen,
+                                        .threads = kHttpThreads,
+                                        .max_body_bytes = options_.max_message_bytes,
+                                        .handshake = options_.handshake_timeout,
+                                        .idle = options_.transfer_timeout,
+                                        .tls_min_version = options_.access.tls_min_version},
+                                       access_.certificates.get(), http::MakeHttpCalls(*door_),
+                                       connections_, &metrics_);
+  if (!listener.ok()) return listener.status();
+  http_ = *std::move(listener);
   return absl::OkStatus();
 }
 
@@ -291,6 +324,7 @@ absl::Status Server::Listen() {
                      MakeServices(), connections_, metrics_, periodic_);
   if (!listener.ok()) return listener.status();
   listener_ = *std::move(listener);
+  if (absl::Status started = StartHttp(); !started.ok()) return started;
   health_.SetServing(true);
   metrics_.SetReady(true);
   if (options_.watchdog_timeout.count() > 0) {
@@ -304,10 +338,12 @@ absl::Status Server::Listen() {
                      {"threads", device.threads},
                      {"backend", device.backend}});
   LogCostModel(engine_->info().cost_model);
-  LogInfo("listening", {{"grpc", WithPort(options_.listen, port())},
-                        {"security", SecurityOf(options_.access)},
-                        {"metrics", metrics_address_.empty() ? "off" : metrics_address_},
-                        {"health", health_address}});
+  LogInfo("listening",
+          {{"grpc", WithPort(options_.listen, port())},
+           {"security", SecurityOf(options_.access)},
+           {"metrics", metrics_address_.empty() ? "off" : metrics_address_},
+           {"health", health_address},
+           {"http", http_ == nullptr ? "off" : WithPort(options_.http.listen, http_port())}});
   const AccessOptions& access = options_.access;
   if (!access.tls.on() && access.callers.empty() && !IsLocal(options_.listen)) {
     LogWarning(
@@ -318,6 +354,12 @@ absl::Status Server::Listen() {
   }
   return absl::OkStatus();
 }
+
+int Server::metrics_port() const {
+  return metrics_endpoint_ == nullptr ? 0 : metrics_endpoint_->port();
+}
+
+int Server::http_port() const { return http_ == nullptr ? 0 : http_->port(); }
 
 int Server::health_port() const {
   return health_endpoint_ == nullptr ? 0 : health_endpoint_->port();
@@ -343,6 +385,7 @@ bool Server::Drain() {
 }
 
 void Server::LetCallersLeave() {
+  if (http_ != nullptr) http_->Leave();
   if (!listener_->Leave()) {
     LogWarning(
         "this gRPC version cannot send GOAWAY early: callers that do not retry may lose calls");
@@ -370,6 +413,7 @@ bool Server::RunDrain(DrainTimes times) {
   if (times.delay.count() > 0) LetCallersLeave();
 
   lifecycle_.BeginRefusing();
+  if (http_ != nullptr) http_->Leave();
   calls_.EndUnreceived(CallRecord::Draining());  // the engine would refuse them
   const steady_clock::time_point end = steady_clock::now() + times.deadline;
   bool all_answered = engine_->Drain(end);
@@ -381,6 +425,7 @@ bool Server::RunDrain(DrainTimes times) {
       lifecycle_.WaitUntilQuiet(times.quiet, std::max(end, steady_clock::now() + kMaxUnrest));
   if (!quiet) all_answered &= lifecycle_.calls_in_flight() == 0;
   listener_->Disconnect(std::max(end, steady_clock::now() + times.take));
+  if (http_ != nullptr) http_->Stop();
   const int64_t undelivered = connections_.undelivered() - undelivered_before;
   all_answered &= undelivered == 0;
   tracer_.Stop(steady_clock::now() + kTraceFlush);

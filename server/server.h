@@ -19,6 +19,8 @@
 #include "engine/engine.h"
 #include "server/auth/access.h"
 #include "server/auth/caller_authorizer.h"
+#include "server/http/door.h"
+#include "server/http/listener.h"
 #include "server/lifecycle/health.h"
 #include "server/lifecycle/health_endpoint.h"
 #include "server/lifecycle/lifecycle.h"
@@ -26,6 +28,7 @@
 #include "server/lifecycle/watchdog.h"
 #include "server/metrics/load_report.h"
 #include "server/metrics/metrics.h"
+#include "server/metrics/metrics_endpoint.h"
 #include "server/oip/oip_service.h"
 #include "server/options/options.h"
 #include "server/services/call.h"
@@ -70,9 +73,10 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  int port() const { return listener_->port(); }      // of the services; 0 on a unix: socket
-  int metrics_port() const { return metrics_port_; }  // 0 when there is no endpoint
-  int health_port() const;                            // the same
+  int port() const { return listener_->port(); }  // of the services; 0 on a unix: socket
+  int metrics_port() const;                       // 0 when there is no endpoint
+  int http_port() const;                          // the same
+  int health_port() const;                        // the same
   const Engine& engine() const { return *engine_; }
   Periodic& periodic() { return periodic_; }
   int64_t calls_in_flight() const { return lifecycle_.calls_in_flight(); }
@@ -103,6 +107,7 @@ class Server {
   std::unique_ptr<Authorizer> MakeAuthorizer();
   LoadReports* MakeLoadReports();  // null: the options ask for none
   absl::Status StartMetrics();
+  absl::Status StartHttp();
   // The services that the options ask for.
   std::vector<grpc::Service*> MakeServices();
 
@@ -127,6 +132,7 @@ class Server {
   Connections connections_;
   CallTable calls_;
   OpenStreams streams_;
+  const oip::Catalogue catalogue_;
   const tei::Models tei_models_;
   HealthState health_;
   HealthService health_service_;
@@ -143,8 +149,10 @@ class Server {
   std::optional<ReflectionService> reflection_;
   std::unique_ptr<HealthEndpoint> health_endpoint_;  // null: there is none
   std::unique_ptr<Listener> listener_;
-  int metrics_port_ = 0;
-  std::optional<Watchdog> watchdog_;  // stops before what it reports on
+  std::optional<http::Door> door_;
+  std::unique_ptr<http::Listener> http_;               // null: there is none
+  std::unique_ptr<MetricsEndpoint> metrics_endpoint_;  // the same
+  std::optional<Watchdog> watchdog_;                   // stops before what it reports on
   std::optional<AccessWatch> access_watch_;
 
   std::atomic<bool> faulty_ = false;

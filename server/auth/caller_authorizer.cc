@@ -1,8 +1,5 @@
 #include "server/auth/caller_authorizer.h"
 
-#include <grpc/grpc_security_constants.h>
-#include <grpcpp/security/auth_context.h>
-
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -20,12 +17,6 @@ constexpr std::string_view kHealth = "/grpc.health.v1.Health/";
 constexpr std::string_view kHealthList = "/grpc.health.v1.Health/List";
 constexpr std::string_view kScrape = "/metrics";
 
-// gRPC's names for the subject alternative names of a verified certificate. A DNS name and, say, an
-// e-mail address of the same text are not the same caller, so others are not looked at.
-constexpr const char* kNames[] = {GRPC_PEER_URI_PROPERTY_NAME, GRPC_PEER_DNS_PROPERTY_NAME};
-
-std::string_view View(const grpc::string_ref& text) { return {text.data(), text.size()}; }
-
 // Names become metrics' labels and lines of the log.
 bool IsPlain(std::string_view name) {
   constexpr size_t kMost = 256;
@@ -38,21 +29,21 @@ bool IsPlain(std::string_view name) {
 CallerAuthorizer::CallerAuthorizer(const LiveCallers* callers, RejectionLog& rejections, Now now)
     : callers_(callers), rejections_(rejections), now_(std::move(now)) {}
 
-absl::StatusOr<Caller> CallerAuthorizer::Authorize(const grpc::ServerContextBase& context,
+absl::StatusOr<Caller> CallerAuthorizer::Authorize(const Call& call,
                                                    std::string_view method) const {
   if (method.starts_with(kHealth) && method != kHealthList) return Caller{};
-  if (callers_ == nullptr) return AnyCertificate(context, method);
+  if (callers_ == nullptr) return AnyCertificate(call, method);
   const auto refuse = [&](RefusedCaller reason, std::string_view who) {
-    return rejections_.Refuse(reason, who, method, context.peer());
+    return rejections_.Refuse(reason, who, method, call.peer());
   };
   const std::shared_ptr<const CallerTable> callers = callers_->current();
   Verdict verdict;
-  const auto [first, last] = context.client_metadata().equal_range(kAuthorizationKey);
-  if (first == last) {
-    verdict = ByCertificate(*callers, context);
+  const auto authorizations = call.headers(kAuthorizationKey);
+  if (authorizations.empty()) {
+    verdict = ByCertificate(*callers, call);
   } else {
-    const auto token = BearerToken(View(first->second));
-    if (!token || std::next(first) != last) return refuse(RefusedCaller::kMalformed, "");
+    const auto token = BearerToken(authorizations.front());
+    if (!token || authorizations.size() > 1) return refuse(RefusedCaller::kMalformed, "");
     verdict = ByToken(*callers, *token);
   }
   const Credential* const credential = verdict.credential;
@@ -91,40 +82,38 @@ CallerAuthorizer::Verdict CallerAuthorizer::ByToken(const CallerTable& callers,
   return {callers.FindToken(DigestOf(token)), RefusedCaller::kUnknownToken};
 }
 
-CallerAuthorizer::Verdict CallerAuthorizer::ByCertificate(
-    const CallerTable& callers, const grpc::ServerContextBase& context) const {
-  const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();
-  if (peer == nullptr || !peer->IsPeerAuthenticated()) {
-    return {nullptr, RefusedCaller::kNoCredential};
-  }
-  for (const char* const kind : kNames) {
-    for (const grpc::string_ref& name : peer->FindPropertyValues(kind)) {
-      if (const Credential* found = callers.FindName(View(name))) return {found, {}};
+CallerAuthorizer::Verdict CallerAuthorizer::ByCertificate(const CallerTable& callers,
+                                                          const Call& call) const {
+  const auto certificate = call.certificate();
+  if (!certificate) return {nullptr, RefusedCaller::kNoCredential};
+  // A DNS name and, say, an e-mail address of the same text are not the same caller, so other kinds
+  // of names are not looked at.
+  for (const auto* const names : {&certificate->uris, &certificate->dns}) {
+    for (const std::string& name : *names) {
+      if (const Credential* found = callers.FindName(name)) return {found, {}};
     }
   }
   return {nullptr, RefusedCaller::kUnknownCertificate};
 }
 
 // The tenant is the first of the certificate's names.
-absl::StatusOr<Caller> CallerAuthorizer::AnyCertificate(const grpc::ServerContextBase& context,
+absl::StatusOr<Caller> CallerAuthorizer::AnyCertificate(const Call& call,
                                                         std::string_view method) const {
   const auto refuse = [&](RefusedCaller reason) {
-    return rejections_.Refuse(reason, "", method, context.peer());
+    return rejections_.Refuse(reason, "", method, call.peer());
   };
-  const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();
-  if (peer == nullptr || !peer->IsPeerAuthenticated()) return refuse(RefusedCaller::kNoCredential);
-  for (const char* const kind : {kNames[0], kNames[1], GRPC_X509_CN_PROPERTY_NAME}) {
-    const std::vector<grpc::string_ref> names = peer->FindPropertyValues(kind);
-    if (names.empty()) continue;
-    const std::string name(View(names.front()));
-    if (IsPlain(name)) return Caller{.name = name, .tenant = name};
+  const auto certificate = call.certificate();
+  if (!certificate) return refuse(RefusedCaller::kNoCredential);
+  for (const auto* const names :
+       {&certificate->uris, &certificate->dns, &certificate->common_names}) {
+    if (names->empty() || !IsPlain(names->front())) continue;
+    return Caller{.name = names->front(), .tenant = names->front()};
   }
   return refuse(RefusedCaller::kUnknownCertificate);
 }
 
-absl::StatusOr<Caller> OpenToAll::Authorize(const grpc::ServerContextBase& context,
-                                            std::string_view) const {
-  auto tenant = TenantOf(context);
+absl::StatusOr<Caller> OpenToAll::Authorize(const Call& call, std::string_view) const {
+  auto tenant = TenantOf(call);
   if (!tenant.ok()) return tenant.status();
   return Caller{.name = {}, .tenant = *std::move(tenant)};
 }

@@ -3,8 +3,6 @@
 // since probes have none; Health.List does, because it names the models.
 #pragma once
 
-#include <grpcpp/server_context.h>
-
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -17,6 +15,7 @@
 #include "engine/base/mutex.h"
 #include "server/auth/caller_file.h"
 #include "server/metrics/metrics_access.h"
+#include "server/transport/call.h"
 
 namespace castor::server {
 
@@ -56,19 +55,16 @@ class Authorizer {
  public:
   virtual ~Authorizer() = default;
 
-  // `context` has the call's metadata and what the connection's handshake said of its peer;
   // `method` is "/package.Service/Method". Errors: UNAUTHENTICATED where it is not known who calls,
   // PERMISSION_DENIED where that caller may not. Runs on gRPC's threads; must not block.
-  virtual absl::StatusOr<Caller> Authorize(const grpc::ServerContextBase& context,
-                                           std::string_view method) const = 0;
+  virtual absl::StatusOr<Caller> Authorize(const Call& call, std::string_view method) const = 0;
 };
 
 // Lets every call in, as the tenant that its metadata names. INVALID_ARGUMENT if that is not a
 // valid tenant's name.
 class OpenToAll final : public Authorizer {
  public:
-  absl::StatusOr<Caller> Authorize(const grpc::ServerContextBase& context,
-                                   std::string_view method) const override;
+  absl::StatusOr<Caller> Authorize(const Call& call, std::string_view method) const override;
 };
 
 class CallerAuthorizer final : public Authorizer {
@@ -81,8 +77,7 @@ class CallerAuthorizer final : public Authorizer {
                    Now now = &std::chrono::system_clock::now);
 
   // A bearer token takes precedence over a certificate.
-  absl::StatusOr<Caller> Authorize(const grpc::ServerContextBase& context,
-                                   std::string_view method) const override;
+  absl::StatusOr<Caller> Authorize(const Call& call, std::string_view method) const override;
 
   // The same for a reader of /metrics, by the header `authorization` alone: a bearer token, or
   // Basic with the caller's name and its token as the password. Empty: no header.
@@ -95,9 +90,8 @@ class CallerAuthorizer final : public Authorizer {
     RefusedCaller reason = RefusedCaller::kNoCredential;
   };
   Verdict ByToken(const CallerTable& callers, std::string_view token) const;
-  Verdict ByCertificate(const CallerTable& callers, const grpc::ServerContextBase& context) const;
-  absl::StatusOr<Caller> AnyCertificate(const grpc::ServerContextBase& context,
-                                        std::string_view method) const;
+  Verdict ByCertificate(const CallerTable& callers, const Call& call) const;
+  absl::StatusOr<Caller> AnyCertificate(const Call& call, std::string_view method) const;
 
   const LiveCallers* const callers_;
   RejectionLog& rejections_;

@@ -48,11 +48,11 @@ bool IsTenant(std::string_view name) {
   return !name.empty() && name.size() <= kMost && std::all_of(name.begin(), name.end(), allowed);
 }
 
-absl::StatusOr<std::string> TenantOf(const grpc::ServerContextBase& context) {
-  const auto [first, last] = context.client_metadata().equal_range(kTenantKey);
-  if (first == last) return std::string();
-  const std::string_view name(first->second.data(), first->second.size());
-  if (std::next(first) != last) return InvalidField(kTenantKey, "is given twice");
+absl::StatusOr<std::string> TenantOf(const Call& call) {
+  const auto names = call.headers(kTenantKey);
+  if (names.empty()) return std::string();
+  const std::string_view name = names.front();
+  if (names.size() > 1) return InvalidField(kTenantKey, "is given twice");
   if (!IsTenant(name)) {
     return InvalidField(kTenantKey, "must be 1 to 64 letters, digits, '.', '_', '-'");
   }

@@ -1,8 +1,6 @@
 // The file of callers, read: who may call what. Immutable; any thread may use it.
 #pragma once
 
-#include <grpcpp/server_context.h>
-
 #include <chrono>
 #include <cstring>
 #include <map>
@@ -15,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
 #include "server/auth/token.h"
+#include "server/transport/call.h"
 
 namespace castor::server {
 
@@ -79,6 +78,6 @@ bool IsTenant(std::string_view name);
 
 // The value of castor-tenant; empty if there is none. INVALID_FIELD if it is no name, or if there
 // are several.
-absl::StatusOr<std::string> TenantOf(const grpc::ServerContextBase& context);
+absl::StatusOr<std::string> TenantOf(const Call& call);
 
 }  // namespace castor::server

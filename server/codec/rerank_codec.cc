@@ -35,11 +35,13 @@ bool ScoresPairs(const ModelInfo& model) {
          std::ranges::count(model.outputs, EncodeOutput::kLogits) > 0;
 }
 
+bool CanRerank(const ModelInfo& model) { return ScoresPairs(model) || HasLateInteraction(model); }
+
 absl::Status ConvertRerankRequest(wire::RerankRequest from, std::span<const ModelInfo> models,
                                   DecodedRerank* out) {
   const ModelInfo* const model = Find(models, from.model);
   const bool late = model != nullptr && HasLateInteraction(*model);
-  if (model != nullptr && !late && !ScoresPairs(*model)) {
+  if (model != nullptr && !CanRerank(*model)) {
     return InvalidField("model", "\"" + model->name +
                                      "\" cannot rerank: not a one-label text classifier and not a "
                                      "late-interaction model");
@@ -78,20 +80,24 @@ absl::Status DecodeRerankRequest(const grpc::ByteBuffer& bytes, const DecodeScop
   return ConvertRerankRequest(std::move(message), models, out);
 }
 
-absl::Status RenameRerankFields(const absl::Status& error, bool late_interaction, bool submitted) {
+absl::Status RenameTextFields(const absl::Status& error, const TextFields& names,
+                              bool late_interaction, bool submitted) {
   constexpr std::string_view kTexts = "texts.texts", kPairs = "texts.pairs";
   const std::optional<std::string> field = castor::FieldOf(error);
   if (!field.has_value()) return error;
+  const std::string texts(names.texts);
   std::string name;
   int64_t text = 0;
-  if (late_interaction && field->starts_with(kTexts) &&
-      std::sscanf(field->c_str() + kTexts.size(), "[%" PRId64, &text) == 1) {
-    name = text == 0 ? "query" : FieldAt("documents", static_cast<size_t>(text - 1));
+  if (names.query.empty() && (field->starts_with(kTexts) || field->starts_with(kPairs))) {
+    name = texts + field->substr(kTexts.size());
+  } else if (late_interaction && field->starts_with(kTexts) &&
+             std::sscanf(field->c_str() + kTexts.size(), "[%" PRId64, &text) == 1) {
+    name = text == 0 ? std::string(names.query) : FieldAt(texts, static_cast<size_t>(text - 1));
   } else if (field->starts_with(kPairs) || *field == kTexts ||
              (submitted && field->starts_with(kTexts))) {
-    name = "documents" + field->substr(kTexts.size());
+    name = texts + field->substr(kTexts.size());
   } else if (field->starts_with(kTexts)) {
-    name = "query";  // which each pair has
+    name = names.query;  // which each pair has
   } else {
     return error;
   }

@@ -30,6 +30,9 @@ struct DecodedRerank : DecodedEncode {
 // Whether the model is a cross-encoder: it has one logit for a pair of texts.
 bool ScoresPairs(const ModelInfo& model);
 
+// Whether it is one, or has late interaction.
+bool CanRerank(const ModelInfo& model);
+
 // Errors are those of DecodeEncodeRequest, and INVALID_FIELD at "model" of one that does not
 // rerank.
 absl::Status DecodeRerankRequest(const grpc::ByteBuffer& bytes, const DecodeScope& scope,
@@ -40,8 +43,15 @@ absl::Status DecodeRerankRequest(const grpc::ByteBuffer& bytes, const DecodeScop
 absl::Status ConvertRerankRequest(wire::RerankRequest from, std::span<const ModelInfo> models,
                                   DecodedRerank* out);
 
-// The engine's error with the Rerank request's field names. `submitted`: it came after Submit.
-absl::Status RenameRerankFields(const absl::Status& error, bool late_interaction, bool submitted);
+// A protocol's names for the texts of a request.
+struct TextFields {
+  std::string_view texts = "documents";  // or the texts that are ranked
+  std::string_view query = "query";      // of a rerank; empty: there is none
+};
+
+// The engine's error with a protocol's own names. `submitted`: it came after Submit.
+absl::Status RenameTextFields(const absl::Status& error, const TextFields& names,
+                              bool late_interaction, bool submitted);
 
 // Places in descending order of their logits, ties by place; NaN last.
 std::vector<int32_t> RankByLogit(std::span<const float> logits);

@@ -39,7 +39,7 @@ ListenerSettings SettingsOfHealth(const ServerOptions& options) {
 HealthEndpoint::HealthEndpoint(const ServerOptions& options, HealthState& state, Metrics& metrics)
     : connections_({.total = options.max_health_connections,
                     .per_host = std::max<int64_t>(options.max_health_connections * 3 / 4, 1)},
-                   metrics),
+                   &metrics),
       calls_({.calls = kCalls,
               .calls_per_connection = kCallsPerConnection,
               .metadata_bytes = kMaxMetadataBytes,

@@ -366,14 +366,6 @@ void Metrics::SetStalled(bool stalled) {
 
 void Metrics::SetDraining(bool draining) { children_->draining->Set(draining ? 1 : 0); }
 
-absl::StatusOr<int> Metrics::StartEndpoint(const std::string& listen, MetricsAccess access) {
-  auto endpoint = MetricsEndpoint::Start(
-      listen, [this] { return Page(); }, std::move(access));
-  if (!endpoint.ok()) return endpoint.status();
-  endpoint_ = *std::move(endpoint);
-  return endpoint_->port();
-}
-
 std::string Metrics::Page() const {
   std::vector<prometheus::MetricFamily> families;
   for (const auto& source :

@@ -1,7 +1,7 @@
 // The server's metrics for Prometheus: calls, counted here, and samples of the engine, the process
 // and the build, taken at each scrape.
 //
-// All methods but the constructor, StartEndpoint and the destructor may be called from any thread.
+// All methods but the constructor and the destructor may be called from any thread.
 // Counting allocates nothing and takes no lock, except one histogram's in Finished. Every series
 // exists, at zero, from construction; label values come from closed sets. Series of attention calls
 // are labelled by kernel, series of encoder calls by model.
@@ -23,12 +23,11 @@
 #include "engine/base/mutex.h"
 #include "engine/engine.h"
 #include "server/metrics/metrics_access.h"
-#include "server/metrics/metrics_endpoint.h"
 
 namespace castor::server {
 
 // The methods, as the label `method` names them: one each for those that compute, and one for all
-// that only tell or register something.
+// that only tell or register something. A call over HTTP counts as the method that does the same.
 enum class Method {
   kAttend,
   kAttendStream,  // each message like a call
@@ -107,10 +106,6 @@ class Metrics {
   void SetStalled(bool stalled);
   void SetDraining(bool draining);
 
-  // Serves /metrics at "HOST:PORT" and returns the port, which differs from the one asked for when
-  // that was 0. Call at most once.
-  absl::StatusOr<int> StartEndpoint(const std::string& listen, MetricsAccess access = {});
-
   // The page as a scrape reads it: Prometheus's text format 0.0.4.
   std::string Page() const;
 
@@ -129,8 +124,6 @@ class Metrics {
   Mutex mu_;
   bool ready_ ABSL_GUARDED_BY(mu_) = false;
   bool stalled_ ABSL_GUARDED_BY(mu_) = false;
-
-  std::unique_ptr<MetricsEndpoint> endpoint_;  // last: stops before the rest goes
 };
 
 }  // namespace castor::server

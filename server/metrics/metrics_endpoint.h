@@ -1,26 +1,25 @@
-// The HTTP endpoint that Prometheus scrapes, plain or over TLS.
+// The HTTP endpoint that Prometheus scrapes, plain or over TLS: a listener with one page.
 //
-// Serves from Start to destruction, on one thread of its own that waits for all connections at
-// once. So a socket that sends nothing, or half a request, does not delay others. When there are
-// too many connections, the one that has been silent longest is closed.
+// It has few connections of its own, so that scrapers and strangers who find the port take nothing
+// from callers; a connection without a request gives way to a new one.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
-#include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/tls/certificates.h"
-#include "server/transport/bind.h"
+#include "server/http/listener.h"
+#include "server/lifecycle/periodic.h"
 
 namespace castor::server {
 
 // The endpoint's certificates, and the check of those who scrape.
 struct MetricsAccess {
   const LiveCertificates* certificates = nullptr;  // null: plain HTTP; must outlive the endpoint
+  TlsVersion tls_min_version = TlsVersion::k12;
   // Decides by the header `authorization` (empty: none) and the peer's address whether the page may
   // be read: OK, UNAUTHENTICATED or PERMISSION_DENIED. No function: every scrape is allowed. Runs
   // on the endpoint's thread.
@@ -32,10 +31,11 @@ class MetricsEndpoint {
   using Page = std::function<std::string()>;
 
   // Serves what `page` returns, text format 0.0.4, as /metrics at "HOST:PORT". `page` is called on
-  // the endpoint's thread at each scrape, until the destructor returns.
+  // the endpoint's thread at each scrape, until the destructor returns. `periodic` must
+  // outlive it.
   static absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Start(const std::string& listen,
-                                                                Page page,
-                                                                MetricsAccess access = {});
+                                                                Page page, MetricsAccess access,
+                                                                Periodic& periodic);
 
   // Stops at once: connections are cut.
   ~MetricsEndpoint();
@@ -43,28 +43,16 @@ class MetricsEndpoint {
   MetricsEndpoint& operator=(const MetricsEndpoint&) = delete;
 
   // Differs from the requested port if that was 0.
-  int port() const { return sockets_->port(); }
+  int port() const { return listener_->port(); }
 
  private:
-  class Http;
+  MetricsEndpoint(Page page, MetricsAccess access);
 
-  MetricsEndpoint(std::unique_ptr<ListeningSockets> sockets, Page page, MetricsAccess access,
-                  int wake);
-
-  // Starts another instance of the library when the certificates have changed. Open connections
-  // stay with the old one.
-  void TakeCertificates();
-  void Run();
-
-  // Accepts waiting connections. False if the process has no descriptor for them.
-  bool Accept(int listening);
-
-  const std::unique_ptr<ListeningSockets> sockets_;
   const Page page_;
   const MetricsAccess access_;
-  std::vector<std::unique_ptr<Http>> http_;  // the thread's, while that runs; the last one accepts
-  const int wake_;                           // an eventfd: readable when it is time to stop
-  std::thread thread_;
+  Connections connections_;
+  std::unique_ptr<http::Listener> listener_;  // it uses everything above
+  std::optional<Periodic::Task> watch_;       // of the connections
 };
 
 }  // namespace castor::server

@@ -1,5 +1,5 @@
 // The models of the Open Inference Protocol: every encoder, and `castor_attention` for attention
-// itself; with their tensors and statistics. The OipService owns the catalogue, and requests point
+// itself; with their tensors and statistics. The Server owns the catalogue, and requests point
 // to its models.
 #pragma once
 

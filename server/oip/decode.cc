@@ -249,7 +249,8 @@ absl::Status DecodeEncode(wire::ModelInferRequest& message, DecodedEncode* out,
 
 absl::Status RenameFields(const absl::Status& error, bool submitted,
                           const RequestedOutputs& requested) {
-  const absl::Status named = requested.rerank ? RenameRerankFields(error, false, submitted) : error;
+  const absl::Status named =
+      requested.rerank ? RenameTextFields(error, {}, false, submitted) : error;
   const std::optional<std::string> field = castor::FieldOf(named);
   for (const auto& [theirs, ours] : requested.inputs) {
     if (!field.has_value() || !field->starts_with(theirs)) continue;

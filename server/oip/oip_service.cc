@@ -198,8 +198,8 @@ void OipService::AddSharedMemoryMethods(const ServiceContext& services) {
       services, "/inference.GRPCInferenceService/CudaSharedMemoryUnregister", none);
 }
 
-OipService::OipService(const ServiceContext& services)
-    : MessageService(services.authorizer), catalogue_(services.engine.info()) {
+OipService::OipService(const ServiceContext& services, const Catalogue& catalogue)
+    : MessageService(services.authorizer), catalogue_(catalogue) {
   AddServerMethods(services);
   AddModelMethods(services);
   AddSharedMemoryMethods(services);
@@ -211,11 +211,8 @@ OipService::OipService(const ServiceContext& services)
                  services, Method::kModelInfer, catalogue_),
              as_end = EngineStreamMethod<StreamedRequest>(
                  services, Method::kModelInfer, catalogue_)](IncomingCall incoming) -> Reactor* {
-              const auto& metadata = incoming.context->client_metadata();
-              const auto asked = metadata.find("triton_grpc_error");
-              if (asked != metadata.end() && asked->second == "true") {
-                return as_end(std::move(incoming));
-              }
+              const bool ends = GrpcCall(incoming.context).header("triton_grpc_error") == "true";
+              if (ends) return as_end(std::move(incoming));
               return in_answers(std::move(incoming));
             });
 }

@@ -9,7 +9,8 @@ namespace castor::server::oip {
 
 class OipService final : public MessageService {
  public:
-  explicit OipService(const ServiceContext& services);
+  // `catalogue` outlives this.
+  OipService(const ServiceContext& services, const Catalogue& catalogue);
 
  private:
   template <typename Request, typename Response, typename Handler>
@@ -18,7 +19,7 @@ class OipService final : public MessageService {
   void AddModelMethods(const ServiceContext& services);
   void AddSharedMemoryMethods(const ServiceContext& services);
 
-  const Catalogue catalogue_;
+  const Catalogue& catalogue_;
 };
 
 }  // namespace castor::server::oip

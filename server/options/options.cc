@@ -42,6 +42,15 @@ void DeclareNetwork(Declarer& declare, ServerOptions& options) {
                "Address of a second, plaintext gRPC port that serves only health checks, without "
                "authentication; 'off' for none",
                address_or_off(&options.health_listen));
+  declare.Text("--http-listen", "HOST:PORT", "off",
+               "Address of the HTTP API: OpenAI's, Cohere's, text-embeddings-inference's and the "
+               "Open Inference Protocol's paths, listed at /docs; 'off' for none",
+               address_or_off(&options.http.listen));
+  declare.Text("--http-allow-origin", "ORIGIN", &options.http.allow_origin,
+               "Let pages of this origin call the HTTP API from a browser (CORS); '*' for any");
+  declare.Flag("--http-token-ids", &options.http.token_ids,
+               "Take token ids in place of texts over HTTP. Clients may send the ids of another "
+               "model's vocabulary, as LangChain does by default");
   declare.Text(
       "--protocols", "LIST", "oip,tei",
       "Protocols served besides castor.v1: oip, the Open Inference Protocol; tei, tei.v1; "
@@ -239,6 +248,10 @@ void CheckAccess(const ServerOptions& options) {
   };
   if (!access.tls.on() && !IsLocal(options.listen)) {
     fail_plaintext("--auth-tokens", "--listen " + options.listen,
+                   "--tls-certificate and --tls-key");
+  }
+  if (!access.tls.on() && !options.http.listen.empty() && !IsLocal(options.http.listen)) {
+    fail_plaintext("--auth-tokens", "--http-listen " + options.http.listen,
                    "--tls-certificate and --tls-key");
   }
   if (access.metrics_callers && !access.metrics_tls && !options.metrics_listen.empty() &&

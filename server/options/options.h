@@ -24,11 +24,19 @@ struct Protocols {
   bool operator==(const Protocols&) const = default;
 };
 
+// The HTTP door (--http-...).
+struct HttpOptions {
+  std::string listen;        // empty: none
+  std::string allow_origin;  // of browsers' requests (CORS): an origin, or *; empty: none
+  bool token_ids = false;    // ids may stand in place of texts
+};
+
 struct ServerOptions {
   // ---- network
   std::string listen = "127.0.0.1:50051";         // port 0: the system picks one
   std::string metrics_listen = "127.0.0.1:9464";  // empty: no metrics endpoint
   std::string health_listen;                      // empty: no health port
+  HttpOptions http;
   Protocols protocols;
   std::string tei_model;  // that tei.v1 serves where a call says nothing; empty: the only one
   int64_t max_message_bytes = MemoryShare(int64_t{256} << 20, 16);  // one request message

@@ -1,8 +1,6 @@
 #include "server/services/call.h"
 
 #include <algorithm>
-#include <iterator>
-#include <map>
 #include <string_view>
 #include <utility>
 
@@ -13,34 +11,13 @@
 namespace castor::server {
 namespace {
 
-using Metadata = std::multimap<grpc::string_ref, grpc::string_ref>;
-
 // Made once: to copy them needs no memory.
 const absl::Status& draining =
     *new absl::Status(MakeError(Reason::kDraining, "the server is stopping; try another"));
 const absl::Status& caller_gone =
     *new absl::Status(MakeError(Reason::kCancelled, "the caller went away"));
 
-// Empty if it is not there, or more than once.
-std::string_view Header(const Metadata& metadata, const char* name) {
-  const auto [begin, end] = metadata.equal_range(name);
-  if (begin == end || std::next(begin) != end) return {};
-  return {begin->second.data(), begin->second.size()};
-}
-
 }  // namespace
-
-TimePoint DeadlineOf(gpr_timespec asked, std::chrono::milliseconds max_deadline,
-                     gpr_timespec asked_now, TimePoint now) {
-  // Saturates: a call without a deadline has the end of the clock's range, and some callers send
-  // values close to it.
-  const gpr_timespec left = gpr_time_sub(asked, asked_now);
-  const auto limit = std::chrono::duration_cast<std::chrono::seconds>(max_deadline).count() + 1;
-  if (left.tv_sec > limit) return now + max_deadline;
-  if (left.tv_sec < -limit) return now - max_deadline;
-  const auto asked_for = std::chrono::seconds(left.tv_sec) + std::chrono::nanoseconds(left.tv_nsec);
-  return now + std::clamp<std::chrono::nanoseconds>(asked_for, -max_deadline, max_deadline);
-}
 
 std::string CallTrace::trace_id() const {
   if (sampled != nullptr) return ToHex(sampled->own.trace);
@@ -51,14 +28,12 @@ std::string CallTrace::span_id() const {
   return sampled != nullptr ? ToHex(sampled->own.span) : "";
 }
 
-CallTrace BeginTrace(const Tracer& tracer, const grpc::ServerContextBase& context,
-                     std::string_view name, bool known) {
+CallTrace BeginTrace(const Tracer& tracer, const Call& call, std::string_view name, bool known) {
   CallTrace trace;
-  const Metadata& metadata = context.client_metadata();
-  if (known) trace.caller = ParseTraceparent(Header(metadata, "traceparent"));
+  if (known) trace.caller = ParseTraceparent(call.header("traceparent"));
   trace.sampled = tracer.Begin(trace.caller, name);
   if (trace.sampled != nullptr && trace.caller.has_value()) {
-    trace.sampled->state = UsableTraceState(Header(metadata, "tracestate"));
+    trace.sampled->state = UsableTraceState(call.header("tracestate"));
   }
   return trace;
 }
@@ -86,35 +61,23 @@ absl::Status CallRecord::Draining() { return draining; }
 
 absl::Status CallRecord::CallerGone() { return caller_gone; }
 
-TimePoint CallRecord::DeadlineOf(const grpc::CallbackServerContext& context) const {
-  const gpr_timespec asked = context.raw_deadline();
-  return server::DeadlineOf(asked, services_.max_deadline, gpr_now(asked.clock_type),
-                            std::chrono::steady_clock::now());
-}
-
 double CallRecord::elapsed_us() const {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - received_)
       .count();
 }
 
-void CallRecord::Received(const grpc::ByteBuffer& message) {
-  services_.metrics.ReceivedBytes(method_, message.Length());
-}
-
-void CallRecord::Answered(const grpc::ByteBuffer& message, const Subject& subject,
+void CallRecord::Answered(size_t bytes, const Subject& subject,
                           std::string_view request_id) noexcept {
-  services_.metrics.SentBytes(method_, message.Length());
+  services_.metrics.SentBytes(method_, bytes);
   answered_ = true;
-  answer_bytes_ = static_cast<int64_t>(message.Length());
+  answer_bytes_ = static_cast<int64_t>(bytes);
   services_.metrics.OutgoingBytes(answer_bytes_);
   Finished(grpc::StatusCode::OK, subject, request_id, absl::OkStatus());
 }
 
 grpc::Status CallRecord::Refused(const absl::Status& error, const Subject& subject,
-                                 std::string_view request_id,
-                                 grpc::CallbackServerContext* context) noexcept {
-  grpc::Status status =
-      OrOutOfMemory([&] { return RefuseCall(error, IdsOf(request_id), context); });
+                                 std::string_view request_id, Call* call) noexcept {
+  grpc::Status status = OrOutOfMemory([&] { return RefuseCall(error, IdsOf(request_id), call); });
   Finished(status.error_code(), subject, request_id, error);
   return status;
 }

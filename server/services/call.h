@@ -2,7 +2,6 @@
 // may use them.
 #pragma once
 
-#include <grpcpp/server_context.h>
 #include <grpcpp/support/byte_buffer.h>
 
 #include <atomic>
@@ -22,6 +21,7 @@
 #include "server/shared_memory.h"
 #include "server/tracing/trace_context.h"
 #include "server/tracing/tracer.h"
+#include "server/transport/call.h"
 #include "server/transport/call_table.h"
 
 namespace castor::server {
@@ -44,12 +44,6 @@ struct ServiceContext {
   LoadReports* load_reports = nullptr;     // none: answers carry none
 };
 
-// The time by which a call must be answered: its caller's deadline `asked`, but at most
-// `max_deadline` (not negative) from now. `asked` is on a clock of gRPC's, which reads `asked_now`
-// at the time `now`. A deadline in the past is at most `max_deadline` ago.
-TimePoint DeadlineOf(gpr_timespec asked, std::chrono::milliseconds max_deadline,
-                     gpr_timespec asked_now, TimePoint now);
-
 // The trace that a call's headers name, and the record of the call for its spans if it is sampled.
 struct CallTrace {
   std::optional<TraceContext> caller;     // by its headers
@@ -64,8 +58,7 @@ struct CallTrace {
 // Begins the trace of a call of the method `name`, a literal, or of a message of its stream.
 // Headers of callers that were refused (`known` is false) are ignored: such a call is the first of
 // its trace.
-CallTrace BeginTrace(const Tracer& tracer, const grpc::ServerContextBase& context,
-                     std::string_view name, bool known);
+CallTrace BeginTrace(const Tracer& tracer, const Call& call, std::string_view name, bool known);
 
 // One call, or message of a stream, from its handler's first line to its last byte: counted in and
 // out of the lifecycle, and in the metrics, the log and its trace once its answer is known.
@@ -87,21 +80,21 @@ class CallRecord {
   // Until the answer is counted; null: the call is not sampled.
   RequestTrace* trace() const { return trace_.sampled.get(); }
   double elapsed_us() const;
-  TimePoint DeadlineOf(const grpc::CallbackServerContext& context) const;
+  // The time by which the call must be answered.
+  TimePoint DeadlineOf(const Call& call) const { return call.deadline(services_.max_deadline); }
 
   // Counts the request's bytes.
-  void Received(const grpc::ByteBuffer& message);
+  void Received(size_t bytes) { services_.metrics.ReceivedBytes(method_, bytes); }
 
-  // Counts the answer. Call this or Refused exactly once, just before gRPC gets the answer, so that
-  // a caller that has its answer also sees it counted. None of the three throws: without memory,
-  // the log or the trace lacks it.
-  void Answered(const grpc::ByteBuffer& message, const Subject& subject,
-                std::string_view request_id) noexcept;
+  // Counts the answer. Call this or Refused exactly once, just before the transport gets the
+  // answer, so that a caller that has its answer also sees it counted. None of the three throws:
+  // without memory, the log or the trace lacks it.
+  void Answered(size_t bytes, const Subject& subject, std::string_view request_id) noexcept;
 
   // Refuses with `error` (see errors.h). The result is what to finish the call with.
   grpc::Status Refused(const absl::Status& error, const Subject& subject,
-                       std::string_view request_id, grpc::CallbackServerContext* context) noexcept;
-  // The same of one message of a stream: what its answer says.
+                       std::string_view request_id, Call* call) noexcept;
+  // The same where the answer itself says it, as in a stream.
   google::rpc::Status RefusedMessage(const absl::Status& error, const Subject& subject,
                                      std::string_view request_id) noexcept;
 
@@ -123,7 +116,7 @@ class CallRecord {
   CallTrace trace_;
   std::atomic<bool> lost_ = false;
   bool answered_ = false;
-  int64_t answer_bytes_ = 0;  // that gRPC holds until this call ends
+  int64_t answer_bytes_ = 0;  // that the transport holds until this call ends
 };
 
 }  // namespace castor::server

@@ -34,22 +34,22 @@ class EngineCall final : public MessageCall, private RequestShell {
  private:
   CallTrace TraceOf(const ServiceContext& services) const {
     if (services.tracer == nullptr) return {};
-    return BeginTrace(*services.tracer, *context(), name(), caller().ok());
+    return BeginTrace(*services.tracer, call(), name(), caller().ok());
   }
 
   void OnMessage(grpc::ByteBuffer* message) override {
-    record_.Received(*message);
+    record_.Received(message->Length());
     if (!record_.accepted()) {
       message->Clear();
       return Refuse(CallRecord::Draining());
     }
-    deadline_ = record_.DeadlineOf(*context());
+    deadline_ = record_.DeadlineOf(call());
     request_.Start(message, {record_.received(), deadline_, caller()->tenant, record_.trace()});
   }
 
   std::optional<absl::Status> OnPart(const grpc::ByteBuffer& part) override {
     if constexpr (requires { request_.Add(part, ""); }) {
-      record_.Received(part);
+      record_.Received(part.Length());
       return record_.accepted() ? request_.Add(part, Holder()) : CallRecord::Draining();
     }
     return std::nullopt;
@@ -57,7 +57,7 @@ class EngineCall final : public MessageCall, private RequestShell {
 
   // The tenant that held texts count for; a call without a tenant is counted by its host.
   std::string Holder() const {
-    const std::string peer = context()->peer();
+    const std::string peer = call().peer();
     return caller()->tenant.empty() ? peer.substr(0, peer.rfind(':')) : caller()->tenant;
   }
 
@@ -79,21 +79,21 @@ class EngineCall final : public MessageCall, private RequestShell {
         context()->AddInitialMetadata(name, value);
       }
     }
-    record_.Answered(answer, request_.subject(), request_.request_id());
+    record_.Answered(answer.Length(), request_.subject(), request_.request_id());
     Send(std::move(answer), deadline_);
   }
 
   void Refuse(const absl::Status& error) override {
     AddLoadReport();
-    SendError(record_.Refused(error, request_.subject(), request_.request_id(), context()));
+    SendError(record_.Refused(error, request_.subject(), request_.request_id(), &call()));
   }
 
   // To callers who were let in, if there is memory for it.
   void AddLoadReport() {
     if (load_reports_ == nullptr || !caller().ok()) return;
     Guarded([&] {
-      context()->AddTrailingMetadata(kLoadReportTrailer,
-                                     load_reports_->Trailer(std::chrono::steady_clock::now()));
+      call().AddTrailer(kLoadReportTrailer,
+                        load_reports_->Trailer(std::chrono::steady_clock::now()));
     }).IgnoreError();
   }
 

@@ -124,7 +124,7 @@ class RerankProtocol {
     return EncodeRerankResponse(request_id, std::move(result), ranking_, total_us);
   }
   absl::Status Refusal(const absl::Status& error, bool submitted) const {
-    return RenameRerankFields(error, ranking_.late_interaction, submitted);
+    return RenameTextFields(error, {}, ranking_.late_interaction, submitted);
   }
 
  private:

@@ -78,6 +78,8 @@ class RequestShell {
 //                           protocol's own field names
 //   grpc::ByteBuffer EncodeError(std::string_view request_id, google::rpc::Status)   optional: the
 //                           answer to a message of a stream that has none
+//   kKeepsResult   optional: Encode keeps the result, which owns its share of the budget, and the
+//                           shell takes it from protocol()
 //   headers()   optional: of the answer's initial metadata, pairs of strings
 //   absl::Status Add(const grpc::ByteBuffer&, const std::string& holder)   optional: a part of a
 //                           request that comes in several
@@ -126,6 +128,8 @@ class EngineRequest {
   {
     return protocol_.EncodeError(request_id_, std::move(error));
   }
+
+  Protocol& protocol() { return protocol_; }
 
   // Likewise, of an answer.
   const auto& headers() const
@@ -210,7 +214,8 @@ class EngineRequest {
     }
     const std::chrono::duration<double, std::micro> total =
         std::chrono::steady_clock::now() - received_;
-    std::shared_ptr<AnswerShare> share = std::move(result->share);
+    std::shared_ptr<AnswerShare> share;
+    if constexpr (!requires { Protocol::kKeepsResult; }) share = std::move(result->share);
     absl::StatusOr<grpc::ByteBuffer> answer =
         protocol_.Encode(request_id_, *std::move(result), output_, total.count());
     if (answer.ok()) shell_.Deliver(Charged(*answer, std::move(share)));

@@ -45,8 +45,8 @@ class EngineStream final : public MessageStream {
 
     // While the server drains, the engine refuses it, once it is decoded: the answer needs its id.
     void Start(grpc::ByteBuffer* bytes) override {
-      record_.Received(*bytes);
-      request_.Start(bytes, {record_.received(), record_.DeadlineOf(*stream_.context()),
+      record_.Received(bytes->Length());
+      request_.Start(bytes, {record_.received(), record_.DeadlineOf(stream_.call()),
                              stream_.caller()->tenant, record_.trace(), stream_.queue_tenant_});
     }
 
@@ -57,7 +57,7 @@ class EngineStream final : public MessageStream {
 
    private:
     void Deliver(grpc::ByteBuffer answer) override {
-      record_.Answered(answer, request_.subject(), request_.request_id());
+      record_.Answered(answer.Length(), request_.subject(), request_.request_id());
       stream_.Answer(*this, std::move(answer));
     }
 
@@ -85,9 +85,9 @@ class EngineStream final : public MessageStream {
     return "\n" + std::to_string(streams.fetch_add(1, std::memory_order_relaxed));
   }
 
-  CallTrace TraceOfMessage() const {
+  CallTrace TraceOfMessage() {
     if (services().tracer == nullptr) return {};
-    return BeginTrace(*services().tracer, *context(), name(), /*known=*/true);
+    return BeginTrace(*services().tracer, call(), name(), /*known=*/true);
   }
 
   std::shared_ptr<Message> NewMessage() override {
@@ -101,7 +101,7 @@ class EngineStream final : public MessageStream {
 
   // Counts like one message.
   grpc::Status Refusal(const absl::Status& error) override {
-    return CallRecord(services(), method_, name()).Refused(error, {}, /*request_id=*/"", context());
+    return CallRecord(services(), method_, name()).Refused(error, {}, /*request_id=*/"", &call());
   }
 
   const Method method_;

@@ -57,9 +57,7 @@ class HealthCall final : public MessageCall {
     }
     Send(*std::move(answer), TimePoint::max());
   }
-  void OnRefusal(const absl::Status& error) override {
-    SendError(RefuseCall(error, {}, context()));
-  }
+  void OnRefusal(const absl::Status& error) override { SendError(RefuseCall(error, {}, &call())); }
   void OnLost() override { SendError(grpc::Status::CANCELLED); }
 
   HealthState& state_;
@@ -71,14 +69,14 @@ class HealthWatchCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
  public:
   HealthWatchCall(HealthState& state, CallTable& calls, CallTable::Kind kind,
                   const IncomingCall& incoming)
-      : state_(state), calls_(calls), context_(incoming.context) {
-    absl::Status entered = calls_.Enter(row_, kind, context_);
+      : state_(state), calls_(calls), call_(incoming.context) {
+    absl::Status entered = calls_.Enter(row_, kind, call_);
     entered.Update(incoming.caller.status());
     handoff_.HandOver();
     if (entered.ok()) {
       StartRead(&message_);
     } else {
-      Finish(OrOutOfMemory([&] { return RefuseCall(entered, {}, context_); }));  // it never begins
+      Finish(OrOutOfMemory([&] { return RefuseCall(entered, {}, &call_); }));  // it never begins
     }
   }
 
@@ -95,7 +93,7 @@ class HealthWatchCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
       return parsed;
     });
     if (begun.ok()) return;
-    state_.Refuse(*this, OrOutOfMemory([&] { return RefuseCall(begun, {}, context_); }));
+    state_.Refuse(*this, OrOutOfMemory([&] { return RefuseCall(begun, {}, &call_); }));
   }
 
   void OnWriteDone(bool ok) override {
@@ -130,7 +128,7 @@ class HealthWatchCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
 
   HealthState& state_;
   CallTable& calls_;
-  grpc::CallbackServerContext* const context_;
+  GrpcCall call_;
   CallTable::Row row_;
   grpc::ByteBuffer message_;
   grpc::ByteBuffer buffer_;  // of the write that is under way

@@ -18,11 +18,12 @@ MessageStream::MessageStream(const ServiceContext& services, IncomingCall incomi
     : services_(services),
       name_(incoming.name),
       context_(incoming.context),
+      call_(incoming.context),
       caller_(std::move(incoming.caller)),
       ordered_(ordered),
       max_messages_(static_cast<size_t>(std::max<int64_t>(max_messages, 1))),
       max_bytes_(services.engine.options().max_queued_bytes / kShareOfBudgets),
-      entered_(services.calls.Enter(row_, CallTable::Kind::kWork, context_,
+      entered_(services.calls.Enter(row_, CallTable::Kind::kWork, call_,
                                     [this](const auto& why) { return EndIdle(why); })) {}
 
 void MessageStream::Begin() {
@@ -234,7 +235,7 @@ MessageStream::Step MessageStream::NextStep() noexcept {
         return failure_.has_value() ? *std::move(failure_)
                : half_closed_       ? grpc::Status::OK
                : cancelled_         ? grpc::Status::CANCELLED
-                                    : RefuseCall(CallRecord::Draining(), {}, context_);
+                                    : RefuseCall(CallRecord::Draining(), {}, &call_);
       });
     }
   }

@@ -104,7 +104,7 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
 
   const ServiceContext& services() const { return services_; }
   std::string_view name() const { return name_; }
-  grpc::CallbackServerContext* context() const { return context_; }
+  Call& call() { return call_; }
   const absl::StatusOr<Caller>& caller() const { return caller_; }
 
  private:
@@ -150,6 +150,7 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   const ServiceContext& services_;
   const std::string_view name_;
   grpc::CallbackServerContext* const context_;
+  GrpcCall call_;
   const absl::StatusOr<Caller> caller_;
   const bool ordered_;
   const size_t max_messages_;

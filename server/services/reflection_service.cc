@@ -70,7 +70,7 @@ class ReflectionService::Stream final : public MessageStream {
   }
 
   grpc::Status Refusal(const absl::Status& error) override {
-    return OrOutOfMemory([&] { return RefuseCall(error, {}, context()); });
+    return OrOutOfMemory([&] { return RefuseCall(error, {}, &call()); });
   }
 
   ReflectionService& service_;

@@ -21,7 +21,7 @@ class TypedCall final : public MessageCall {
 
  private:
   void OnMessage(grpc::ByteBuffer* message) override {
-    record_.Received(*message);
+    record_.Received(message->Length());
     InArena<Request> request;
     InArena<Response> response;
     absl::Status status =
@@ -29,8 +29,8 @@ class TypedCall final : public MessageCall {
     if (status.ok()) status = handler_(*caller(), *request, &*response);
     if (!status.ok()) return Refuse(status);
     grpc::ByteBuffer answer = SerializeMessage(*response);
-    record_.Answered(answer, {}, "");
-    Send(std::move(answer), record_.DeadlineOf(*context()));
+    record_.Answered(answer.Length(), {}, "");
+    Send(std::move(answer), record_.DeadlineOf(call()));
   }
 
   void OnRefusal(const absl::Status& error) override {
@@ -41,7 +41,7 @@ class TypedCall final : public MessageCall {
 
   void OnCallerGone() override { record_.Lost(); }
 
-  void Refuse(const absl::Status& error) { SendError(record_.Refused(error, {}, "", context())); }
+  void Refuse(const absl::Status& error) { SendError(record_.Refused(error, {}, "", &call())); }
 
   Handler handler_;
   CallRecord record_;

@@ -39,11 +39,10 @@ Models::Models(const std::vector<ModelInfo>& loaded, const std::string& default_
   }
 }
 
-const Choice& Models::Choose(const grpc::ServerContextBase& call) const {
-  const auto& metadata = call.client_metadata();
-  const auto chosen = metadata.find(kMetadata);
-  if (chosen == metadata.end()) return *default_;
-  const auto found = choices_.find(std::string_view(chosen->second.data(), chosen->second.size()));
+const Choice& Models::Choose(const Call& call) const {
+  const auto chosen = call.headers(kMetadata);
+  if (chosen.empty()) return *default_;
+  const auto found = choices_.find(chosen.front());
   return found == choices_.end() ? unknown_ : found->second;
 }
 

@@ -2,14 +2,13 @@
 // have one model each.
 #pragma once
 
-#include <grpcpp/server_context.h>
-
 #include <map>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "engine/engine.h"
+#include "server/transport/call.h"
 
 namespace castor::server::tei {
 
@@ -29,7 +28,7 @@ class Models {
   Models& operator=(const Models&) = delete;
 
   // By the call's metadata `castor-model`, else the default one, else the only one.
-  const Choice& Choose(const grpc::ServerContextBase& call) const;
+  const Choice& Choose(const Call& call) const;
 
   // Full names of the services for which a call without the metadata finds a model.
   std::vector<std::string> Services() const;

@@ -87,12 +87,12 @@ template <typename Request, typename Response>
 void TeiService::Add(const char* path, const char* stream_path) {
   using Engine = EngineRequest<Protocol<Request, Response>>;
   AddMethod(path, [this](IncomingCall incoming) {
-    const Choice& choice = models_.Choose(*incoming.context);
+    const Choice& choice = models_.Choose(GrpcCall(incoming.context));
     return EngineMethod<Engine>(services_, Method::kTei, choice, services_)(std::move(incoming));
   });
   if (stream_path == nullptr) return;
   AddMethod(stream_path, [this](IncomingCall incoming) {
-    const Choice& choice = models_.Choose(*incoming.context);
+    const Choice& choice = models_.Choose(GrpcCall(incoming.context));
     return EngineStreamMethod<Engine>(services_, Method::kTei, choice,
                                       services_)(std::move(incoming));
   });
@@ -100,7 +100,7 @@ void TeiService::Add(const char* path, const char* stream_path) {
 
 void TeiService::AddInfo() {
   AddMethod("/tei.v1.Info/Info", [this](IncomingCall incoming) {
-    const Choice& choice = models_.Choose(*incoming.context);
+    const Choice& choice = models_.Choose(GrpcCall(incoming.context));
     return TypedMethod<proto::InfoRequest, proto::InfoResponse>(
         services_, [this, &choice](const Caller&, const auto&, proto::InfoResponse* out) {
           if (choice.error.ok()) Fill(services_.engine.options(), choice.model, out);
@@ -124,7 +124,7 @@ TeiService::TeiService(const ServiceContext& services, const Models& models)
                                                              "/tei.v1.Predict/PredictPairStream");
   Add<wire::tei::RerankRequest, proto::RerankResponse>("/tei.v1.Rerank/Rerank", nullptr);
   AddMethod("/tei.v1.Rerank/RerankStream", [this](IncomingCall incoming) {
-    const Choice& choice = models_.Choose(*incoming.context);
+    const Choice& choice = models_.Choose(GrpcCall(incoming.context));
     return EngineMethod<EngineRequest<RerankStreamProtocol>>(services_, Method::kTei, choice,
                                                              services_)(std::move(incoming));
   });

@@ -8,6 +8,7 @@
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
+#include <openssl/x509v3.h>
 
 #include <algorithm>
 #include <ctime>
@@ -216,6 +217,29 @@ class TlsListenerCredentials final : public grpc::ServerCredentials {
 std::shared_ptr<grpc::ServerCredentials> ListenerCredentials(const LiveCertificates* certificates) {
   if (certificates == nullptr) return grpc::InsecureServerCredentials();
   return std::make_shared<TlsListenerCredentials>(*certificates);
+}
+
+std::optional<CertificateNames> NamesOfPeer(SSL* connection) {
+  const Certificate peer(SSL_get1_peer_certificate(connection));
+  if (peer == nullptr || SSL_get_verify_result(connection) != X509_V_OK) return std::nullopt;
+  CertificateNames names;
+  const auto text = [](const ASN1_STRING* string) {
+    return std::string(reinterpret_cast<const char*>(ASN1_STRING_get0_data(string)),
+                       static_cast<size_t>(ASN1_STRING_length(string)));
+  };
+  const std::unique_ptr<GENERAL_NAMES, FreeWith<GENERAL_NAMES_free>> alternatives(
+      static_cast<GENERAL_NAMES*>(
+          X509_get_ext_d2i(peer.get(), NID_subject_alt_name, nullptr, nullptr)));
+  for (int i = 0; i < sk_GENERAL_NAME_num(alternatives.get()); ++i) {
+    const GENERAL_NAME* const name = sk_GENERAL_NAME_value(alternatives.get(), i);
+    if (name->type == GEN_URI) names.uris.push_back(text(name->d.uniformResourceIdentifier));
+    if (name->type == GEN_DNS) names.dns.push_back(text(name->d.dNSName));
+  }
+  X509_NAME* const subject = X509_get_subject_name(peer.get());
+  for (int at = -1; (at = X509_NAME_get_index_by_NID(subject, NID_commonName, at)) >= 0;) {
+    names.common_names.push_back(text(X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, at))));
+  }
+  return names;
 }
 
 bool RequireTls13() {

@@ -5,12 +5,16 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
 #include "server/auth/live_files.h"
 #include "server/options/access_options.h"
+#include "server/transport/call.h"
+
+struct ssl_st;  // OpenSSL's SSL
 
 namespace castor::server {
 
@@ -37,6 +41,10 @@ absl::StatusOr<std::unique_ptr<LiveCertificates>> OpenCertificates(const TlsFile
 // a connection begins; with a client_ca, only clients with a certificate of its authorities get in.
 // For one listener. `certificates` must outlive the gRPC server. Null: plaintext.
 std::shared_ptr<grpc::ServerCredentials> ListenerCredentials(const LiveCertificates* certificates);
+
+// The names in the certificate of a connection's peer, once its handshake has verified it; nothing
+// if it has shown none.
+std::optional<CertificateNames> NamesOfPeer(ssl_st* connection);
 
 // From now on OpenSSL speaks no TLS older than 1.3 in this process, also with a collector of
 // traces. gRPC 1.51 has no such setting. False if OpenSSL refuses the setting.

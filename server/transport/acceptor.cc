@@ -66,8 +66,8 @@ Acceptor::~Acceptor() {
   }
 }
 
-void Acceptor::Start(Sink* sink, Connections* connections, Metrics* metrics) {
-  sink_ = sink;
+void Acceptor::Start(Sink sink, Connections* connections, Metrics* metrics) {
+  sink_ = std::move(sink);
   connections_ = connections;
   metrics_ = metrics;
   for (const int listener : sockets_->descriptors()) {
@@ -133,10 +133,7 @@ bool Acceptor::AcceptAll(int listener) {
       close(socket);
       continue;
     }
-    Sink::NewConnectionParameters parameters;
-    parameters.listener_fd = listener;
-    parameters.fd = socket;
-    sink_->HandleNewConnection(&parameters);
+    sink_(listener, socket, from);
   }
 }
 
@@ -152,7 +149,7 @@ bool Acceptor::TurnAwayWithTheReserve(int listener) {
 }
 
 void Acceptor::Refuse(RefusedConnection cause) {
-  metrics_->ConnectionRefused(cause);
+  if (metrics_ != nullptr) metrics_->ConnectionRefused(cause);
   ++refused_since_warning_;
   const steady_clock::time_point now = steady_clock::now();
   if (now - warned_ < kWarnInterval) return;

@@ -1,4 +1,5 @@
-// The listening sockets, and the thread that takes connections from them and hands them to gRPC.
+// The listening sockets, and the thread that takes connections from them and hands them to the
+// server of their protocol.
 //
 // gRPC 1.51's own listener accepts every connection, and stops forever at the first accept that
 // fails for lack of a descriptor. This one keeps a descriptor in reserve, so that it can refuse
@@ -7,11 +8,10 @@
 // The owner calls everything, on one thread.
 #pragma once
 
-#include <grpcpp/server_builder.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -25,7 +25,8 @@ namespace castor::server {
 
 class Acceptor {
  public:
-  using Sink = grpc::experimental::ExternalConnectionAcceptor;
+  // Takes over a connected, non-blocking `socket` that came to the descriptor `listener`.
+  using Sink = std::function<void(int listener, int socket, const sockaddr_storage& from)>;
 
   // Binds "HOST:PORT", every address of the host, or "unix:PATH", and listens: connections queue up
   // from now on. UNAVAILABLE if it cannot.
@@ -37,9 +38,9 @@ class Acceptor {
 
   int port() const { return sockets_->port(); }  // that was bound; 0 on a unix socket
 
-  // Begins to accept. `sink` belongs to a server that has been started. All arguments must outlive
-  // Stop.
-  void Start(Sink* sink, Connections* connections, Metrics* metrics);
+  // Begins to accept, and calls `sink` on its thread. `connections` and `metrics` (null: nothing is
+  // counted) must outlive Stop.
+  void Start(Sink sink, Connections* connections, Metrics* metrics);
 
   // From now on the system refuses new connections. Existing ones stay.
   void StopListening();
@@ -61,7 +62,7 @@ class Acceptor {
   int epoll_ = -1;
   int reserve_ = -1;  // a descriptor to give up when there is no other
 
-  Sink* sink_ = nullptr;
+  Sink sink_;
   Connections* connections_ = nullptr;
   Metrics* metrics_ = nullptr;
 

@@ -23,16 +23,6 @@ constexpr milliseconds kRetryAfter{100};
 // How often overdue calls are looked for. Waking the thread for each would cost more.
 constexpr milliseconds kCheckInterval{50};
 
-// HTTP/2's measure of a list of headers (RFC 9113, 6.5.2).
-int64_t MetadataBytes(const grpc::CallbackServerContext& context) {
-  constexpr int64_t kEntry = 32;
-  int64_t bytes = 0;
-  for (const auto& [key, value] : context.client_metadata()) {
-    bytes += kEntry + static_cast<int64_t>(key.size() + value.size());
-  }
-  return bytes;
-}
-
 }  // namespace
 
 CallTable::CallTable(Limits limits, Connections& connections, Metrics& metrics)
@@ -50,18 +40,17 @@ CallTable::~CallTable() {
   thread_.join();
 }
 
-absl::Status CallTable::Enter(Row& row, Kind kind, grpc::CallbackServerContext* context,
-                              EndCall end) {
-  row.context_ = context;
+absl::Status CallTable::Enter(Row& row, Kind kind, Call& call, EndCall end) {
+  row.call_ = &call;
   row.kind_ = kind;
   row.end_ = std::move(end);
-  row.connection_ = connections_.ForCall(context->peer());
+  row.connection_ = connections_.ForCall(call.peer());
   // Refused calls too: their callers have to read the refusal.
   Limit(row, TransferEnd());
   row.table_ = this;  // what throws from here on leaves a row that can leave
 
   const absl::Status room = CheckRoom(row);
-  if (MetadataBytes(*context) > limits_.metadata_bytes) {
+  if (call.header_bytes() > limits_.metadata_bytes) {
     Misbehaved(row, kTooMuchMetadataPoints);
     return MakeError(Reason::kTooLarge, "the call's metadata takes more than " +
                                             std::to_string(limits_.metadata_bytes) + " bytes");
@@ -118,8 +107,8 @@ void CallTable::Cancelled(Row& row) {
   row.cancelled_.store(true, std::memory_order_release);
   LeaveConnection(row);
   // A caller whose deadline passes also resets the stream; that is no misconduct.
-  const gpr_timespec deadline = row.context_->raw_deadline();
-  if (gpr_time_cmp(gpr_now(deadline.clock_type), deadline) < 0) Misbehaved(row, kResetPoints);
+  constexpr std::chrono::hours kAny{1};
+  if (row.call_->deadline(kAny) > steady_clock::now()) Misbehaved(row, kResetPoints);
 }
 
 void CallTable::Leave(Row& row) {
@@ -135,7 +124,7 @@ void CallTable::Leave(Row& row) {
   --(health ? health_checks_ : calls_);
   SetLimit(row, TimePoint::max());
   if (std::this_thread::get_id() == thread_.get_id()) {
-    // gRPC may run this inside the TryCancel that the table's thread called.
+    // gRPC may run this inside the Cancel that the table's thread called.
     if (being_cancelled_ == &row) being_cancelled_ = nullptr;
   } else {
     while (being_cancelled_ == &row) changed_.Wait(mu_);
@@ -196,11 +185,11 @@ void CallTable::EndOverdue() {
     const EndCall end = std::exchange(row->end_, nullptr);
     const absl::Status why = overdue ? too_late : stopping_;
     being_cancelled_ = row;
-    grpc::CallbackServerContext* const context = row->context_;
+    Call* const call = row->call_;
     mu_.Unlock();
     if (overdue) metrics_.CallOverdue();
     const bool ended = end != nullptr && end(why);
-    if (overdue && !ended) context->TryCancel();
+    if (overdue && !ended) call->Cancel();
     mu_.Lock();
     being_cancelled_ = nullptr;  // the row may have been removed
     changed_.NotifyAll();

@@ -1,4 +1,4 @@
-// Every call that gRPC has handed to us, from its headers to its last byte. Bounds how many there
+// Every call that has reached us, from its headers to its last byte. Bounds how many there
 // are, how long each may take to send its message, and how long to read its answer.
 //
 // gRPC's own bounds on streams and metadata hold only for peers that have acknowledged them, and
@@ -6,8 +6,6 @@
 //
 // Any thread may call anything. Calls are cancelled on the table's own thread, without its lock.
 #pragma once
-
-#include <grpcpp/server_context.h>
 
 #include <atomic>
 #include <chrono>
@@ -21,6 +19,7 @@
 #include "absl/status/status.h"
 #include "engine/base/mutex.h"
 #include "engine/request.h"
+#include "server/transport/call.h"
 #include "server/transport/connections.h"
 
 namespace castor::server {
@@ -62,7 +61,7 @@ class CallTable {
     friend class CallTable;
 
     CallTable* table_ = nullptr;  // null: it is not in one
-    grpc::CallbackServerContext* context_ = nullptr;
+    Call* call_ = nullptr;
     std::shared_ptr<Connection> connection_;   // null on unix sockets
     std::atomic<bool> on_connection_ = false;  // counted in the connection
     Kind kind_ = Kind::kWork;
@@ -82,8 +81,7 @@ class CallTable {
   // Counts a call in and starts the time for its message. An error says that the call must be
   // refused with it; it is in the table all the same. A call that runs out of time is ended by
   // `end`; without one, or where that could not, it is cancelled.
-  absl::Status Enter(Row& row, Kind kind, grpc::CallbackServerContext* context,
-                     EndCall end = nullptr);
+  absl::Status Enter(Row& row, Kind kind, Call& call, EndCall end = nullptr);
 
   // The server stops: calls `end` of each call with `why`, those that come later too.
   void EndUnreceived(absl::Status why);
@@ -101,7 +99,7 @@ class CallTable {
   // An answer goes to gRPC, which must have sent it by `deadline` and within the transfer time.
   void Answering(Row& row, TimePoint deadline);
 
-  // gRPC reports that the call was cancelled, by its caller or by this table.
+  // The transport reports that the call was cancelled, by its caller or by this table.
   void Cancelled(Row& row);
 
   // The last thing that a call does.

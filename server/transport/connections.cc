@@ -249,7 +249,7 @@ void Connection::Release() {
 
 // ---- Connections
 
-Connections::Connections(Limits limits, Metrics& metrics)
+Connections::Connections(Limits limits, Metrics* metrics)
     : limits_(limits), metrics_(metrics), epoll_(epoll_create1(EPOLL_CLOEXEC)) {}
 
 Connections::~Connections() {
@@ -271,7 +271,7 @@ std::optional<RefusedConnection> Connections::Add(int socket, const sockaddr_sto
   if (descriptor < 0) return RefusedConnection::kNoDescriptor;
   if (new_connections_ >= limits_.new_connections) {
     if (const auto oldest = TakeOldestNew()) {
-      metrics_.ConnectionRefused(RefusedConnection::kTooManyNew);
+      if (metrics_ != nullptr) metrics_->ConnectionRefused(RefusedConnection::kTooManyNew);
       oldest->Close();
     }
   }
@@ -286,7 +286,7 @@ std::optional<RefusedConnection> Connections::Add(int socket, const sockaddr_sto
     ++new_connections_;
   }
   by_id_.emplace(id, std::move(connection));
-  metrics_.ConnectionOpened();
+  if (metrics_ != nullptr) metrics_->ConnectionOpened();
   // No event is requested: epoll reports the end of a connection in any case.
   epoll_event event{};
   event.data.u64 = id;
@@ -340,10 +340,12 @@ void Connections::Remove(uint64_t id) {
       const auto named = by_name_.find(connection->peer().name);
       if (named != by_name_.end() && named->second == connection) by_name_.erase(named);
     }
-    metrics_.ConnectionClosed();
+    if (metrics_ != nullptr) metrics_->ConnectionClosed();
   }
   // gRPC does not say why it ended a handshake.
-  if (was_new && connection->HasSent()) metrics_.ConnectionRefused(RefusedConnection::kNoCall);
+  if (was_new && metrics_ != nullptr && connection->HasSent()) {
+    metrics_->ConnectionRefused(RefusedConnection::kNoCall);
+  }
   connection->Release();
 }
 
@@ -368,7 +370,7 @@ void Connections::Watch(TimePoint now) {
   CloseSilent(now);
   for (const auto& connection : All()) {
     if (connection->SendsWithoutCalls()) {
-      metrics_.ConnectionExpelled();
+      if (metrics_ != nullptr) metrics_->ConnectionExpelled();
       LogWarning("connection closed",
                  {{"peer", connection->peer().name}, {"why", "sends data but starts no call"}});
       connection->Reset();
@@ -384,7 +386,7 @@ void Connections::CloseSilent(TimePoint now) {
     Ages& ages = entry.new_connections;
     for (; !ages.empty() && now - ages.begin()->second->opened() >= limits_.first_call;
          ages.erase(ages.begin())) {
-      metrics_.ConnectionRefused(RefusedConnection::kSilent);
+      if (metrics_ != nullptr) metrics_->ConnectionRefused(RefusedConnection::kSilent);
       ages.begin()->second->Close();
       --new_connections_;
     }

@@ -151,8 +151,9 @@ class Connections {
     std::chrono::milliseconds first_call{0};                        // the time for it; 0: unlimited
   };
 
-  // `metrics` must outlive it. Check ok() first: there may be no descriptor left.
-  Connections(Limits limits, Metrics& metrics);
+  // `metrics` (null: nothing is counted) must outlive it. Check ok() first: there may be no
+  // descriptor left.
+  Connections(Limits limits, Metrics* metrics);
   ~Connections();
   bool ok() const { return epoll_ >= 0; }
 
@@ -199,7 +200,7 @@ class Connections {
   bool MarkEstablished(const Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Limits limits_;
-  Metrics& metrics_;
+  Metrics* const metrics_;
   const int epoll_;  // tells which connections have ended
   std::atomic<int64_t> undelivered_ = 0;
 

@@ -146,7 +146,14 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(
     return Connections::kWatchEvery;
   });
   listener->acceptor_ = *std::move(acceptor);
-  listener->acceptor_->Start(listener->sink_.get(), &connections, &metrics);
+  listener->acceptor_->Start(
+      [sink = listener->sink_.get()](int from, int socket, const sockaddr_storage&) {
+        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+        parameters.listener_fd = from;
+        parameters.fd = socket;
+        sink->HandleNewConnection(&parameters);
+      },
+      &connections, &metrics);
   return listener;
 }
 

@@ -12,6 +12,7 @@
 #include <grpcpp/impl/service_type.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
 
 #include <chrono>
 #include <cstdint>
@@ -84,7 +85,7 @@ class Listener {
   std::shared_ptr<grpc::ServerCredentials> credentials_;  // the server asks them until it ends
   std::optional<Periodic::Task> watch_;
   std::unique_ptr<Acceptor> acceptor_;
-  std::unique_ptr<Acceptor::Sink> sink_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> sink_;
   std::unique_ptr<grpc::Server> server_;
 };
 

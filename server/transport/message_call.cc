@@ -10,9 +10,10 @@ namespace castor::server {
 MessageCall::MessageCall(CallTable& table, CallTable::Kind kind, IncomingCall incoming)
     : table_(table),
       context_(incoming.context),
+      call_(incoming.context),
       name_(incoming.name),
       caller_(std::move(incoming.caller)),
-      entered_(table.Enter(row_, kind, context_,
+      entered_(table.Enter(row_, kind, call_,
                            kind == CallTable::Kind::kWork
                                ? [this](const auto& why) { return End(why); }
                                : CallTable::EndCall())) {}
@@ -99,13 +100,14 @@ MessageService::Reactor* MessageService::Make(const std::function<Reactor*(Incom
                                               const char* path,
                                               grpc::CallbackServerContext* call) noexcept {
   Reactor* reactor = nullptr;
+  GrpcCall seen(call);
   const absl::Status thrown = Guarded([&] {
-    reactor = make({call, authorizer_.Authorize(*call, path), path + 1});
+    reactor = make({call, authorizer_.Authorize(seen, path), path + 1});
   });
   if (thrown.ok()) return reactor;
   using Refusal = grpc::internal::UnimplementedBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
   void* const memory = grpc_call_arena_alloc(call->c_call(), sizeof(Refusal));
-  return new (memory) Refusal(OrOutOfMemory([&] { return RefuseCall(thrown, {}, call); }));
+  return new (memory) Refusal(OrOutOfMemory([&] { return RefuseCall(thrown, {}, &seen); }));
 }
 
 }  // namespace castor::server

@@ -32,6 +32,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/auth/caller_authorizer.h"
+#include "server/transport/call.h"
 #include "server/transport/call_table.h"
 
 namespace castor::server {
@@ -102,6 +103,8 @@ class MessageCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   bool cancelled() const { return row_.cancelled(); }
 
   grpc::CallbackServerContext* context() const { return context_; }
+  Call& call() { return call_; }
+  const Call& call() const { return call_; }
   std::string_view name() const { return name_; }
   // The caller. In OnMessage never an error.
   const absl::StatusOr<Caller>& caller() const { return caller_; }
@@ -122,6 +125,7 @@ class MessageCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
 
   CallTable& table_;
   grpc::CallbackServerContext* const context_;
+  GrpcCall call_;
   const std::string_view name_;
   const absl::StatusOr<Caller> caller_;
   std::atomic<Turn> turn_ = Turn::kOurs;

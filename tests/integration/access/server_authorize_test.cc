@@ -47,8 +47,7 @@ std::vector<std::string> AllMethods() {
 class Closed final : public server::Authorizer {
  public:
   explicit Closed(Reason reason) : reason_(reason) {}
-  absl::StatusOr<Caller> Authorize(const grpc::ServerContextBase&,
-                                   std::string_view method) const override {
+  absl::StatusOr<Caller> Authorize(const server::Call&, std::string_view method) const override {
     return MakeError(reason_, "not you, not " + std::string(method));
   }
 
@@ -59,13 +58,9 @@ class Closed final : public server::Authorizer {
 // Believes whatever name the caller gives.
 class Gullible final : public server::Authorizer {
  public:
-  absl::StatusOr<Caller> Authorize(const grpc::ServerContextBase& context,
-                                   std::string_view) const override {
-    const auto name = context.client_metadata().find("x-name");
-    if (name == context.client_metadata().end()) {
-      return MakeError(Reason::kUnauthenticated, "who is there?");
-    }
-    const std::string caller(name->second.data(), name->second.size());
+  absl::StatusOr<Caller> Authorize(const server::Call& call, std::string_view) const override {
+    const std::string caller(call.header("x-name"));
+    if (caller.empty()) return MakeError(Reason::kUnauthenticated, "who is there?");
     return Caller{caller, "tenant of " + caller};
   }
 };

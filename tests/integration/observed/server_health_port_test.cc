@@ -26,8 +26,7 @@ server::ServerOptions WithHealthPort(server::ServerOptions options = TestOptions
 // Refuses everyone.
 class ClosedToAll final : public server::Authorizer {
  public:
-  absl::StatusOr<server::Caller> Authorize(const grpc::ServerContextBase&,
-                                           std::string_view) const override {
+  absl::StatusOr<server::Caller> Authorize(const server::Call&, std::string_view) const override {
     return MakeError(Reason::kUnauthenticated, "nobody");
   }
 };

@@ -25,8 +25,7 @@ constexpr char kUnauthenticated[] = "16";
 
 class ReportsToNobody final : public server::Authorizer {
  public:
-  absl::StatusOr<server::Caller> Authorize(const grpc::ServerContextBase&,
-                                           std::string_view) const override {
+  absl::StatusOr<server::Caller> Authorize(const server::Call&, std::string_view) const override {
     return MakeError(Reason::kUnauthenticated, "nobody");
   }
 };

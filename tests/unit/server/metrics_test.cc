@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "server/metrics/metrics_endpoint.h"
 #include "tests/support/fake_engine.h"
 #include "tests/unit/server/http_client.h"
 
@@ -223,10 +224,12 @@ TEST(Metrics, TheEndpointServesAtAFreePortAndPromtoolFindsNoFault) {
   engine.fixed_stats().work = {SomeWork()};
   engine.fixed_stats().refusals = {{Reason::kQueueFull, 3}};
   Metrics metrics(engine);
-  const auto port = metrics.StartEndpoint("127.0.0.1:0");
-  ASSERT_TRUE(port.ok()) << port.status();
-  ASSERT_GT(*port, 0);
-  const std::string response = HttpGet(*port, "/metrics");
+  Periodic periodic;
+  const auto endpoint = MetricsEndpoint::Start(
+      "127.0.0.1:0", [&] { return metrics.Page(); }, {}, periodic);
+  ASSERT_TRUE(endpoint.ok()) << endpoint.status();
+  ASSERT_GT((*endpoint)->port(), 0);
+  const std::string response = HttpGet((*endpoint)->port(), "/metrics");
   EXPECT_THAT(response, HasSubstr("200 OK"));
   const size_t body = response.find("\r\n\r\n");
   ASSERT_NE(body, std::string::npos);

@@ -132,7 +132,7 @@ class ConnectionsTest : public ::testing::Test {
 };
 
 TEST_F(ConnectionsTest, BoundsAllOfThemAndThoseOfOneHost) {
-  Connections connections({.total = 3, .per_host = 2}, metrics_);
+  Connections connections({.total = 3, .per_host = 2}, &metrics_);
   Pair pair;
   const auto add = [&](const char* host) {
     return connections.Add(pair.ours(), Address(AF_INET, host, ++port_));
@@ -152,7 +152,7 @@ TEST_F(ConnectionsTest, BoundsAllOfThemAndThoseOfOneHost) {
 
 // An attacker with many sockets displaces its own.
 TEST_F(ConnectionsTest, OfTooManyNewOnesTheOldestOfTheHostWithMostIsClosed) {
-  Connections connections({.total = 100, .per_host = 100, .new_connections = 3}, metrics_);
+  Connections connections({.total = 100, .per_host = 100, .new_connections = 3}, &metrics_);
   const Pair good, first, second, third, fourth;
   const auto add = [&](const Pair& pair, const char* host) {
     const sockaddr_storage from = Address(AF_INET, host, ++port_);
@@ -170,7 +170,7 @@ TEST_F(ConnectionsTest, OfTooManyNewOnesTheOldestOfTheHostWithMostIsClosed) {
 }
 
 TEST_F(ConnectionsTest, NewOnesHaveTimeForACall) {
-  Connections connections({.total = 100, .per_host = 100, .first_call = seconds(60)}, metrics_);
+  Connections connections({.total = 100, .per_host = 100, .first_call = seconds(60)}, &metrics_);
   const Pair mute, called;
   EXPECT_EQ(connections.Add(mute.ours(), Address(AF_INET, "10.0.0.1", ++port_)), std::nullopt);
   Admit(connections, called);
@@ -184,7 +184,7 @@ TEST_F(ConnectionsTest, NewOnesHaveTimeForACall) {
 }
 
 TEST_F(ConnectionsTest, CountsWhoSentSomethingButMadeNoCall) {
-  Connections connections({.total = 100, .per_host = 100}, metrics_);
+  Connections connections({.total = 100, .per_host = 100}, &metrics_);
   Pair probing, greeting, calling;
   const auto end = [&](Pair& pair) {
     pair.PeerCloses();
@@ -209,7 +209,7 @@ TEST_F(ConnectionsTest, CountsWhoSentSomethingButMadeNoCall) {
 }
 
 TEST_F(ConnectionsTest, CallsAreCountedInUpToTheLimit) {
-  Connections connections({.total = 1, .per_host = 1}, metrics_);
+  Connections connections({.total = 1, .per_host = 1}, &metrics_);
   Pair pair;
   const auto connection = Admit(connections, pair);
   EXPECT_TRUE(connection->EnterCall(2));
@@ -220,7 +220,7 @@ TEST_F(ConnectionsTest, CallsAreCountedInUpToTheLimit) {
 }
 
 TEST_F(ConnectionsTest, CreditIsUsedUpOnce) {
-  Connections connections({.total = 1, .per_host = 1}, metrics_);
+  Connections connections({.total = 1, .per_host = 1}, &metrics_);
   Pair pair;
   const auto connection = Admit(connections, pair);
   const auto now = steady_clock::now();
@@ -234,7 +234,7 @@ TEST_F(ConnectionsTest, CreditIsUsedUpOnce) {
 }
 
 TEST_F(ConnectionsTest, CreditComesBackWithTime) {
-  Connections connections({.total = 1, .per_host = 1}, metrics_);
+  Connections connections({.total = 1, .per_host = 1}, &metrics_);
   Pair pair;
   const auto connection = Admit(connections, pair);
   auto now = steady_clock::now();
@@ -244,7 +244,7 @@ TEST_F(ConnectionsTest, CreditComesBackWithTime) {
 }
 
 TEST_F(ConnectionsTest, ClosesWhoSendsWithoutEndAndNoCall) {
-  Connections connections({.total = 3, .per_host = 3}, metrics_);
+  Connections connections({.total = 3, .per_host = 3}, &metrics_);
   Pair flooding;
   Pair pinging;
   Pair uploading;
@@ -265,7 +265,7 @@ TEST_F(ConnectionsTest, ClosesWhoSendsWithoutEndAndNoCall) {
 
 // A call that ends, and bytes that stop coming, begin the count anew.
 TEST_F(ConnectionsTest, WhoPausesOrCallsIsNoFlood) {
-  Connections connections({.total = 2, .per_host = 2}, metrics_);
+  Connections connections({.total = 2, .per_host = 2}, &metrics_);
   Pair pausing;
   Pair calling;
   Admit(connections, pausing);
@@ -287,7 +287,7 @@ TEST_F(ConnectionsTest, WhoPausesOrCallsIsNoFlood) {
 // As gRPC does at the end of a connection. Without us the kernel would answer what the peer sends
 // with a reset, and the peer would lose what it has not read.
 TEST_F(ConnectionsTest, WhoSendsAfterTheEndStillReadsItsAnswer) {
-  Connections connections({.total = 1, .per_host = 1}, metrics_);
+  Connections connections({.total = 1, .per_host = 1}, &metrics_);
   Pair pair;
   Admit(connections, pair);
   const size_t sent = pair.Answer(1 << 20);
@@ -308,7 +308,7 @@ TEST_F(ConnectionsTest, OtherSocketsAreShutDownAsTheyAsk) {
 }
 
 TEST_F(ConnectionsTest, LingersUntilThePeerHasHadTimeToTakeItsAnswer) {
-  Connections connections({.total = 2, .per_host = 2}, metrics_);
+  Connections connections({.total = 2, .per_host = 2}, &metrics_);
   Pair answered;
   Pair idle;
   const auto connection = Admit(connections, answered);
@@ -325,7 +325,7 @@ TEST_F(ConnectionsTest, LingersUntilThePeerHasHadTimeToTakeItsAnswer) {
 }
 
 TEST_F(ConnectionsTest, TellsAtTheEndWhoHasNotTakenItsAnswer) {
-  Connections connections({.total = 3, .per_host = 3}, metrics_);
+  Connections connections({.total = 3, .per_host = 3}, &metrics_);
   Pair deaf;
   Pair late;
   Pair idle;

@@ -1,0 +1,350 @@
+// One HTTP/1.1 connection. Included by listener.cc alone: Boost's headers take long to compile.
+#pragma once
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <boost/asio/dispatch.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <boost/beast/ssl.hpp>
+#include <charconv>
+#include <concepts>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "engine/base/guarded.h"
+#include "engine/base/mutex.h"
+#include "server/http/listener.h"
+#include "server/tls/certificates.h"
+
+namespace castor::server::http {
+
+namespace beast = boost::beast;
+namespace net = boost::asio;
+
+using Plain = beast::tcp_stream;
+using Tls = beast::ssl_stream<beast::tcp_stream>;
+
+// A request's header, as the socket has it.
+inline constexpr uint32_t kMaxHeaderBytes = 16 << 10;
+// The first memory for a body; it doubles as the body arrives.
+inline constexpr size_t kFirstBodyBytes = 16 << 10;
+// For a TLS peer to answer our farewell.
+inline constexpr std::chrono::seconds kFarewell{1};
+
+class OpenConnection {
+ public:
+  virtual ~OpenConnection() = default;
+  // The listener leaves. Any thread.
+  virtual void EndIfIdle() = 0;
+};
+
+// Shared by a listener's connections.
+struct Shared {
+  const ListenerSettings settings;
+  const MakeExchange make;
+  std::atomic<bool> leaving = false;
+  Mutex mu{};
+  std::map<OpenConnection*, std::weak_ptr<OpenConnection>> open ABSL_GUARDED_BY(mu){};
+};
+
+using ParsedFields = beast::http::fields;
+
+// Whether a proxy in front may disagree on where the body ends, and so on the next request.
+inline bool IsAmbiguous(const ParsedFields& fields) {
+  int lengths = 0;
+  for (const auto& field : fields) {
+    const auto value = field.value();
+    if (field.name() == beast::http::field::content_length) {
+      ++lengths;
+      if (value.find_first_not_of("0123456789") != value.npos) return true;
+    } else if (field.name() == beast::http::field::transfer_encoding) {
+      ++lengths;
+      if (!beast::iequals(value, "chunked")) return true;
+    }
+  }
+  return lengths > 1;
+}
+
+// The path of a request's target, which is a whole URL where a client means a proxy.
+std::string PathOf(std::string_view target);
+
+// The status line and the fields of an answer, with the empty line after them. `length`: of the
+// body; -1: it comes in chunks; -2: it ends with the connection.
+std::string HeaderText(const Answer& answer, int64_t length, bool keep_alive);
+
+// All members are the strand's, but `shared_`.
+template <typename Stream>
+class Connection final : public Responder,
+                         public OpenConnection,
+                         public std::enable_shared_from_this<Connection<Stream>> {
+ public:
+  template <typename... More>  // the TLS context
+  Connection(Shared& shared, std::string peer, net::ip::tcp::socket socket, More&... more)
+      : shared_(shared), peer_(std::move(peer)), stream_(std::move(socket), more...) {}
+
+  ~Connection() override {
+    MutexLock lock(shared_.mu);
+    shared_.open.erase(this);
+  }
+
+  void Start() {
+    {
+      MutexLock lock(shared_.mu);
+      shared_.open[this] = this->weak_from_this();
+    }
+    net::dispatch(stream_.get_executor(), [self = this->shared_from_this()] { self->Greet(); });
+  }
+
+  void EndIfIdle() override {
+    net::post(stream_.get_executor(), [self = this->shared_from_this()] {
+      if (self->exchange_ == nullptr) self->Farewell();
+    });
+  }
+
+  void Respond(Answer answer) override {
+    // Executors copy what they run.
+    auto shared = std::make_shared<Answer>(std::move(answer));
+    net::post(stream_.get_executor(), [self = this->shared_from_this(), shared] {
+      if (self->exchange_ != nullptr) self->Write(std::move(*shared));
+    });
+  }
+
+  void Close() override {
+    net::post(stream_.get_executor(), [self = this->shared_from_this()] { self->Gone(); });
+  }
+
+ private:
+  using Error = beast::error_code;
+
+  auto Bind(auto method) { return beast::bind_front_handler(method, this->shared_from_this()); }
+  Plain& Lowest() { return beast::get_lowest_layer(stream_); }
+
+  void Greet() {
+    if constexpr (std::same_as<Stream, Tls>) {
+      Lowest().expires_after(shared_.settings.handshake);
+      stream_.async_handshake(net::ssl::stream_base::server, Bind(&Connection::OnGreeted));
+    } else {
+      ReadHeader();
+    }
+  }
+
+  void OnGreeted(Error error) {
+    if (error) return End();
+    ReadHeader();
+  }
+
+  void ReadHeader() {
+    if (shared_.leaving) return Farewell();
+    buffer_.shrink_to_fit();
+    parser_.emplace();
+    parser_->header_limit(kMaxHeaderBytes);
+    parser_->body_limit(static_cast<uint64_t>(shared_.settings.max_body_bytes));
+    Lowest().expires_after(shared_.settings.idle);
+    beast::http::async_read_header(stream_, buffer_, *parser_, Bind(&Connection::OnHeader));
+  }
+
+  void OnHeader(Error error, size_t /*bytes*/) {
+    Lowest().expires_never();  // from here on the exchange knows the time
+    const bool is_http = error.category() == make_error_code(beast::http::error::bad_field).category();
+    if (error == beast::http::error::end_of_stream) return Farewell();
+    if (error && (!is_http || error == beast::http::error::partial_message)) return End();
+    const auto& message = parser_->get();
+    if (error || IsAmbiguous(message)) return Reject(error);
+    Header header{.method = std::string(message.method_string()),
+                  .path = PathOf({message.target().data(), message.target().size()}),
+                  .peer = peer_};
+    for (const auto& field : message) {
+      header.fields.emplace_back(absl::AsciiStrToLower(std::string(field.name_string())),
+                                 std::string(field.value()));
+    }
+    if constexpr (std::same_as<Stream, Tls>) {
+      header.certificate = NamesOfPeer(stream_.native_handle());
+    }
+    const bool expects = beast::iequals(message[beast::http::field::expect], "100-continue");
+    exchange_ = shared_.make(std::move(header), this->shared_from_this());
+    if (exchange_ == nullptr) return Farewell();
+    if (auto refusal = exchange_->Begin()) return Write(std::move(*refusal));
+    body_.clear();
+    received_ = 0;
+    if (!expects || parser_->is_done()) return ReadBody();
+    static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+    net::async_write(stream_, net::buffer(kContinue.data(), kContinue.size()),
+                     [self = this->shared_from_this()](Error failed, size_t) {
+                       if (failed) return self->Gone();
+                       self->ReadBody();
+                     });
+  }
+
+  // What cannot be parsed has no exchange.
+  void Reject(Error error) {
+    const bool too_long = error == beast::http::error::header_limit;
+    const bool too_large = error == beast::http::error::body_limit;
+    struct Nothing final : Exchange {
+      std::optional<Answer> Begin() override { return std::nullopt; }
+      std::optional<Answer> Hold(int64_t) override { return std::nullopt; }
+      void OnBody(std::string) override {}
+      void OnGone() override {}
+    };
+    exchange_ = std::make_shared<Nothing>();
+    Write({.status = too_large ? 413 : too_long ? 431 : 400,
+           .content_type = "text/plain",
+           .body = too_large  ? "the body is larger than --max-message-bytes\n"
+                   : too_long ? "the header is larger than 16 KiB\n"
+                   : error    ? "not HTTP/1.1: " + error.message() + "\n"
+                              : "send Content-Length, a number, or Transfer-Encoding, once\n"});
+  }
+
+  void ReadBody() {
+    if (exchange_ == nullptr) return;  // the time was up
+    if (parser_->is_done()) {
+      body_.resize(received_);
+      Watch();
+      return exchange_->OnBody(std::move(body_));
+    }
+    if (received_ == body_.size()) {
+      const auto left = parser_->content_length_remaining();
+      size_t size = std::max(kFirstBodyBytes, 2 * body_.size());
+      if (left.has_value()) size = std::min(size, received_ + static_cast<size_t>(*left));
+      if (auto refusal = exchange_->Hold(static_cast<int64_t>(size))) {
+        return Write(std::move(*refusal));
+      }
+      if (!Guarded([&] { body_.resize(size); }).ok()) return Gone();
+    }
+    auto& body = parser_->get().body();
+    body.data = body_.data() + received_;
+    body.size = body_.size() - received_;
+    body.more = true;
+    beast::http::async_read(stream_, buffer_, *parser_, Bind(&Connection::OnBodyPart));
+  }
+
+  void OnBodyPart(Error error, size_t /*bytes*/) {
+    if (exchange_ == nullptr) return;
+    received_ = body_.size() - parser_->get().body().size;
+    if (error == beast::http::error::need_buffer) error = {};
+    if (error == beast::http::error::body_limit) return Reject(error);
+    if (error) return Gone();
+    ReadBody();
+  }
+
+  // Notices a peer that goes away while its answer is computed.
+  void Watch() {
+    if (std::exchange(watching_, true)) return;
+    Lowest().socket().async_wait(
+        net::socket_base::wait_read, [self = this->shared_from_this()](Error error) {
+          self->watching_ = false;
+          if (error || self->exchange_ == nullptr) return;
+          pollfd peer{self->Lowest().socket().native_handle(), POLLRDHUP, 0};
+          if (poll(&peer, 1, 0) > 0) self->Gone();
+        });
+  }
+
+  void Write(Answer answer) {
+    if (writing_) return;
+    writing_ = true;
+    answer_ = std::move(answer);
+    const auto& request = parser_->get();
+    if (!NextPiece()) return Gone();
+    const bool chunks = more_ && request.version() >= 11;
+    const bool read = parser_->is_header_done() && parser_->is_done();
+    keep_alive_ = read && parser_->keep_alive() && !shared_.leaving && (!more_ || chunks);
+    const auto size = static_cast<int64_t>(answer_.body.size());
+    prefix_ = HeaderText(answer_, chunks ? -1 : more_ ? -2 : size, keep_alive_);
+    suffix_.clear();
+    chunked_ = chunks;
+    if (request.method() == beast::http::verb::head) {
+      answer_.body.clear();
+      more_ = chunked_ = false;
+    }
+    if (chunked_) Frame();
+    WritePiece();
+  }
+
+  // False if there is no memory for it.
+  bool NextPiece() {
+    more_ = false;
+    return Guarded([&] {
+             if (answer_.more != nullptr) more_ = answer_.more(&answer_.body);
+           })
+        .ok();
+  }
+
+  // Makes the piece a chunk, and the last one the end of the body.
+  void Frame() {
+    char size[16];
+    const auto end = std::to_chars(size, size + sizeof(size), answer_.body.size(), 16).ptr;
+    prefix_.append(size, end).append("\r\n");
+    suffix_ = more_ ? "\r\n" : "\r\n0\r\n\r\n";
+  }
+
+  void WritePiece() {
+    const std::array<net::const_buffer, 3> buffers = {
+        net::buffer(prefix_), net::buffer(answer_.body), net::buffer(suffix_)};
+    net::async_write(stream_, buffers, Bind(&Connection::OnWritten));
+  }
+
+  void OnWritten(Error error, size_t /*bytes*/) {
+    if (error || exchange_ == nullptr) return Gone();
+    if (more_) {
+      prefix_.clear();
+      answer_.body.clear();
+      if (!NextPiece()) return Gone();
+      if (chunked_) Frame();
+      return WritePiece();
+    }
+    answer_ = {};
+    writing_ = false;
+    exchange_.reset();
+    if (!keep_alive_) return Farewell();
+    ReadHeader();
+  }
+
+  void Gone() {
+    if (exchange_ != nullptr) std::exchange(exchange_, nullptr)->OnGone();
+    End();
+  }
+
+  void Farewell() {
+    if constexpr (std::same_as<Stream, Tls>) {
+      if (!std::exchange(saying_farewell_, true) && Lowest().socket().is_open()) {
+        Lowest().expires_after(kFarewell);
+        stream_.async_shutdown([self = this->shared_from_this()](Error) { self->End(); });
+      }
+    } else {
+      End();
+    }
+  }
+
+  // The peer still gets what was written: Connections closes the socket when it has been taken.
+  void End() {
+    if (!Lowest().socket().is_open()) return;
+    ::shutdown(Lowest().socket().native_handle(), SHUT_RDWR);
+    Error ignored;
+    Lowest().socket().close(ignored);
+  }
+
+  Shared& shared_;
+  const std::string peer_;
+  Stream stream_;
+  beast::flat_buffer buffer_{kMaxHeaderBytes + (64 << 10)};
+  std::optional<beast::http::request_parser<beast::http::buffer_body>> parser_;
+  std::shared_ptr<Exchange> exchange_;  // null: between two requests
+  std::string body_;
+  size_t received_ = 0;  // of it
+  Answer answer_;        // being written
+  std::string prefix_, suffix_;
+  bool writing_ = false;
+  bool more_ = false;     // pieces follow
+  bool chunked_ = false;  // they are chunks
+  bool keep_alive_ = false;
+  bool watching_ = false;
+  bool saying_farewell_ = false;
+};
+
+}  // namespace castor::server::http

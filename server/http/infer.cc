@@ -1,0 +1,379 @@
+// The Open Inference Protocol over HTTP, with the extension for binary tensors: its messages are
+// those of gRPC in JSON, so a request becomes gRPC's bytes and takes the same way (server/oip).
+// Binary tensors are not copied on their way in.
+
+#include <array>
+#include <charconv>
+#include <cstring>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "inference/grpc_service.pb.h"
+#include "server/codec/response.h"
+#include "server/http/door.h"
+#include "server/services/message.h"
+#include "server/version.h"
+
+namespace castor::server::http {
+namespace {
+
+using inference::ModelInferRequest;
+using inference::ModelInferResponse;
+using oip::Model;
+
+// Of a request and of an answer: the size of the JSON before binary tensors.
+constexpr std::string_view kHeaderLength = "inference-header-content-length";
+constexpr std::string_view kBinarySize = "binary_data_size";
+constexpr std::string_view kBinaryData = "binary_data";
+constexpr std::string_view kBinaryOutput = "binary_data_output";
+
+absl::StatusOr<const Model*> FindModel(const Door& door, std::string_view path) {
+  constexpr std::string_view kVersions = "/versions/";
+  const size_t at = path.find(kVersions);
+  const std::string_view version =
+      at == path.npos ? std::string_view() : path.substr(at + kVersions.size());
+  return door.catalogue.Find(path.substr(0, at), version);
+}
+
+// ---- a request
+
+// Sets an InferParameter of the message's map from a JSON value. Others are left out.
+template <typename Map>
+void SetParameter(std::string_view key, const Value& value, Map* parameters) {
+  inference::InferParameter& to = (*parameters)[std::string(key)];
+  if (value.IsBool()) to.set_bool_param(value.GetBool());
+  if (value.IsInt64()) to.set_int64_param(value.GetInt64());
+  if (value.IsDouble()) to.set_double_param(value.GetDouble());
+  if (value.IsString()) to.set_string_param(value.GetString(), value.GetStringLength());
+}
+
+template <typename Map>
+void SetParameters(const Value* from, Map* parameters) {
+  if (from == nullptr || !from->IsObject()) return;
+  for (const auto& member : from->GetObject()) {
+    const std::string_view key(member.name.GetString(), member.name.GetStringLength());
+    if (key == kBinarySize || key == kBinaryData || key == kBinaryOutput) continue;
+    SetParameter(key, member.value, parameters);
+  }
+}
+
+template <typename T>
+void AppendRaw(T value, std::string* raw) {
+  raw->append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+// The elements of a tensor in JSON, nested or flat, as raw contents.
+absl::Status AppendData(const std::string& field, std::string_view datatype, const Value& data,
+                        int depth, std::string* raw) {
+  constexpr int kMaxDepth = 8;  // as many as a shape's dimensions
+  if (data.IsArray()) {
+    if (depth == kMaxDepth) return InvalidField(field, "has more than 8 levels of lists");
+    for (const Value& one : data.GetArray()) {
+      if (absl::Status s = AppendData(field, datatype, one, depth + 1, raw); !s.ok()) return s;
+    }
+    return absl::OkStatus();
+  }
+  if (datatype == "BYTES" && data.IsString()) {
+    AppendRaw(static_cast<uint32_t>(data.GetStringLength()), raw);
+    raw->append(data.GetString(), data.GetStringLength());
+  } else if (datatype == "FP32" && data.IsNumber()) {
+    AppendRaw(data.GetFloat(), raw);
+  } else if (datatype == "INT64" && data.IsInt64()) {
+    AppendRaw(data.GetInt64(), raw);
+  } else if (datatype == "INT32" && data.IsInt()) {
+    AppendRaw(data.GetInt(), raw);
+  } else {
+    return InvalidField(field, "JSON data must be BYTES, FP32, INT32 or INT64, as `datatype` says");
+  }
+  return absl::OkStatus();
+}
+
+// Which outputs are binary in the answer.
+struct Binary {
+  bool all = false;
+  std::vector<std::pair<std::string, bool>> by_name;  // in place of `all`
+
+  bool operator()(const std::string& name) const {
+    for (const auto& [output, binary] : by_name) {
+      if (output == name) return binary;
+    }
+    return all;
+  }
+};
+
+// Gathers gRPC's bytes of a request: the small fields, then a raw content for each input.
+class Transcoder {
+ public:
+  Transcoder(std::shared_ptr<const std::string> body, size_t json_size)
+      : body_(std::move(body)), binary_at_(json_size) {}
+
+  absl::Status AddInput(const Value& input, size_t i) {
+    ObjectReader fields(input);
+    const std::string name(fields.Text("name").value_or("inputs[" + std::to_string(i) + "]"));
+    const auto datatype = fields.Text("datatype").value_or("");
+    const auto shape = fields.Integers("shape").value_or(std::vector<int64_t>());
+    if (!fields.status().ok()) return fields.status();
+    auto* const to = message_.add_inputs();
+    to->set_name(name);
+    to->set_datatype(std::string(datatype));
+    to->mutable_shape()->Assign(shape.begin(), shape.end());
+    const Value* const parameters = fields.Find("parameters");
+    SetParameters(parameters, to->mutable_parameters());
+    if (const Value* const data = fields.Find("data")) {
+      std::string raw;
+      absl::Status s = AppendData(name, datatype, *data, 0, &raw);
+      AddRaw(SliceOf(std::move(raw)));
+      return s;
+    }
+    int64_t size = -1;
+    if (parameters != nullptr) {
+      ObjectReader inner(*parameters);
+      size = inner.Integer(kBinarySize).value_or(-1);
+      if (inner.Find("shared_memory_region") != nullptr) return absl::OkStatus();
+    }
+    if (size < 0) return InvalidField(name, "has neither data nor binary_data_size");
+    if (static_cast<uint64_t>(size) > body_->size() - binary_at_) {
+      return InvalidField(name, "the body ends before its binary data does");
+    }
+    auto* const owner = new std::shared_ptr<const std::string>(body_);
+    AddRaw(grpc::Slice(
+        const_cast<char*>(body_->data()) + binary_at_, static_cast<size_t>(size),
+        [](void* it) { delete static_cast<std::shared_ptr<const std::string>*>(it); }, owner));
+    binary_at_ += static_cast<size_t>(size);
+    return absl::OkStatus();
+  }
+
+  ModelInferRequest& message() { return message_; }
+  bool complete() const { return binary_at_ == body_->size(); }
+
+  grpc::ByteBuffer Finish() {
+    raws_.insert(raws_.begin(), SliceOf(message_.SerializeAsString()));
+    return grpc::ByteBuffer(raws_.data(), raws_.size());
+  }
+
+ private:
+  void AddRaw(grpc::Slice raw) {
+    std::string tag;
+    AppendTagAndLength(ModelInferRequest::kRawInputContentsFieldNumber, raw.size(), &tag);
+    raws_.push_back(SliceOf(std::move(tag)));
+    raws_.push_back(std::move(raw));
+  }
+
+  const std::shared_ptr<const std::string> body_;
+  size_t binary_at_;
+  ModelInferRequest message_;
+  std::vector<grpc::Slice> raws_;
+};
+
+// ---- an answer
+
+template <typename Map>
+Json ParametersOf(const Map& parameters) {
+  Json json = Json::object();
+  for (const auto& [key, value] : parameters) {
+    using Parameter = inference::InferParameter;
+    switch (value.parameter_choice_case()) {
+      case Parameter::kBoolParam:
+        json[key] = value.bool_param();
+        break;
+      case Parameter::kInt64Param:
+        json[key] = value.int64_param();
+        break;
+      case Parameter::kStringParam:
+        json[key] = value.string_param();
+        break;
+      default:
+        break;
+    }
+  }
+  return json;
+}
+
+template <typename T>
+Json NumbersOf(const std::string& raw) {
+  std::vector<T> values(raw.size() / sizeof(T));
+  std::memcpy(values.data(), raw.data(), values.size() * sizeof(T));
+  return values;
+}
+
+// Elements as JSON; nothing for types that JSON cannot have.
+std::optional<Json> DataOf(const std::string& datatype, const std::string& raw) {
+  if (datatype == "FP32") return NumbersOf<float>(raw);
+  if (datatype == "INT32") return NumbersOf<int32_t>(raw);
+  if (datatype == "INT64") return NumbersOf<int64_t>(raw);
+  if (datatype == "INT8") return NumbersOf<int8_t>(raw);
+  if (datatype == "UINT8") return NumbersOf<uint8_t>(raw);
+  if (datatype == "BOOL") {
+    Json values = Json::array();
+    for (const char c : raw) values.push_back(c != 0);
+    return values;
+  }
+  if (datatype != "BYTES") return std::nullopt;
+  Json values = Json::array();
+  for (size_t at = 0; at + sizeof(uint32_t) <= raw.size();) {
+    uint32_t size;
+    std::memcpy(&size, raw.data() + at, sizeof(size));
+    values.push_back(raw.substr(at + sizeof(size), size));
+    at += sizeof(size) + size;
+  }
+  return values;
+}
+
+Answer Transcode(const grpc::ByteBuffer& bytes, const Binary& binary) {
+  ModelInferResponse message;
+  if (!ParseMessage(bytes, &message).ok()) return {.status = 500};
+  Json json = {{"model_name", message.model_name()}, {"model_version", message.model_version()}};
+  if (!message.id().empty()) json["id"] = message.id();
+  if (!message.parameters().empty()) json["parameters"] = ParametersOf(message.parameters());
+  json["outputs"] = Json::array();
+  std::string contents;
+  for (int i = 0; i < message.outputs_size(); ++i) {
+    const auto& from = message.outputs(i);
+    const std::string& raw = message.raw_output_contents(i);
+    Json output = {{"name", from.name()},
+                   {"datatype", from.datatype()},
+                   {"shape", std::vector<int64_t>(from.shape().begin(), from.shape().end())}};
+    Json parameters = ParametersOf(from.parameters());
+    const auto data = binary(from.name()) ? std::nullopt : DataOf(from.datatype(), raw);
+    if (data.has_value()) {
+      output["data"] = *data;
+    } else {
+      parameters[std::string(kBinarySize)] = static_cast<int64_t>(raw.size());
+      contents += raw;
+    }
+    if (!parameters.empty()) output["parameters"] = std::move(parameters);
+    json["outputs"].push_back(std::move(output));
+  }
+  Answer answer = JsonAnswer(json);
+  if (!contents.empty()) {
+    answer.content_type = "application/octet-stream";
+    answer.fields.emplace_back("Inference-Header-Content-Length",
+                               std::to_string(answer.body.size()));
+    answer.body += contents;
+  }
+  return answer;
+}
+
+// ---- routes
+
+absl::StatusOr<Work> Infer(const Door& door, Asked& asked) {
+  const auto body = std::make_shared<const std::string>(std::move(asked.raw));
+  size_t json_size = body->size();
+  for (const auto& [name, value] : asked.header.fields) {
+    if (name != kHeaderLength) continue;
+    const auto read = std::from_chars(value.data(), value.data() + value.size(), json_size);
+    if (read.ec != std::errc() || json_size > body->size()) {
+      return InvalidField(kHeaderLength, "must be a number of bytes of the body");
+    }
+  }
+  if (absl::Status s = asked.body.Parse(body->substr(0, json_size), door.services.decoding);
+      !s.ok()) {
+    return s;
+  }
+  // Elements in JSON take at most this much as raw contents.
+  if (!asked.body.held().Hold(3 * static_cast<int64_t>(json_size))) return DecodeBudget::Full();
+  ObjectReader fields(asked.body.root());
+  const absl::StatusOr<const Model*> model = FindModel(door, asked.wildcard);
+  if (!model.ok()) return model.status();
+  Transcoder transcoder(body, json_size);
+  ModelInferRequest& message = transcoder.message();
+  message.set_model_name((*model)->name);
+  message.set_id(std::string(fields.Text("id").value_or("")));
+  const Value* const parameters = fields.Find("parameters");
+  SetParameters(parameters, message.mutable_parameters());
+  Binary binary;
+  if (parameters != nullptr) {
+    ObjectReader inner(*parameters);
+    binary.all = inner.Bool(kBinaryOutput).value_or(false);
+  }
+  const Value* const inputs = fields.Find("inputs");
+  if (inputs == nullptr || !inputs->IsArray()) fields.Fail("inputs", "missing: give a list");
+  if (!fields.status().ok()) return fields.status();
+  for (rapidjson::SizeType i = 0; i < inputs->Size(); ++i) {
+    if (absl::Status s = transcoder.AddInput((*inputs)[i], i); !s.ok()) return s;
+  }
+  if (!transcoder.complete()) return InvalidField("inputs", "the body has more data than they say");
+  const Value* const outputs = fields.Find("outputs");
+  for (rapidjson::SizeType i = 0; outputs && outputs->IsArray() && i < outputs->Size(); ++i) {
+    ObjectReader output((*outputs)[i]);
+    const std::string name(output.Text("name").value_or(""));
+    auto* const to = message.add_outputs();
+    to->set_name(name);
+    const Value* const own = output.Find("parameters");
+    SetParameters(own, to->mutable_parameters());
+    if (own != nullptr) {
+      ObjectReader inner(*own);
+      if (const auto is = inner.Bool(kBinaryData)) binary.by_name.emplace_back(name, *is);
+    }
+    if (!output.status().ok()) return output.status();
+  }
+  return InferWork{.message = transcoder.Finish(),
+                   .write = [binary = std::move(binary)](const grpc::ByteBuffer& answer) {
+                     return Transcode(answer, binary);
+                   }};
+}
+
+absl::StatusOr<Work> ServerMetadata(const Door&, Asked&) {
+  return JsonAnswer({{"name", "castor"},
+                     {"version", std::string(Version())},
+                     {"extensions", {"binary_tensor_data", "parameters"}}});
+}
+
+Answer ReadyAnswer(std::string_view name, bool ready) {
+  Answer answer = JsonAnswer({{std::string(name), ready}});
+  if (!ready) answer.status = 503;
+  return answer;
+}
+
+absl::StatusOr<Work> Live(const Door&, Asked&) { return ReadyAnswer("live", true); }
+absl::StatusOr<Work> Ready(const Door& door, Asked&) { return ReadyAnswer("ready", door.ready()); }
+absl::StatusOr<Work> ModelReady(const Door& door, Asked& asked) {
+  const auto model = FindModel(door, asked.wildcard);
+  if (!model.ok()) return model.status();
+  return ReadyAnswer("ready", door.ready());
+}
+
+absl::StatusOr<Work> Metadata(const Door& door, Asked& asked) {
+  const auto model = FindModel(door, asked.wildcard);
+  if (!model.ok()) return model.status();
+  const auto rows = [](const std::vector<oip::TensorRow>& tensors) {
+    Json json = Json::array();
+    for (const oip::TensorRow& tensor : tensors) {
+      json.push_back({{"name", std::string(tensor.name)},
+                      {"datatype", std::string(tensor.datatype)},
+                      {"shape", tensor.shape}});
+    }
+    return json;
+  };
+  return JsonAnswer({{"name", (*model)->name},
+                     {"versions", {std::string(oip::kVersion)}},
+                     {"platform", "castor"},
+                     {"inputs", rows((*model)->inputs)},
+                     {"outputs", rows((*model)->outputs)}});
+}
+
+absl::StatusOr<Work> Index(const Door& door, Asked&) {
+  Json models = Json::array();
+  for (const auto& model : door.catalogue.models()) {
+    models.push_back(
+        {{"name", model->name}, {"version", std::string(oip::kVersion)}, {"state", "READY"}});
+  }
+  return JsonAnswer(models);
+}
+
+constexpr auto kInferRoutes = std::to_array<Route>({
+    {"GET", "/v2", kMayGetMetadata, ErrorForm::kPlain, ServerMetadata, "Open Inference Protocol: the server"},
+    {"GET", "/v2/health/live", kMayCheck, ErrorForm::kPlain, Live, "Liveness"},
+    {"GET", "/v2/health/ready", kMayCheck, ErrorForm::kPlain, Ready, "Readiness"},
+    {"GET", "/v2/models/*/ready", kMayGetMetadata, ErrorForm::kPlain, ModelReady, "A model's readiness"},
+    {"POST", "/v2/models/*/infer", kMayInfer, ErrorForm::kPlain, Infer,
+     "Inference, with tensors in JSON or binary; castor_attention is attention itself"},
+    {"POST", "/v2/repository/index", kMayGetMetadata, ErrorForm::kPlain, Index, "The loaded models"},
+    {"GET", "/v2/models/*", kMayGetMetadata, ErrorForm::kPlain, Metadata, "A model's tensors"},
+});
+
+}  // namespace
+
+std::span<const Route> InferRoutes() { return kInferRoutes; }
+
+}  // namespace castor::server::http
