@@ -282,12 +282,13 @@ absl::Status Server::StartHttp() {
       .catalogue = catalogue_,
       .ready =
           [this] { return health_.StatusOf("") == grpc::health::v1::HealthCheckResponse::SERVING; },
+      .default_model = options_.tei_model,
+      .max_body_bytes = options_.max_message_bytes,
       .allow_origin = options_.http.allow_origin,
       .token_ids = options_.http.token_ids,
       .started = std::time(nullptr)});
   auto listener = http::Listener::Open({.address = options_.http.listen,
                                         .threads = kHttpThreads,
-                                        .max_body_bytes = options_.max_message_bytes,
                                         .handshake = options_.handshake_timeout,
                                         .idle = options_.transfer_timeout,
                                         .tls_min_version = options_.access.tls_min_version},

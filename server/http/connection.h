@@ -13,6 +13,8 @@
 #include <boost/beast/ssl.hpp>
 #include <charconv>
 #include <concepts>
+#include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -145,14 +147,15 @@ class Connection final : public Responder,
     buffer_.shrink_to_fit();
     parser_.emplace();
     parser_->header_limit(kMaxHeaderBytes);
-    parser_->body_limit(static_cast<uint64_t>(shared_.settings.max_body_bytes));
+    parser_->body_limit(std::numeric_limits<uint64_t>::max());  // the exchange bounds it
     Lowest().expires_after(shared_.settings.idle);
     beast::http::async_read_header(stream_, buffer_, *parser_, Bind(&Connection::OnHeader));
   }
 
   void OnHeader(Error error, size_t /*bytes*/) {
     Lowest().expires_never();  // from here on the exchange knows the time
-    const bool is_http = error.category() == make_error_code(beast::http::error::bad_field).category();
+    const bool is_http =
+        error.category() == make_error_code(beast::http::error::bad_field).category();
     if (error == beast::http::error::end_of_stream) return Farewell();
     if (error && (!is_http || error == beast::http::error::partial_message)) return End();
     const auto& message = parser_->get();
@@ -170,7 +173,9 @@ class Connection final : public Responder,
     const bool expects = beast::iequals(message[beast::http::field::expect], "100-continue");
     exchange_ = shared_.make(std::move(header), this->shared_from_this());
     if (exchange_ == nullptr) return Farewell();
-    if (auto refusal = exchange_->Begin()) return Write(std::move(*refusal));
+    const auto length = parser_->content_length();
+    const int64_t size = length ? static_cast<int64_t>(std::min<uint64_t>(*length, INT64_MAX)) : -1;
+    if (auto refusal = exchange_->Begin(size)) return Write(std::move(*refusal));
     body_.clear();
     received_ = 0;
     if (!expects || parser_->is_done()) return ReadBody();
@@ -185,20 +190,18 @@ class Connection final : public Responder,
   // What cannot be parsed has no exchange.
   void Reject(Error error) {
     const bool too_long = error == beast::http::error::header_limit;
-    const bool too_large = error == beast::http::error::body_limit;
     struct Nothing final : Exchange {
-      std::optional<Answer> Begin() override { return std::nullopt; }
+      std::optional<Answer> Begin(int64_t) override { return std::nullopt; }
       std::optional<Answer> Hold(int64_t) override { return std::nullopt; }
       void OnBody(std::string) override {}
       void OnGone() override {}
     };
     exchange_ = std::make_shared<Nothing>();
-    Write({.status = too_large ? 413 : too_long ? 431 : 400,
+    Write({.status = too_long ? 431 : 400,
            .content_type = "text/plain",
-           .body = too_large  ? "the body is larger than --max-message-bytes\n"
-                   : too_long ? "the header is larger than 16 KiB\n"
-                   : error    ? "not HTTP/1.1: " + error.message() + "\n"
-                              : "send Content-Length, a number, or Transfer-Encoding, once\n"});
+           .body = too_long ? "the header is larger than 16 KiB\n"
+                   : error  ? "not HTTP/1.1: " + error.message() + "\n"
+                            : "send Content-Length, a number, or Transfer-Encoding, once\n"});
   }
 
   void ReadBody() {
@@ -228,7 +231,6 @@ class Connection final : public Responder,
     if (exchange_ == nullptr) return;
     received_ = body_.size() - parser_->get().body().size;
     if (error == beast::http::error::need_buffer) error = {};
-    if (error == beast::http::error::body_limit) return Reject(error);
     if (error) return Gone();
     ReadBody();
   }

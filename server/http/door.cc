@@ -11,7 +11,7 @@
 namespace castor::server::http {
 namespace {
 
-constexpr std::string_view kModels = "/models/";
+constexpr std::string_view kModels = "/models/", kV1 = "/v1";
 
 // What the route's `*` stands for; nothing if the path is another.
 std::optional<std::string_view> Match(std::string_view pattern, std::string_view path) {
@@ -90,8 +90,9 @@ absl::StatusOr<Work> Docs(const Door&, Asked&) {
   for (const Route& route : Routes()) {
     Json& operation = paths[PathInDocs(route.path)][route.method == "GET" ? "get" : "post"];
     operation = {{"summary", route.summary},
-                 {"responses", {{"200", {{"description", "OK"}}},
-                                {"default", {{"description", "an error, with its reason"}}}}}};
+                 {"responses",
+                  {{"200", {{"description", "OK"}}},
+                   {"default", {{"description", "an error, with its reason"}}}}}};
     if (route.path.find('*') != route.path.npos) {
       operation["parameters"] = Json::array({{{"name", "model"},
                                               {"in", "path"},
@@ -122,7 +123,6 @@ absl::StatusOr<Work> Home(const Door& door, Asked&) {
 constexpr auto kOwnRoutes = std::to_array<Route>({
     {"GET", "/", kMayGetInfo, ErrorForm::kPlain, Home, "This server, its models and its paths"},
     {"GET", "/docs", kMayGetInfo, ErrorForm::kPlain, Docs, "These paths as an OpenAPI document"},
-    {"GET", "/openapi.json", kMayGetInfo, ErrorForm::kPlain, Docs, "The same"},
 });
 
 }  // namespace
@@ -130,7 +130,7 @@ constexpr auto kOwnRoutes = std::to_array<Route>({
 std::span<const Route> Routes() {
   static const std::vector<Route>& all = *[] {
     auto* const routes = new std::vector<Route>(kOwnRoutes.begin(), kOwnRoutes.end());
-    for (const auto& part : {TextRoutes(), InferRoutes()}) {
+    for (const auto& part : {OpenAiRoutes(), RerankRoutes(), TeiRoutes(), InferRoutes()}) {
       routes->insert(routes->end(), part.begin(), part.end());
     }
     return routes;
@@ -138,28 +138,44 @@ std::span<const Route> Routes() {
   return all;
 }
 
+// A path of /v1 is served without it, too.
 Found FindRoute(const Door& door, std::string_view method, std::string_view path) {
-  Found found;
-  if (path.starts_with(kModels)) {
-    for (const ModelInfo& model : door.models) {
-      const std::string_view rest = path.substr(kModels.size());
-      if (!rest.starts_with(model.name) || model.name.size() < found.model.size()) continue;
-      if (rest.size() > model.name.size() && rest[model.name.size()] == '/') {
-        found.model = model.name;
-      }
-    }
-    if (!found.model.empty()) path.remove_prefix(kModels.size() + found.model.size());
-  }
+  if (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
   if (method == "HEAD") method = "GET";
-  for (const Route& route : Routes()) {
-    const auto wildcard = Match(route.path, path);
-    if (!wildcard.has_value()) continue;
-    if (route.method == method) {
-      found.route = &route;
-      found.wildcard = *wildcard;
-      return found;
+  Found found;
+  const auto look = [&](std::string_view rest) {
+    for (const Route& route : Routes()) {
+      auto wildcard = Match(route.path, rest);
+      if (!wildcard && route.path.starts_with(kV1)) {
+        wildcard = Match(route.path.substr(kV1.size()), rest);
+      }
+      if (!wildcard) continue;
+      if (route.method == method) {
+        found.route = &route;
+        found.wildcard = *wildcard;
+        return true;
+      }
+      found.allowed += (found.allowed.empty() ? "" : ", ") + std::string(route.method);
     }
-    found.allowed += (found.allowed.empty() ? "" : ", ") + std::string(route.method);
+    return false;
+  };
+  if (look(path) || !path.starts_with(kModels)) return found;
+  // The prefix /models/NAME: a loaded model's name, which may have slashes, or any other up to the
+  // first slash after which there is a path; then the handler knows that no model has the name.
+  const std::string_view after = path.substr(kModels.size());
+  for (const ModelInfo& model : door.models) {
+    const bool names = after.starts_with(model.name) && model.name.size() >= found.model.size();
+    const std::string_view rest = names ? after.substr(model.name.size()) : "";
+    if (names && (rest.empty() || rest.starts_with('/'))) found.model = model.name;
+  }
+  if (!found.model.empty()) {
+    const std::string_view rest = after.substr(found.model.size());
+    look(rest.empty() ? "/" : rest);
+    return found;
+  }
+  for (size_t at = 0; (at = after.find('/', at + 1)) != after.npos;) {
+    found.model = after.substr(0, at);
+    if (look(after.substr(at))) return found;
   }
   return found;
 }
@@ -194,7 +210,6 @@ Answer ErrorAnswer(ErrorForm form, const google::rpc::Status& error) {
                                             told.retry.retry_delay().nanos() / 1'000'000
                                       : 1000;
     answer.fields.emplace_back("Retry-After", std::to_string((ms + 999) / 1000));
-    answer.fields.emplace_back("retry-after-ms", std::to_string(ms));
   }
   return answer;
 }

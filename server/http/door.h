@@ -1,6 +1,6 @@
 // The HTTP door to the server's rooms: the routes, and what their handlers share. A handler reads
-// one request's body and says what the engine shall compute and how its result is written; http_call
-// does everything that is alike for all.
+// one request's body and says what the engine shall compute and how its result is written;
+// http_call does everything that is alike for all.
 #pragma once
 
 #include <functional>
@@ -25,21 +25,24 @@ namespace castor::server::http {
 // Lives as long as the Server. Constant; any thread.
 struct Door {
   const ServiceContext& services;
-  const std::vector<ModelInfo> models;          // loaded encoders
-  const oip::Catalogue& catalogue;              // for /v2
-  const std::function<bool()> ready;            // whether work is taken
-  const std::string allow_origin;               // of browsers' requests; empty: none
-  const bool token_ids = false;                 // whether ids are taken in place of texts
-  const int64_t started = 0;                    // seconds since 1970
+  const std::vector<ModelInfo> models;  // loaded encoders
+  const oip::Catalogue& catalogue;      // for /v2
+  const std::function<bool()> ready;    // whether work is taken
+  const std::string default_model;      // --tei-model; may be empty
+  const int64_t max_body_bytes = 0;
+  const std::string allow_origin;  // of browsers' requests; empty: none
+  const bool token_ids = false;    // whether ids are taken in place of texts
+  const int64_t started = 0;       // seconds since 1970
 };
 
 // One request, as its handler sees it. Texts point into `body`.
 struct Asked {
   const Header& header;
-  std::string_view wildcard = {};      // the part of the path that the route's `*` stands for
-  std::optional<std::string> model = std::nullopt;  // by the header castor-model or the path's /models/NAME/
-  std::string raw = {};                // the body as it came
-  JsonBody body = {};                  // parsed, if the route takes JSON
+  std::string_view wildcard = {};  // the part of the path that the route's `*` stands for
+  std::optional<std::string> model =
+      std::nullopt;      // by the header castor-model or the path's /models/NAME/
+  std::string raw = {};  // the body as it came
+  JsonBody body = {};    // parsed, if the route takes JSON
 };
 
 // What the engine shall compute, and how the result becomes an answer.
@@ -89,7 +92,9 @@ struct Route {
 std::span<const Route> Routes();
 
 // The tables that Routes() joins.
-std::span<const Route> TextRoutes();   // OpenAI, rerankers, TEI, Weaviate
+std::span<const Route> OpenAiRoutes();  // and vLLM's
+std::span<const Route> RerankRoutes();
+std::span<const Route> TeiRoutes();    // and Weaviate's
 std::span<const Route> InferRoutes();  // the Open Inference Protocol
 
 struct Found {
@@ -105,12 +110,14 @@ Answer JsonAnswer(const Json& json);
 // An error in the form of a protocol, with its status and when to retry.
 Answer ErrorAnswer(ErrorForm form, const google::rpc::Status& error);
 
-// An answer that is a list: `row` appends the i-th of `rows`, and `comma`s come between. Its text
-// is made piece by piece.
+// Appends the i-th row of a list. Called for each in turn.
+using RowWriter = absl::AnyInvocable<void(size_t i, std::string* out)>;
+
+// An answer that is a list, with commas between its rows. Its text is made piece by piece.
 struct ListAnswer {
   std::string head = {};
   size_t rows = 0;
-  absl::AnyInvocable<void(size_t i, std::string* out)> row = nullptr;
+  RowWriter row = nullptr;
   std::string tail = {};
 };
 Answer AnswerOf(ListAnswer list);

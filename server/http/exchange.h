@@ -21,9 +21,9 @@ using Fields = std::vector<std::pair<std::string, std::string>>;
 // A request's header.
 struct Header {
   std::string method;
-  std::string path;      // percent-decoded, without query and host
-  std::string peer;      // as PeerName::name
-  Fields fields = {};    // names in lower case
+  std::string path;    // percent-decoded, without query and host
+  std::string peer;    // as PeerName::name
+  Fields fields = {};  // names in lower case
   std::optional<CertificateNames> certificate = std::nullopt;
 };
 
@@ -56,8 +56,9 @@ class Exchange {
  public:
   virtual ~Exchange() = default;
 
-  // Whether the body may be read. An answer refuses the request without it.
-  virtual std::optional<Answer> Begin() = 0;
+  // Whether the body, of this size (-1: not known yet), may be read. An answer refuses the request
+  // without it.
+  virtual std::optional<Answer> Begin(int64_t body_bytes) = 0;
   // The body is about to take this much memory in all. An answer refuses it.
   virtual std::optional<Answer> Hold(int64_t bytes) = 0;
   // The body is complete. Must lead to one Respond.

@@ -129,19 +129,21 @@ class HttpCall final : public Exchange,
 
   // ---- Exchange
 
-  std::optional<Answer> Begin() override {
+  std::optional<Answer> Begin(int64_t body_bytes) override {
     if (header_.method == "OPTIONS" && !door_.allow_origin.empty()) return Preflight();
     entered_ = true;
-    absl::Status may = services_.calls.Enter(
-        row_, is_health() ? CallTable::Kind::kHealth : CallTable::Kind::kWork, *this,
-        [this](const absl::Status& why) { return End(why); });
+    absl::Status may =
+        services_.calls.Enter(row_, is_health() ? CallTable::Kind::kHealth : CallTable::Kind::kWork,
+                              *this, [this](const absl::Status& why) { return End(why); });
     may.Update(caller_.status());
     if (may.ok() && !record_.accepted()) may = CallRecord::Draining();
     if (may.ok() && found_.route == nullptr) {
-      may = MakeError(Reason::kNotServed, header_.path + (found_.allowed.empty()
-                                                            ? " is no path of this server; see /docs"
-                                                            : " takes " + found_.allowed));
+      may =
+          MakeError(Reason::kNotServed,
+                    header_.path + (found_.allowed.empty() ? " is no path of this server; see /docs"
+                                                           : " takes " + found_.allowed));
     }
+    if (may.ok() && body_bytes > door_.max_body_bytes) may = TooLarge();
     if (!may.ok()) return Refusal(may);
     turn_ = Turn::kBody;
     return std::nullopt;
@@ -152,13 +154,16 @@ class HttpCall final : public Exchange,
     held_.reset();  // both together could exceed the quota
     const std::string host = header_.peer.substr(0, header_.peer.rfind(':'));
     auto held = services_.engine.Reserve(caller_->tenant.empty() ? host : caller_->tenant, bytes);
+    absl::Status may = held.status();
     if (held.ok()) held_ = *std::move(held);
-    if (held.ok() || !Pass(Turn::kBody, Turn::kOurs)) return std::nullopt;
-    return Refusal(held.status());
+    if (bytes > 2 * door_.max_body_bytes) may = TooLarge();  // in chunks
+    if (may.ok() || !Pass(Turn::kBody, Turn::kOurs)) return std::nullopt;
+    return Refusal(may);
   }
 
   void OnBody(std::string body) override {
     if (!Pass(Turn::kBody, Turn::kOurs)) return;
+    if (static_cast<int64_t>(body.size()) > door_.max_body_bytes) return Refuse(TooLarge());
     services_.calls.Received(row_);
     record_.Received(body.size());
     deadline_ = record_.DeadlineOf(*this);
@@ -184,9 +189,7 @@ class HttpCall final : public Exchange,
 
   bool Pass(Turn from, Turn to) { return turn_.compare_exchange_strong(from, to); }
 
-  std::string_view may() const {
-    return found_.route == nullptr ? kMayGetInfo : found_.route->may;
-  }
+  std::string_view may() const { return found_.route == nullptr ? kMayGetInfo : found_.route->may; }
   std::string_view name() const { return may().substr(1); }
   Method MethodOf() const {
     static constexpr std::pair<std::string_view, Method> kMethods[] = {
@@ -211,6 +214,11 @@ class HttpCall final : public Exchange,
     if (!Pass(Turn::kBody, Turn::kOurs)) return false;
     Refuse(why);
     return true;
+  }
+
+  absl::Status TooLarge() const {
+    return MakeError(Reason::kTooLarge, "the body is larger than --max-message-bytes, " +
+                                            std::to_string(door_.max_body_bytes));
   }
 
   // Hands the request to the engine, or answers it.
@@ -238,17 +246,21 @@ class HttpCall final : public Exchange,
       auto decoded = std::move(texts_work_.decoded);
       texts_work_.decoded.ranking = decoded.ranking;
       self_ = shared_from_this();
-      texts_.emplace(parts, static_cast<RequestShell&>(*this), texts_work_).Start(std::move(decoded), std::move(origin));
+      texts_.emplace(parts, static_cast<RequestShell&>(*this), texts_work_)
+          .Start(std::move(decoded), std::move(origin));
     } else {
       infer_work_ = std::get<InferWork>(std::move(*work));
       self_ = shared_from_this();
-      infer_.emplace(parts, static_cast<RequestShell&>(*this), door_.catalogue).Start(&infer_work_.message, std::move(origin));
+      infer_.emplace(parts, static_cast<RequestShell&>(*this), door_.catalogue)
+          .Start(&infer_work_.message, std::move(origin));
     }
     return absl::OkStatus();
   }
 
   Subject subject() const {
-    return texts_.has_value() ? texts_->subject() : infer_.has_value() ? infer_->subject() : Subject();
+    return texts_.has_value()   ? texts_->subject()
+           : infer_.has_value() ? infer_->subject()
+                                : Subject();
   }
 
   // ---- RequestShell
@@ -280,8 +292,8 @@ class HttpCall final : public Exchange,
     const google::rpc::Status told = record_.RefusedMessage(error, subject(), request_id_);
     Answer answer{.status = 503};
     Guarded([&] {
-      answer = ErrorAnswer(
-          found_.route == nullptr ? ErrorForm::kOpenAi : found_.route->errors, told);
+      answer =
+          ErrorAnswer(found_.route == nullptr ? ErrorForm::kOpenAi : found_.route->errors, told);
       if (found_.route == nullptr && answer.status == 501) {
         answer.status = found_.allowed.empty() ? 404 : 405;
         if (!found_.allowed.empty()) answer.fields.emplace_back("Allow", found_.allowed);
@@ -303,6 +315,7 @@ class HttpCall final : public Exchange,
     if (!request_id_.empty()) answer->fields.emplace_back("x-request-id", request_id_);
     if (!door_.allow_origin.empty()) {
       answer->fields.emplace_back("Access-Control-Allow-Origin", door_.allow_origin);
+      answer->fields.emplace_back("Access-Control-Expose-Headers", "x-request-id, retry-after");
     }
     answer->fields.insert(answer->fields.end(), trailers_.begin(), trailers_.end());
   }
@@ -312,7 +325,7 @@ class HttpCall final : public Exchange,
     AddFields(&answer);
     answer.fields.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
     answer.fields.emplace_back("Access-Control-Allow-Headers",
-                               "authorization, api-key, content-type, castor-model, castor-tenant");
+                               Call::header("access-control-request-headers"));
     answer.fields.emplace_back("Access-Control-Max-Age", "86400");
     return answer;
   }

@@ -362,13 +362,16 @@ absl::StatusOr<Work> Index(const Door& door, Asked&) {
 }
 
 constexpr auto kInferRoutes = std::to_array<Route>({
-    {"GET", "/v2", kMayGetMetadata, ErrorForm::kPlain, ServerMetadata, "Open Inference Protocol: the server"},
+    {"GET", "/v2", kMayGetMetadata, ErrorForm::kPlain, ServerMetadata,
+     "Open Inference Protocol: the server"},
     {"GET", "/v2/health/live", kMayCheck, ErrorForm::kPlain, Live, "Liveness"},
     {"GET", "/v2/health/ready", kMayCheck, ErrorForm::kPlain, Ready, "Readiness"},
-    {"GET", "/v2/models/*/ready", kMayGetMetadata, ErrorForm::kPlain, ModelReady, "A model's readiness"},
+    {"GET", "/v2/models/*/ready", kMayGetMetadata, ErrorForm::kPlain, ModelReady,
+     "A model's readiness"},
     {"POST", "/v2/models/*/infer", kMayInfer, ErrorForm::kPlain, Infer,
      "Inference, with tensors in JSON or binary; castor_attention is attention itself"},
-    {"POST", "/v2/repository/index", kMayGetMetadata, ErrorForm::kPlain, Index, "The loaded models"},
+    {"POST", "/v2/repository/index", kMayGetMetadata, ErrorForm::kPlain, Index,
+     "The loaded models"},
     {"GET", "/v2/models/*", kMayGetMetadata, ErrorForm::kPlain, Metadata, "A model's tensors"},
 });
 

@@ -29,8 +29,8 @@ absl::Status JsonBody::Parse(std::string body, DecodeBudget& budget) {
   // No more values than this, on the parser's stack and, when their list is complete, in the
   // document.
   const auto values = 1 + std::ranges::count_if(body_, [](char c) {
-    return c == ',' || c == ':' || c == '[' || c == '{';
-  });
+                        return c == ',' || c == ':' || c == '[' || c == '{';
+                      });
   if (!held_.Hold(4 * static_cast<int64_t>(sizeof(Value)) * values)) return DecodeBudget::Full();
   // Iterative: depth takes no stack.
   document_.ParseInsitu<rapidjson::kParseIterativeFlag | rapidjson::kParseFullPrecisionFlag>(
@@ -45,7 +45,8 @@ absl::Status JsonBody::Parse(std::string body, DecodeBudget& budget) {
                        " (at byte " + std::to_string(document_.GetErrorOffset()) + ")");
 }
 
-ObjectReader::ObjectReader(const Value& object) : object_(object) {
+ObjectReader::ObjectReader(const Value& object, int64_t max_texts)
+    : object_(object), max_texts_(max_texts) {
   if (!object.IsObject()) {
     status_ = MakeError(Reason::kMalformedMessage, "must be an object");
   } else if (object.MemberCount() > kMaxMembers) {
@@ -103,25 +104,48 @@ std::optional<int64_t> ObjectReader::Integer(std::string_view name) {
 std::optional<std::vector<std::string_view>> ObjectReader::Texts(std::string_view name) {
   const Value* const value = Find(name);
   if (value == nullptr) return std::nullopt;
+  return TextsAt(name, *value);
+}
+
+std::vector<std::string_view> ObjectReader::TextsAt(std::string_view name, const Value& value) {
   std::vector<std::string_view> texts;
   const auto add = [&](const Value& one, const std::string& field) {
     const Value* text = &one;
     if (one.IsObject() && one.HasMember("text")) text = &one["text"];
-    if (text->IsString()) {
-      texts.push_back(TextAt(field, *text));
-    } else {
-      Fail(field, "must be a string");
-    }
+    if (!text->IsString()) return Fail(field, "must be a string");
+    texts.push_back(TextAt(field, *text));
   };
-  if (!value->IsArray()) {
-    add(*value, std::string(name));
-    return texts;
-  }
-  texts.reserve(value->Size());
-  for (rapidjson::SizeType i = 0; i < value->Size() && status_.ok(); ++i) {
-    add((*value)[i], FieldAt(name, i));
+  if (!value.IsArray()) {
+    add(value, std::string(name));
+  } else if (value.Empty() || value.Size() > max_texts_) {
+    Fail(name, "must have 1 to " + std::to_string(max_texts_) + " texts");
+  } else {
+    texts.reserve(value.Size());
+    for (rapidjson::SizeType i = 0; i < value.Size() && status_.ok(); ++i) {
+      add(value[i], FieldAt(name, i));
+    }
   }
   return texts;
+}
+
+TokenInput ObjectReader::TokensAt(std::string_view name, const Value& value) {
+  TokenInput tokens;
+  const auto add = [&](const Value& ids) {
+    if (!ids.IsArray()) return Fail(name, "must be a list of token ids, or a list of such lists");
+    for (const Value& id : ids.GetArray()) {
+      if (!id.IsInt64()) return Fail(name, "must be all token ids");
+      tokens.ids.push_back(id.GetInt64());
+    }
+    tokens.lengths.push_back(ids.Size());
+  };
+  if (!value.IsArray() || value.Empty() || !value[0].IsArray()) {
+    add(value);
+  } else if (value.Size() > max_texts_) {
+    Fail(name, "must have at most " + std::to_string(max_texts_) + " lists");
+  } else {
+    for (const Value& ids : value.GetArray()) add(ids);
+  }
+  return tokens;
 }
 
 std::optional<std::vector<int64_t>> ObjectReader::Integers(std::string_view name) {

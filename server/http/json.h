@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/request.h"
 #include "server/codec/slice_view.h"
 
 namespace castor::server::http {
@@ -47,15 +48,19 @@ class JsonBody {
 // that is null is absent; of several with one name the last counts; unknown ones are ignored.
 class ObjectReader {
  public:
-  explicit ObjectReader(const Value& object);
+  // A list of texts may have `max_texts`.
+  explicit ObjectReader(const Value& object, int64_t max_texts = 0);
 
   const Value* Find(std::string_view name) const;  // null if it is absent
   std::optional<std::string_view> Text(std::string_view name);
   std::optional<bool> Bool(std::string_view name);
   std::optional<int64_t> Integer(std::string_view name);
-  // One text, or a list of them; nothing if it is absent. Each may be an object with a `text`.
   std::optional<std::vector<std::string_view>> Texts(std::string_view name);
   std::optional<std::vector<int64_t>> Integers(std::string_view name);
+  // A value of this object: one text, or a list of them, each perhaps an object with a `text`.
+  std::vector<std::string_view> TextsAt(std::string_view name, const Value& value);
+  // Likewise, a list of token ids, or a list of such lists.
+  TokenInput TokensAt(std::string_view name, const Value& value);
 
   void Fail(std::string_view name, std::string_view problem);
   const absl::Status& status() const { return status_; }
@@ -64,6 +69,7 @@ class ObjectReader {
   std::string_view TextAt(std::string_view name, const Value& value);
 
   const Value& object_;
+  const int64_t max_texts_;
   absl::Status status_;
 };
 

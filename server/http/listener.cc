@@ -58,9 +58,8 @@ class HttpListener final : public Listener {
         context_.run();
       });
     }
-    acceptor_->Start(
-        [this](int, int socket, const sockaddr_storage& from) { Take(socket, from); },
-        &connections_, metrics);
+    acceptor_->Start([this](int, int socket, const sockaddr_storage& from) { Take(socket, from); },
+                     &connections_, metrics);
     return absl::OkStatus();
   }
 
@@ -145,8 +144,8 @@ std::string PathOf(std::string_view target) {
 }
 
 std::string HeaderText(const Answer& answer, int64_t length, bool keep_alive) {
-  const auto reason = beast::http::obsolete_reason(beast::http::int_to_status(
-      static_cast<unsigned>(answer.status)));
+  const auto reason = beast::http::obsolete_reason(
+      beast::http::int_to_status(static_cast<unsigned>(answer.status)));
   std::string text = "HTTP/1.1 " + std::to_string(answer.status) + " " + std::string(reason);
   const auto add = [&text](std::string_view name, std::string_view value) {
     text.append("\r\n").append(name).append(": ").append(value);

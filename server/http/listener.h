@@ -27,7 +27,6 @@ namespace castor::server::http {
 struct ListenerSettings {
   std::string address;  // HOST:PORT
   int threads = 1;
-  int64_t max_body_bytes = 0;
   std::chrono::milliseconds handshake{10'000};
   std::chrono::milliseconds idle{60'000};  // for the next request's header to arrive whole
   TlsVersion tls_min_version = TlsVersion::k12;
@@ -37,8 +36,8 @@ struct ListenerSettings {
 class Listener {
  public:
   // Serves when it returns. UNAVAILABLE when the address cannot be bound. `certificates` (null:
-  // plaintext), `connections`, which their owner watches, and `metrics` (null: connections are not counted) must
-  // outlive it.
+  // plaintext), `connections`, which their owner watches, and `metrics` (null: connections are not
+  // counted) must outlive it.
   static absl::StatusOr<std::unique_ptr<Listener>> Open(const ListenerSettings& settings,
                                                         const LiveCertificates* certificates,
                                                         MakeExchange make, Connections& connections,

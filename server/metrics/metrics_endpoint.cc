@@ -71,7 +71,7 @@ class Scrape final : public http::Exchange {
         header_(std::move(header)),
         responder_(std::move(responder)) {}
 
-  std::optional<http::Answer> Begin() override {
+  std::optional<http::Answer> Begin(int64_t) override {
     const auto text = [](int status, std::string body) {
       return http::Answer{.status = status, .content_type = "text/plain", .body = std::move(body)};
     };
@@ -150,7 +150,6 @@ absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(const st
       new MetricsEndpoint(std::move(page), std::move(access)));
   auto listener = http::Listener::Open(
       {.address = listen,
-       .max_body_bytes = int64_t{1} << 40,  // no scrape has one: Hold refuses it
        .handshake = kIdle,
        .idle = kIdle,
        .tls_min_version = endpoint->access_.tls_min_version,

@@ -12,7 +12,7 @@
 namespace castor::testing {
 
 struct HttpAnswer {
-  int status = 0;  // 0: the connection ended first
+  int status = 0;                                  // 0: the connection ended first
   std::map<std::string, std::string> fields = {};  // names in lower case
   std::string body = {};
 
