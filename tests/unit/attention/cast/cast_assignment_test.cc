@@ -3,9 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
-#include <thread>
 #include <vector>
 
 #include "engine/kernels/assignment.h"
@@ -31,18 +29,6 @@ void RunBackwards(kernels::Passes& passes) {
   for (; passes.pass().tasks > 0; passes.Next()) {
     ASSERT_FALSE(passes.pass().ordered);
     for (int64_t task = passes.pass().tasks - 1; task >= 0; --task) passes.Do(task);
-  }
-}
-
-void RunOnThreads(kernels::Passes& passes) {
-  for (; passes.pass().tasks > 0; passes.Next()) {
-    std::vector<std::thread> threads;
-    for (int64_t t = 0; t < 4; ++t) {
-      threads.emplace_back([&, t] {
-        for (int64_t task = t; task < passes.pass().tasks; task += 4) passes.Do(task);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
   }
 }
 
@@ -153,36 +139,6 @@ TEST_F(CastAssignmentTest, SingleAssignmentIsTheSerialLoops) {
                                     << clusters << " clusters of " << capacity);
     ASSERT_EQ(Assigned(affinities, clusters, capacity, RunSerially), expected);
     ASSERT_EQ(Assigned(affinities, clusters, capacity, RunBackwards), expected);
-  }
-}
-
-TEST_F(CastAssignmentTest, ThreadsDoNotChangeSingleAssignment) {
-  for (int round = 0; round < Scaled(40); ++round) {
-    const int64_t clusters = UpTo(20);
-    const int64_t tokens = UpTo(3000);
-    const int64_t capacity = (tokens + clusters - 1) / clusters;
-    const std::vector<float> affinities = MakeAffinities(round, clusters, tokens);
-    ASSERT_EQ(Assigned(affinities, clusters, capacity, RunOnThreads),
-              CastMembers(ByToken(affinities, clusters), clusters, capacity,
-                          Clustering::kSingleAssignmentTopK))
-        << "round " << round;
-  }
-}
-
-TEST_F(CastAssignmentTest, OneObjectRunsAgainAndAgain) {
-  const std::vector<float> first = MakeAffinities(0, 5, 100);
-  const std::vector<float> second = MakeAffinities(4, 5, 100);
-  kernels::SingleAssignment assignment(100, 5, 20);
-  std::vector<int32_t> offsets(6);
-  std::vector<int32_t> members(100);
-  for (const std::vector<float>* affinities : {&first, &second, &first}) {
-    assignment.Start(affinities->data(), offsets.data(), members.data());
-    RunSerially(assignment);
-    const Members expected = Assigned(*affinities, 5, 20, RunSerially);
-    for (int64_t c = 0; c < 5; ++c) {
-      EXPECT_TRUE(std::equal(members.begin() + offsets[c], members.begin() + offsets[c + 1],
-                             expected[c].begin(), expected[c].end()));
-    }
   }
 }
 

@@ -34,11 +34,9 @@ class ClusteredCodesTest : public testing::TestWithParam<const ClusterKernel*>, 
     return codes;
   }
 
-  // Clusters all codes; their order and the clusters' begins go to order_ and begin_.
-  void Run(CodeClusterer& clusterer, const std::vector<uint64_t>& codes, bool threads) {
-    order_.assign(codes.size(), -1);
-    begin_.assign(codes.size() + 1, -1);
-    clusterer.Start(codes, order_.data(), begin_.data());
+  static void Run(CodeClusterer& clusterer, const std::vector<uint64_t>& codes, bool threads) {
+    std::vector<int32_t> order(codes.size()), begin(codes.size() + 1);
+    clusterer.Start(codes, order.data(), begin.data());
     if (threads) {
       ASSERT_TRUE(RunPasses(clusterer, RunToEnd()).ok());
       return;
@@ -59,9 +57,6 @@ class ClusteredCodesTest : public testing::TestWithParam<const ClusterKernel*>, 
       ASSERT_TRUE(std::ranges::equal(clusterer.centroids(), expected.centroids));
     }
   }
-
-  std::vector<int32_t> order_;
-  std::vector<int32_t> begin_;
 };
 
 TEST_P(ClusteredCodesTest, RandomCodesGetTheTwinsLabels) {
@@ -117,42 +112,6 @@ TEST_P(ClusteredCodesTest, TheMostClustersGetTheTwinsLabels) {
   Clustered parameters = PlainClusters(65536, random_());
   parameters.iterations = 1;
   ExpectTwins(RandomCodes(5000, 63), parameters);
-}
-
-TEST_P(ClusteredCodesTest, ClusterersForgetEarlierRuns) {
-  Clustered parameters = PlainClusters(50, random_());
-  CodeClusterer clusterer(kernel(), parameters, 1200);
-  for (int round = 0; round < 30; ++round) {
-    const std::vector<uint64_t> codes = RandomCodes(UpTo(1200), 63);
-    Run(clusterer, codes, false);
-    EXPECT_TRUE(std::ranges::equal(clusterer.labels(), ClusterCodes(codes, parameters).labels));
-  }
-}
-
-TEST_P(ClusteredCodesTest, SortedTokensAreGroupedAndInOrder) {
-  for (int round = 0; round < Scaled(100); ++round) {
-    const Clustered parameters = PlainClusters(UpTo(50), random_());
-    const std::vector<uint64_t> codes = RandomCodes(UpTo(1000), 63);
-    CodeClusterer clusterer(kernel(), parameters, static_cast<int64_t>(codes.size()));
-    Run(clusterer, codes, false);
-    const std::vector<int32_t>& order = order_;
-    const std::vector<int32_t>& begin = begin_;
-    const int64_t clusters = clusterer.clusters();
-    ASSERT_EQ(begin[0], 0);
-    ASSERT_EQ(begin[clusters], static_cast<int32_t>(codes.size()));
-    int32_t last_label = -1;
-    for (int64_t c = 0; c < clusters; ++c) {
-      ASSERT_LT(begin[c], begin[c + 1]);
-      const int32_t label = clusterer.labels()[order[begin[c]]];
-      ASSERT_GT(label, last_label);
-      last_label = label;
-      ASSERT_EQ(clusterer.members()[label], begin[c + 1] - begin[c]);
-      for (int32_t i = begin[c]; i < begin[c + 1]; ++i) {
-        ASSERT_EQ(clusterer.labels()[order[i]], label);
-        ASSERT_TRUE(i == begin[c] || order[i - 1] < order[i]);
-      }
-    }
-  }
 }
 
 TEST_P(ClusteredCodesTest, HashCodesAreTheTwins) {
