@@ -174,19 +174,6 @@ TEST(CandidatesTest, ManySequencesArePricedTogether) {
   }
 }
 
-TEST(CandidatesTest, SaysWhatThePricesPredict) {
-  const PriceOf price_of = Prices(3, 1, 2);
-  const std::vector<int32_t> offsets = {0, 1000, 5000};
-  const auto candidates =
-      CandidatesOf(Automatic{{}, 0.1}, SpecOf(), offsets, offsets, kAll, price_of);
-  ASSERT_FALSE(candidates.empty());
-  for (const Candidate& candidate : candidates) {
-    Spec spec = SpecOf();
-    spec.kernel = candidate.kernel;
-    EXPECT_EQ(candidate.predicted_us, price_of(spec, offsets, offsets).value());
-  }
-}
-
 TEST(CandidatesTest, EveryPlanLeadsToWhatIsAllowedWithinTwiceItsTime) {
   const uint32_t seed = TestSeed();
   SCOPED_TRACE("seed " + std::to_string(seed));

@@ -55,30 +55,6 @@ TEST(RunControlTest, CountsTheTimeOfItsPauses) {
   EXPECT_EQ(control.count(), 2);
 }
 
-TEST(RunControlTest, BeatsAtEveryPlaceForACheckpoint) {
-  Heartbeat heartbeat;
-  const BoundHeartbeat bound(heartbeat);
-  EXPECT_TRUE(RunToEnd().Checkpoint().ok());
-  EXPECT_TRUE(RunToEnd().Checkpoint().ok());
-  EXPECT_EQ(heartbeat.Read().beats, 2U);
-  EXPECT_FALSE(RunToEnd().Due());
-}
-
-TEST(HeartbeatTest, RisesWithEachBeatAndChange) {
-  Heartbeat heartbeat;
-  EXPECT_FALSE(heartbeat.Read().busy);
-  EXPECT_EQ(heartbeat.Read().beats, 0U);
-  heartbeat.SetBusy(true);
-  EXPECT_TRUE(heartbeat.Read().busy);
-  EXPECT_EQ(heartbeat.Read().beats, 1U);
-  heartbeat.Beat();
-  EXPECT_TRUE(heartbeat.Read().busy);
-  EXPECT_EQ(heartbeat.Read().beats, 2U);
-  heartbeat.SetBusy(false);
-  EXPECT_FALSE(heartbeat.Read().busy);
-  EXPECT_EQ(heartbeat.Read().beats, 3U);
-}
-
 TEST(HeartbeatTest, BelongsToTheThreadThatBoundIt) {
   BeatHere();  // no heartbeat is bound
   Heartbeat heartbeat;

@@ -60,15 +60,5 @@ TEST(PlanCopiesTest, BringsEveryByteToItsPlace) {
   }
 }
 
-TEST(PlanCopiesTest, OneTensorAndOneSlabAreOneCopy) {
-  std::byte source[8];
-  std::byte target[8];
-  const ByteRange from{0, 8, source};
-  const ByteRange to{0, 8, target};
-  const std::vector<Copy> copies = PlanCopies({&from, 1}, {&to, 1});
-  ASSERT_EQ(copies.size(), 1u);
-  EXPECT_EQ(copies[0].bytes, 8u);
-}
-
 }  // namespace
 }  // namespace castor
