@@ -9,6 +9,7 @@
 #include "tests/integration/client/program.h"
 #include "tests/support/secure_server.h"
 #include "tests/support/tls_test.h"
+#include "tests/support/words.h"
 
 namespace castor::load {
 namespace {
@@ -32,16 +33,9 @@ class LoadTlsTest : public castor::testing::TlsTest {
   void SetUp() override { server_.RequireToken("right"); }
 
   Ended Run(const std::vector<std::string>& flags, Variables variables = {}) const {
-    std::vector<std::string> arguments = {"run",         "--attend",
-                                          "4",           "--heads",
-                                          "1",           "--head-dim",
-                                          "4",           "-r",
-                                          "100",         "-d",
-                                          "300ms",       "-q",
-                                          "--warm-up",   "0s",
-                                          "-s",          server_.target(),
-                                          "--json",      folder_ / "run.json",
-                                          "--no-metrics"};
+    std::vector<std::string> arguments = castor::testing::Words(
+        "run --attend 4 --heads 1 --head-dim 4 -r 100 -d 300ms -q --warm-up 0s --no-metrics");
+    arguments.insert(arguments.end(), {"-s", server_.target(), "--json", folder_ / "run.json"});
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     return RunProgram(CASTOR_PROGRAM, arguments, variables, folder_.path());
   }

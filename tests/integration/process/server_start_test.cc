@@ -15,6 +15,7 @@
 #include "tests/integration/process/server_process.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/support/sanitizer.h"
+#include "tests/support/words.h"
 
 namespace castor::testing {
 namespace {
@@ -24,16 +25,9 @@ using Arguments = std::vector<std::string>;
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-const Arguments kQuick = {"--listen",
-                          "127.0.0.1:0",
-                          "--metrics-listen",
-                          "127.0.0.1:0",
-                          "--device",
-                          "cpu",
-                          "--cost-model-budget",
-                          "0s",
-                          "--cpu-threads",
-                          "2"};
+const Arguments kQuick = Words(
+    "--listen 127.0.0.1:0 --metrics-listen 127.0.0.1:0 --device cpu --cost-model-budget 0s "
+    "--cpu-threads 2");
 
 std::string Limit(const char* resource, int64_t value) {
   return "--" + std::string(resource) + "=" + std::to_string(value);
@@ -109,45 +103,13 @@ TEST(ServerStartTest, WithoutDescriptorsItEndsWithOneLine) {
 
 TEST(ServerStartTest, EveryNumberWorksAtItsUpperBound) {
   if (kSanitized) GTEST_SKIP() << "thousands of threads";
-  ServerProcess process({"--listen",
-                         "127.0.0.1:0",
-                         "--metrics-listen",
-                         "127.0.0.1:0",
-                         "--device",
-                         "cpu",
-                         "--cost-model-budget",
-                         "0s",
-                         "--cpu-threads",
-                         "1024",
-                         "--max-concurrent-streams",
-                         "65536",
-                         "--shared-memory",
-                         "--max-batch-tokens",
-                         "1073741824",
-                         "--max-batch-requests",
-                         "65536",
-                         "--batch-delay",
-                         "1s",
-                         "--max-queued-requests",
-                         "16777216",
-                         "--max-queued-tokens",
-                         "1099511627776",
-                         "--max-queued-bytes",
-                         "1TiB",
-                         "--max-device-bytes",
-                         "16TiB",
-                         "--max-kept-bytes",
-                         "1TiB",
-                         "--max-message-bytes",
-                         "2147483647",
-                         "--max-text-bytes",
-                         "64MiB",
-                         "--max-connection-age",
-                         "24h",
-                         "--max-deadline",
-                         "24h",
-                         "--drain-deadline",
-                         "1h"});
+  ServerProcess process(Words(
+      "--listen 127.0.0.1:0 --metrics-listen 127.0.0.1:0 --device cpu --cost-model-budget 0s "
+      "--cpu-threads 1024 --max-concurrent-streams 65536 --shared-memory "
+      "--max-batch-tokens 1073741824 --max-batch-requests 65536 --batch-delay 1s "
+      "--max-queued-requests 16777216 --max-queued-tokens 1099511627776 --max-queued-bytes 1TiB "
+      "--max-device-bytes 16TiB --max-kept-bytes 1TiB --max-message-bytes 2147483647 "
+      "--max-text-bytes 64MiB --max-connection-age 24h --max-deadline 24h --drain-deadline 1h"));
   const std::string line = process.AwaitLine(" listening ");
   const size_t at = line.find("grpc=");
   ASSERT_NE(at, std::string::npos) << process.output();

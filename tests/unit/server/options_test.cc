@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "tests/support/words.h"
 #include "tests/unit/server/options_fixture.h"
 
 namespace castor::server {
@@ -59,27 +60,10 @@ TEST_F(OptionsTest, TheFlagsOfTheAutomaticKernelAreCheckedByName) {
 }
 
 TEST_F(OptionsTest, EveryKindOfFlagIsRead) {
-  const ServerOptions options = ParseOrDie({"--listen",
-                                            "[::1]:0",
-                                            "--metrics-listen=off",
-                                            "--health-listen",
-                                            "0.0.0.0:50052",
-                                            "--device",
-                                            "cuda:1",
-                                            "--max-message-bytes",
-                                            "64MiB",
-                                            "--batch-delay=500us",
-                                            "--max-batch-tokens",
-                                            "4096",
-                                            "--log-format",
-                                            "json",
-                                            "--log-level=debug",
-                                            "--no-reflection",
-                                            "--load-reports",
-                                            "--drain-delay",
-                                            "5s",
-                                            "--max-kept-bytes",
-                                            "0"});
+  const ServerOptions options = ParseOrDie(testing::Words(
+      "--listen [::1]:0 --metrics-listen=off --health-listen 0.0.0.0:50052 --device cuda:1 "
+      "--max-message-bytes 64MiB --batch-delay=500us --max-batch-tokens 4096 --log-format json "
+      "--log-level=debug --no-reflection --load-reports --drain-delay 5s --max-kept-bytes 0"));
   EXPECT_EQ(options.listen, "[::1]:0");
   EXPECT_EQ(options.metrics_listen, "");
   EXPECT_EQ(options.health_listen, "0.0.0.0:50052");
