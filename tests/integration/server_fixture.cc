@@ -115,6 +115,12 @@ void ServerTest::StartReal(std::vector<ModelSource> models, server::ServerOption
   StartServer(std::move(options), *std::move(engine));
 }
 
+void ServerTest::ExpectAGoodAnswer() const {
+  AttendCall call;
+  const grpc::Status status = call.Run(*attention_, AttendOf(2));
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
 v1::EncodeResponse ServerTest::Encode(const v1::EncodeRequest& request) const {
   grpc::ClientContext context;
   v1::EncodeResponse response;

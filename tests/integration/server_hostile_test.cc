@@ -201,12 +201,6 @@ TEST_F(HostileInputTest, HugeRequestIdIsRefusedInFewBytes) {
 class VanishingClientTest : public ServerTest {
  protected:
   void SetUp() override { StartServer(); }
-
-  void ExpectAGoodAnswer() {
-    AttendCall call;
-    const grpc::Status status = call.Run(*attention_, AttendOf(2));
-    EXPECT_TRUE(status.ok()) << status.error_message();
-  }
 };
 
 TEST_F(VanishingClientTest, QueuedWorkOfALostConnectionIsDropped) {

@@ -23,15 +23,6 @@ server::ServerOptions WithHealthPort(server::ServerOptions options = TestOptions
   return options;
 }
 
-// Refuses everyone.
-class ClosedToAll final : public server::Authorizer {
- public:
-  absl::StatusOr<server::Caller> Authorize(const grpc::ServerContextBase&,
-                                           std::string_view) const override {
-    return MakeError(Reason::kUnauthenticated, "nobody");
-  }
-};
-
 class HealthPortTest : public ServerTest {
  protected:
   std::shared_ptr<grpc::Channel> NewProbe() const { return NewChannelTo(server_->health_port()); }
@@ -107,7 +98,7 @@ TEST_F(HealthPortTest, ServesNothingElse) {
 
 // A probe cannot say who it is.
 TEST_F(HealthPortTest, AsksNobodyWhoTheyAre) {
-  StartServer(WithHealthPort(), std::make_unique<FakeEngine>(), std::make_unique<ClosedToAll>());
+  StartServer(WithHealthPort(), std::make_unique<FakeEngine>(), std::make_unique<Closed>());
   EXPECT_EQ(CheckHealth(NewProbe(), "readiness"), HealthCheckResponse::SERVING);
   EXPECT_EQ(CallRaw("/grpc.health.v1.Health/Check", "").error_code(),
             grpc::StatusCode::UNAUTHENTICATED);

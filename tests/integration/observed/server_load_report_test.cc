@@ -23,14 +23,6 @@ constexpr char kOk[] = "0";
 constexpr char kExhausted[] = "8";
 constexpr char kUnauthenticated[] = "16";
 
-class ReportsToNobody final : public server::Authorizer {
- public:
-  absl::StatusOr<server::Caller> Authorize(const grpc::ServerContextBase&,
-                                           std::string_view) const override {
-    return MakeError(Reason::kUnauthenticated, "nobody");
-  }
-};
-
 class ServerLoadReportTest : public ServerTest {
  protected:
   static server::ServerOptions Reporting() {
@@ -102,7 +94,7 @@ TEST_F(ServerLoadReportTest, TellsTheEnginesLoad) {
 }
 
 TEST_F(ServerLoadReportTest, IsNotForCallersWhoAreNotLetIn) {
-  StartServer(Reporting(), std::make_unique<FakeEngine>(), std::make_unique<ReportsToNobody>());
+  StartServer(Reporting(), std::make_unique<FakeEngine>(), std::make_unique<Closed>());
   EXPECT_FALSE(ReportOf(kAttend, attend_, kUnauthenticated).has_value());
 }
 
