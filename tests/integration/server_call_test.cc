@@ -113,14 +113,6 @@ TEST_F(ServerCallTest, EachReasonBecomesItsCodeWithDetails) {
   }
 }
 
-TEST_F(ServerCallTest, BadFieldIsNamedByItsPath) {
-  engine_->RefuseWith(InvalidField("query.shape[2]", "is 0"));
-  AttendCall call;
-  const Details details = DetailsOf(call.Run(*attention_, AttendOf(1)));
-  ASSERT_EQ(details.bad_request.field_violations_size(), 1);
-  EXPECT_EQ(details.bad_request.field_violations(0).field(), "query.shape[2]");
-}
-
 TEST_F(ServerCallTest, InternalErrorsTellAnIdAndNothingElse) {
   engine_->FailWith(MakeError(Reason::kInternal, "at address 0xdeadbeef"));
   AttendCall call;
@@ -214,14 +206,6 @@ TEST_F(ServerCallTest, DeadlineOfTheCallReachesTheEngine) {
   ASSERT_TRUE(deadline.has_value());
   EXPECT_GT(*deadline, before + seconds(25));
   EXPECT_LT(*deadline, std::chrono::steady_clock::now() + seconds(31));
-}
-
-TEST_F(ServerCallTest, CallsWithoutDeadlineGetTheServersOwn) {
-  AttendCall call;
-  ASSERT_TRUE(call.Run(*attention_, AttendOf(1)).ok());
-  const auto deadline = engine_->last_call()->deadline;
-  ASSERT_TRUE(deadline.has_value());
-  EXPECT_LE(*deadline, std::chrono::steady_clock::now() + TestOptions().max_deadline);
 }
 
 TEST_F(ServerCallTest, CancelledWhileQueuedOrRunningHarmsNoOther) {

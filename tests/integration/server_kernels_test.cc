@@ -16,38 +16,6 @@
 namespace castor::testing {
 namespace {
 
-TEST_F(ServerKernelsTest, ClusteredKernelsAnswerAsTheirTwins) {
-  StartReal();
-  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
-    // As many clusters as queries: no label depends on a rounding error.
-    ImprovedClustered improved;
-    improved.clusters = 200;
-    improved.topk = 7;
-    improved.seed = 5;
-    for (const bool refined : {false, true}) {
-      const Clustered& plain = improved;
-      CastProblem made(SpecOf(refined ? Kernel(improved) : Kernel(plain), dtype), {150, 1, 33},
-                       random_);
-      v1::AttendRequest request = RequestOf(made);
-      const auto fill = [&](auto* message) {
-        message->set_clusters(200);
-        message->set_seed(5);
-      };
-      if (refined) {
-        fill(request.mutable_improved_clustered());
-        request.mutable_improved_clustered()->set_topk(7);
-      } else {
-        fill(request.mutable_clustered());
-      }
-      Attend(request, &made);
-      EXPECT_EQ(response_.kernel().name(), refined ? v1::IMPROVED_CLUSTERED : v1::CLUSTERED);
-      EXPECT_LE(RelativeError(made.problem,
-                              attention::ClusteredReference(made.problem.spec, made.problem.view)),
-                attention::Tolerance(dtype));
-    }
-  }
-}
-
 TEST_F(ServerKernelsTest, OptionsBeyondThePaperAnswerAsTheirTwins) {
   StartReal();
   for (const bool clusters : {false, true}) {

@@ -341,16 +341,6 @@ TEST_F(ServerLifecycleTest, AStallThatEndsDuringADrainBringsNoReadinessBack) {
   EXPECT_EQ(last, HealthCheckResponse::NOT_SERVING);
 }
 
-TEST_F(ServerLifecycleTest, PortThatIsTakenIsAnErrorInOneLine) {
-  StartServer();
-  server::ServerOptions options = TestOptions();
-  options.listen = address();
-  const auto second = server::Server::Start(options, std::make_unique<FakeEngine>());
-  ASSERT_FALSE(second.ok());
-  EXPECT_NE(second.status().message().find(address()), absl::string_view::npos);
-  EXPECT_EQ(second.status().message().find('\n'), absl::string_view::npos);
-}
-
 TEST_F(ServerLifecycleTest, MetricsPortThatIsTakenIsAnError) {
   StartServer();
   server::ServerOptions options = TestOptions();

@@ -64,19 +64,6 @@ TEST_F(ClientTlsTest, TheCertificateMustSayTheServersName) {
             grpc::StatusCode::UNAVAILABLE);
 }
 
-TEST_F(ClientTlsTest, SendsItsCertificate) {
-  SecureServer server(
-      {.identity = authority_.IssueForLocalhost(), .client_authority = authority_.certificate()});
-  EXPECT_EQ(ErrorOf(server, TlsOptions{.ca_file = ca_}).code, grpc::StatusCode::UNAVAILABLE);
-  const KeyPair one = Issue("one");
-  Client client(Options(server, TlsOptions{.ca_file = ca_,
-                                           .certificate_file = File("cert", one.certificate),
-                                           .key_file = File("key", one.key)}));
-  const auto answer = client.Health();
-  ASSERT_TRUE(answer.ok()) << answer.error().ToString();
-  EXPECT_EQ(server.caller(), "one");
-}
-
 TEST_F(ClientTlsTest, ABadFileIsTheErrorOfCallsUntilItIsGood) {
   SecureServer server({.identity = authority_.IssueForLocalhost()});
   ClientOptions options = Options(server, TlsOptions{.ca_file = folder_ / "late"});

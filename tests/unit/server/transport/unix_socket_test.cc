@@ -54,17 +54,6 @@ class UnixSocketTest : public ::testing::Test {
   const std::string path_ = folder_ / "castor.sock";
 };
 
-TEST_F(UnixSocketTest, OneListensAtATimeAndLeavesNothing) {
-  {
-    auto ours = ListeningSockets::Open("unix:" + path_);
-    ASSERT_TRUE(ours.ok()) << ours.status();
-    EXPECT_TRUE(Answers(path_));
-    EXPECT_THAT(ErrorOf(path_), HasSubstr("another server"));
-    EXPECT_TRUE(Answers(path_)) << "asking for it does it no harm";
-  }
-  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
-}
-
 TEST_F(UnixSocketTest, TakenByAnyServerThatAnswers) {
   const Listening other(path_);
   EXPECT_THAT(ErrorOf(path_), HasSubstr("another server"));
