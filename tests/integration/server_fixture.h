@@ -114,7 +114,6 @@ class ServerTest : public ::testing::Test {
   // server's threads.
   static bool Await(const std::function<bool()>& holds);
   bool AwaitMetric(const std::string& series, double value) const;
-  bool AwaitMetricAtLeast(const std::string& series, double value) const;
 
   FakeEngine* engine_ = nullptr;  // owned by the server; null with another engine
   std::unique_ptr<server::Server> server_;

@@ -155,15 +155,6 @@ TEST_F(HealthPortTest, DeafWatchesHoldNoDrainUp) {
   EXPECT_TRUE(deaf.AwaitClosed());
 }
 
-TEST_F(HealthPortTest, OneThatIsTakenIsAnErrorInOneLine) {
-  StartServer();
-  server::ServerOptions options = TestOptions();
-  options.health_listen = address();
-  const auto second = server::Server::Start(options, std::make_unique<FakeEngine>());
-  ASSERT_FALSE(second.ok());
-  EXPECT_NE(second.status().message().find(address()), absl::string_view::npos);
-}
-
 TEST_F(HealthPortTest, GoesWithAMainPortThatIsTaken) {
   StartServer();
   server::ServerOptions options = WithHealthPort();

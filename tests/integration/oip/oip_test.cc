@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "grpc/health/v1/health.grpc.pb.h"
+#include "tests/integration/observed/health_client.h"
 #include "tests/integration/oip/oip_fixture.h"
 
 namespace castor::testing {
@@ -157,13 +157,8 @@ TEST_F(OipTest, TextsAreLengthPrefixedBytes) {
 }
 
 TEST_F(OipTest, HealthKnowsTheService) {
-  const auto health = grpc::health::v1::Health::NewStub(channel_);
-  grpc::ClientContext context;
-  grpc::health::v1::HealthCheckRequest request;
-  request.set_service("inference.GRPCInferenceService");
-  grpc::health::v1::HealthCheckResponse response;
-  ASSERT_TRUE(health->Check(&context, request, &response).ok());
-  EXPECT_EQ(response.status(), grpc::health::v1::HealthCheckResponse::SERVING);
+  EXPECT_EQ(CheckHealth(channel_, "inference.GRPCInferenceService"),
+            grpc::health::v1::HealthCheckResponse::SERVING);
 }
 
 TEST_F(OipTest, StatisticsCountWhatWasAnsweredAndWhatWasNot) {

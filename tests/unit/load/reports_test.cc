@@ -73,14 +73,6 @@ TEST(Html, ShowsTheVerdictTheTablesAndTheCharts) {
   EXPECT_LT(ReportHtml(hour, Judge(hour)).size(), 200'000U);
 }
 
-TEST(Html, SaysWhatServedAndWhatWasSent) {
-  RunData run = GoodRun();
-  run.server_setting = "models minilm; cpu: a processor, 2 threads";
-  run.workload = "[[class]]\nkind = 'encode'\nlengths = 16\n";
-  const std::string page = ReportHtml(run, Judge(run));
-  EXPECT_THAT(page, AllOf(HasSubstr("models minilm; cpu: a processor"), HasSubstr("lengths = 16")));
-}
-
 TEST(Summary, APercentileOfTooFewRequestsIsMarked) {
   RunData run = EmptyRun(10);
   Count({.second = 1}, run, 269);

@@ -26,15 +26,5 @@ TEST(BearerTest, AnythingElseIsNone) {
   EXPECT_FALSE(BearerToken(std::string_view("Bearer a\0b", 10)).has_value());
 }
 
-TEST(BearerTest, BasicHasANameAndAPassword) {
-  const auto both = BasicCredentials("Basic bmFtZTpwYXNzOndvcmQ=");  // name:pass:word
-  ASSERT_TRUE(both.has_value());
-  EXPECT_EQ(both->name, "name");
-  EXPECT_EQ(both->password, "pass:word");
-  for (const char* value : {"Basic", "Basic !!!", "Basic bmFtZQ==", "Bearer bmFtZTp4", ""}) {
-    EXPECT_FALSE(BasicCredentials(value).has_value()) << value;
-  }
-}
-
 }  // namespace
 }  // namespace castor::server

@@ -14,14 +14,6 @@ namespace {
 
 constexpr char kWhole[] = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-TEST(TraceparentTest, NamesTheTraceAndTheCallersSpan) {
-  const auto context = ParseTraceparent(kWhole);
-  ASSERT_TRUE(context.has_value());
-  EXPECT_EQ(ToHex(context->trace), "4bf92f3577b34da6a3ce929d0e0e4736");
-  EXPECT_EQ(ToHex(context->span), "00f067aa0ba902b7");
-  EXPECT_TRUE(context->sampled);
-}
-
 TEST(TraceparentTest, OnlyTheLastFlagSaysSampled) {
   std::string header = kWhole;
   for (const auto& [flags, sampled] :
