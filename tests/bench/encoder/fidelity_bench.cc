@@ -8,8 +8,8 @@
 // rounds' ratios to exact.
 //
 // KERNEL: clustered-C, improved-C (top-k 32) or improved-C-K. Options follow a plus sign: q,
-// clusters of the queries themselves; q2, with so many updates; m, each query's own mass of the
-// rest. For example improved-25-48+q2m.
+// clusters of the queries themselves; q2, with that number of updates; m, each query's own mass of
+// the rest. For example improved-25-48+q2m.
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/attention/parameters.h"
+#include "engine/attention/resolve.h"
 #include "engine/attention/variants.h"
 #include "engine/device/device.h"
 #include "engine/encoder/layers/attention_layers.h"
