@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -265,6 +266,23 @@ constexpr Checkpoint kCheckpoints[] = {
      }},
 };
 
+// Zeros of other sizes. `rows` may change a tensor's first one further.
+void ResizeWeights(
+    const std::map<int64_t, int64_t>& to, encoder::TinyModel& model,
+    const std::function<void(const std::string& name, int64_t& rows)>& rows = [](auto&, auto&) {}) {
+  model.EditWeights([&](std::map<std::string, encoder::RawTensor>& tensors) {
+    for (auto& [name, tensor] : tensors) {
+      for (int64_t& size : tensor.shape) {
+        if (const auto found = to.find(size); found != to.end()) size = found->second;
+      }
+      if (!tensor.shape.empty()) rows(name, tensor.shape[0]);
+      int64_t elements = 1;
+      for (const int64_t size : tensor.shape) elements *= size;
+      tensor.data.assign(static_cast<size_t>(elements) * sizeof(float), '\0');
+    }
+  });
+}
+
 void Resize(const Checkpoint& checkpoint, const Sizes& sizes, encoder::TinyModel& model) {
   model.EditJson("config.json", [&](nlohmann::json& config) { checkpoint.edit(sizes, config); });
   if (checkpoint.directory == std::string("tiny_bert")) {
@@ -272,28 +290,14 @@ void Resize(const Checkpoint& checkpoint, const Sizes& sizes, encoder::TinyModel
       config["word_embedding_dimension"] = sizes.hidden();
     });
   }
-  const std::map<int64_t, int64_t> to = checkpoint.resized(sizes);
-  model.EditWeights([&](std::map<std::string, encoder::RawTensor>& tensors) {
-    for (auto& [name, tensor] : tensors) {
-      int64_t elements = 1;
-      for (int64_t& size : tensor.shape) {
-        if (const auto found = to.find(size); found != to.end()) size = found->second;
-        if (name.ends_with("attn.Wqkv.weight") && &size == &tensor.shape[0]) {
-          size = 3 * sizes.hidden();
-        }
-        if (name.ends_with("mlp.Wi.weight") && &size == &tensor.shape[0]) {
-          size = 2 * sizes.intermediate;
-        }
-        elements *= size;
-      }
-      tensor.data.assign(static_cast<size_t>(elements) * sizeof(float), '\0');
-    }
+  ResizeWeights(checkpoint.resized(sizes), model, [&](const std::string& name, int64_t& rows) {
+    if (name.ends_with("attn.Wqkv.weight")) rows = 3 * sizes.hidden();
+    if (name.ends_with("mlp.Wi.weight")) rows = 2 * sizes.intermediate;
   });
 }
 
 // A small BERT with a head, of which the words are many and the rows wide.
 void ResizeHead(int64_t hidden, int64_t words, encoder::TinyModel& model) {
-  constexpr int64_t kPositions = 2000;
   int64_t vocabulary = 0;
   model.EditJson("config.json", [&](nlohmann::json& config) {
     vocabulary = config["vocab_size"];
@@ -301,17 +305,7 @@ void ResizeHead(int64_t hidden, int64_t words, encoder::TinyModel& model) {
     config["vocab_size"] = words;
     config["max_position_embeddings"] = kPositions;
   });
-  const std::map<int64_t, int64_t> to = {{16, hidden}, {vocabulary, words}, {32, kPositions}};
-  model.EditWeights([&](std::map<std::string, encoder::RawTensor>& tensors) {
-    for (auto& [name, tensor] : tensors) {
-      int64_t elements = 1;
-      for (int64_t& size : tensor.shape) {
-        if (const auto found = to.find(size); found != to.end()) size = found->second;
-        elements *= size;
-      }
-      tensor.data.assign(static_cast<size_t>(elements) * sizeof(float), '\0');
-    }
-  });
+  ResizeWeights({{16, hidden}, {vocabulary, words}, {32, kPositions}}, model);
 }
 
 // As many rows as spans may cover, in few spans or in many.

@@ -279,6 +279,22 @@ TEST_P(ClusteredCpuTest, ManyTokensRoundLikeFew) {
   }
 }
 
+// From a spread-out softmax to one that is a maximum. A row between two near maxima may lie
+// anywhere between their values, so only most elements are compared.
+TEST_P(ClusteredCpuTest, HugeScoresKeepMostRows) {
+  for (const double factor : {30.0, 1e3, 1e12}) {
+    OwnedProblem problem(SpecOf(DType::kFloat32, 6, 8, 8, 2, 4), {60}, {1200});
+    RandomizeWithMargins(problem, random_, factor, factor);
+    Run(problem);
+    const std::vector<double> expected = ClusteredReference(problem.spec, problem.view);
+    int64_t near = 0;
+    for (int64_t i = 0; i < problem.output.size(); ++i) {
+      near += std::abs(problem.output.Get(i) - expected[i]) < 0.01;
+    }
+    EXPECT_GE(2 * near, problem.output.size()) << "factor " << factor;
+  }
+}
+
 // Products of queries and keys whose squares exceed float32 must not overflow, nor may keys whose
 // sums exceed float32 while their scores do not.
 TEST_P(ClusteredCpuTest, HugeScoresAndKeysDoNotOverflow) {
