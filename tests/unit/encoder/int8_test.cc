@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "engine/encoder/layers/linear.h"
+#include "engine/encoder/network/int8_fidelity.h"
 #include "engine/kernels/cpu/linear/linear.h"
 #include "tests/support/seeded.h"
 
@@ -87,6 +89,26 @@ TEST_F(QuantizeTest, ZerosAndWhatAScaleCannotHold) {
       for (int64_t i = 0; i < 30; ++i) EXPECT_EQ(weights.values[i], 0);
       for (int64_t o = 0; o < 3; ++o) EXPECT_EQ(weights.scales[o], 1);
     }
+  }
+}
+
+// The fidelity that a model in 8 bits reports.
+
+TEST(Int8FidelityTest, IsTheMeanAndTheLeastOfTheCosines) {
+  const Int8Fidelity fidelity = CompareVectors({1, 0, 1, 0}, {2, 0, 3, 4}, 2);
+  EXPECT_DOUBLE_EQ(fidelity.mean_cosine, 0.8);
+  EXPECT_DOUBLE_EQ(fidelity.least_cosine, 0.6);
+}
+
+// Wherever the vector is among the others.
+TEST(Int8FidelityTest, IsNoNumberWhereAVectorIsNotFinite) {
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  for (int bad = 0; bad < 3; ++bad) {
+    std::vector<float> int8 = {2, 0, 3, 4, 1, 1};
+    int8[static_cast<size_t>(2 * bad)] = kNaN;
+    const Int8Fidelity fidelity = CompareVectors({1, 0, 1, 0, 1, 1}, int8, 2);
+    EXPECT_TRUE(std::isnan(fidelity.mean_cosine)) << bad;
+    EXPECT_TRUE(std::isnan(fidelity.least_cosine)) << bad;
   }
 }
 
