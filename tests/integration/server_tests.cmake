@@ -38,7 +38,7 @@ castor_test(server_access_test
   LIBS castor_server_fixture castor_client LABELS integration)
 
 castor_test(server_trace_test
-  SOURCES observed/server_trace_test.cc observed/server_trace_faults_test.cc
+  SOURCES observed/server_trace_test.cc
   LIBS castor_server_fixture castor_trace_collector LABELS integration)
 target_compile_definitions(server_trace_test PRIVATE
   CASTOR_TINY_MODEL="${CMAKE_SOURCE_DIR}/tests/golden/encoder/tiny_bert")

@@ -1,5 +1,5 @@
 // The tiny BERT computes the same in batches as alone. parity_test.cc compares it with
-// transformers, span_pooling_test.cc the rows that requests may ask for with their definitions.
+// transformers, heads_test.cc the rows that requests may ask for with their definitions.
 
 #include <gtest/gtest.h>
 
