@@ -30,7 +30,6 @@
 #include "engine/encoder/network/batch.h"
 #include "engine/request.h"
 #include "tests/bench/command_line.h"
-#include "tests/bench/median.h"
 
 namespace castor::bench {
 namespace {
