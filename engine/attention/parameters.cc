@@ -1,9 +1,9 @@
-#include "engine/attention/parameters.h"
-
+// The checks of resolve.h that look at a kernel's parameters alone.
 #include <algorithm>
 #include <string>
 #include <type_traits>
 
+#include "engine/attention/resolve.h"
 #include "engine/base/error.h"
 #include "engine/kernel_parameters.h"
 #include "engine/kernel_table.h"

@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "engine/attention/parameters.h"
 #include "engine/attention/shapes.h"
 #include "engine/base/error.h"
 

@@ -50,10 +50,20 @@ struct Resolved {
 absl::StatusOr<Resolved> Resolve(const AttentionRequest& request, std::span<const Variant> variants,
                                  const CastLayers& layers, int64_t max_sequences);
 
+// ---- The ranges of the kernels' parameters, as proto/castor/v1/kernel.proto states them.
+
+// INVALID_FIELD with the path of the parameter, such as "clustered.bits", when it is out of range.
+absl::Status CheckParameters(const Kernel& kernel);
+
+// The kernel itself with parameters in range, or for Automatic the most exact one that it allows,
+// with default parameters: what runs where no cost model chooses (automatic.h). CAST is never
+// chosen, since only the caller has its surrogate tokens.
+absl::StatusOr<Kernel> ChooseKernel(const Kernel& kernel);
+
+// ---- The request's changes to its scores: positions, a softcap, biases of keys.
+
 // The bound on softcaps, and on biases that add up in a score: their sum fits float32.
 inline constexpr double kMostBias = 1e30;
-
-// The request's changes to its scores: positions, a softcap, biases of keys.
 
 // Checks these fields, and that the kernel of `resolved`, whose offsets are known, honours them.
 // Fills in the rest of its spec and the places, and adds the tensors' bytes. The spec's biases do

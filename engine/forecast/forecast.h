@@ -77,8 +77,8 @@ class TimeFactors {
   // the machine's speed is followed within some twenty runs, and a single slow run hardly matters.
   static constexpr double kMinStep = 0.05;
 
-  // The weight of a run for the next class relative to its own. Replays of prediction_bench's runs,
-  // after good calibrations and a bad one, gave similar results from 0.5 to 0.85.
+  // The weight of a run for the next class relative to its own. Replays of measured runs, after
+  // good calibrations and a bad one, gave similar results from 0.5 to 0.85.
   static constexpr double kNeighborShare = 0.6;
 
   struct Class {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -19,11 +20,48 @@
 #include "engine/ledger/budgets.h"
 #include "engine/ledger/device_memory.h"
 #include "engine/ledger/rank.h"
-#include "engine/ledger/reservation.h"
 #include "engine/request.h"
 #include "engine/requests/work.h"
 
 namespace castor {
+
+class Ledger;
+struct Tenant;
+
+// A request's share of the ledger's budgets, and its place in the order of service while it waits.
+// The destructor gives both back, on any thread. It outlives the job, with the answer's bytes,
+// until their holder releases them. Movable. Keeps its ledger alive.
+class Reservation final : public AnswerShare {
+ public:
+  Reservation() = default;
+  Reservation(Reservation&& other) noexcept { *this = std::move(other); }
+  Reservation& operator=(Reservation&& other) noexcept {
+    std::swap(ledger_, other.ledger_);
+    std::swap(tenant_, other.tenant_);
+    std::swap(cost_, other.cost_);
+    std::swap(place_, other.place_);
+    std::swap(gathers_, other.gathers_);
+    return *this;
+  }
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
+  ~Reservation() override { Release(); }
+
+  // Gives back all but `bytes`: the request is answered, and its caller still holds the answer. The
+  // bytes may grow, unless the reservation holds none.
+  void ResizeTo(int64_t bytes) noexcept override;
+
+  void Release() noexcept;
+
+ private:
+  friend class Ledger;
+
+  std::shared_ptr<Ledger> ledger_;
+  Tenant* tenant_ = nullptr;
+  Cost cost_;
+  std::optional<Rank> place_;  // in the tenant's line, while it waits
+  bool gathers_ = false;       // made by Ledger::Reserve: counts against the tenant's quotas only
+};
 
 // A run's report for all requests of its batch.
 struct BatchOutcome {

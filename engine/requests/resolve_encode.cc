@@ -6,7 +6,7 @@
 #include <utility>
 #include <variant>
 
-#include "engine/attention/parameters.h"
+#include "engine/attention/resolve.h"
 #include "engine/base/error.h"
 #include "engine/encoder/text/output_types.h"
 #include "engine/requests/staging.h"

@@ -146,7 +146,7 @@ Found FindRoute(const Door& door, std::string_view method, std::string_view path
   const auto look = [&](std::string_view rest) {
     for (const Route& route : Routes()) {
       auto wildcard = Match(route.path, rest);
-      if (!wildcard && route.path.starts_with(kV1)) {
+      if (!wildcard && route.path.starts_with(kV1) && route.path.find('*') == route.path.npos) {
         wildcard = Match(route.path.substr(kV1.size()), rest);
       }
       if (!wildcard) continue;

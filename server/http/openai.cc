@@ -74,8 +74,8 @@ absl::StatusOr<Work> GetModel(const Door& door, Asked& asked) {
                    "no model is named \"" + std::string(asked.wildcard) + "\"");
 }
 
-// One text for each other one, or one for all. Cross-encoders score pairs; other models are compared
-// by the cosine of their vectors.
+// One text for each other one, or one for all. Cross-encoders score pairs; other models are
+// compared by the cosine of their vectors.
 absl::StatusOr<Work> Score(const Door& door, Asked& asked) {
   const Need kScores{
       [](const ModelInfo& model) { return ScoresPairs(model) || kEmbeds.has(model); },
@@ -145,7 +145,9 @@ absl::StatusOr<Work> Pooling(const Door& door, Asked& asked) {
     list.rows = RowsOf(result->output);
     list.row = TokenRows(
         result,
-        [](size_t i) { return R"({"index":)" + std::to_string(i) + R"(,"object":"pooling","data":)"; },
+        [](size_t i) {
+          return R"({"index":)" + std::to_string(i) + R"(,"object":"pooling","data":)";
+        },
         "}");
     return AnswerOf(std::move(list));
   };

@@ -65,9 +65,10 @@ absl::StatusOr<Work> Rerank(const Door& door, Asked& asked) {
                  {"model", result->model},
                  {"results", std::move(rows)},
                  {"usage", {{"prompt_tokens", tokens}, {"total_tokens", tokens}}},
-                 {"meta", {{"api_version", {{"version", "2"}}},
-                           {"billed_units", {{"search_units", 1}, {"input_tokens", tokens}}},
-                           {"tokens", {{"input_tokens", tokens}}}}}};
+                 {"meta",
+                  {{"api_version", {{"version", "2"}}},
+                   {"billed_units", {{"search_units", 1}, {"input_tokens", tokens}}},
+                   {"tokens", {{"input_tokens", tokens}}}}}};
     if (property) {
       json["query"] = query;
       json["scores"] = Json::array();

@@ -171,7 +171,8 @@ absl::StatusOr<Work> Info(const Door& door, Asked& asked) {
   ObjectReader fields(none, 0);
   auto chosen = Choose(door, asked, fields, kAny);
   if (!chosen.ok()) {
-    return JsonAnswer({{"version", std::string(Version())}, {"model_id", nullptr},
+    return JsonAnswer({{"version", std::string(Version())},
+                       {"model_id", nullptr},
                        {"max_client_batch_size", options.max_sequences}});
   }
   const ModelInfo& model = *chosen->model;

@@ -1,6 +1,8 @@
-// Command-line helpers that the benchmark programs share.
+// What the benchmark programs share: their command lines, and medians.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -43,6 +45,14 @@ inline std::vector<std::string> ReadTexts(const std::string& path) {
   for (std::string line; std::getline(file, line);) texts.push_back(line);
   if (texts.empty()) Die("no texts in " + path);
   return texts;
+}
+
+// The median: the mean of the middle two for an even number of values; 0 for none.
+inline double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 != 0 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
 }  // namespace castor::bench

@@ -16,7 +16,7 @@
 #include "client/cli/encode/encode_answer.h"
 #include "client/cli/report.h"
 #include "client/error.h"
-#include "client/load/send/answers.h"
+#include "client/load/send/messages.h"
 #include "client/metrics/page.h"
 #include "client/tensor.h"
 #include "client/top/frame.h"

@@ -18,9 +18,6 @@ void CheckAttention(Device& device, Device& cpu, uint32_t seed, Report& report);
 // checkpoints, against the same batches uncut, byte for byte. Needs a GPU.
 void CheckCuts(uint32_t seed, Report& report);
 
-// Every row of the GPU's variant table that supports a problem, against the simplest row.
-void CheckVariants(uint32_t seed, Report& report);
-
 // CAST's kernels stage by stage against the twin. Needs a GPU.
 void CheckCastKernels(uint32_t seed, Report& report);
 

@@ -50,7 +50,6 @@ int Main(const Arguments& arguments) {
 
   const bool gpu = arguments.device != "cpu";
   if (gpu) {
-    CheckVariants(arguments.seed, report);
     CheckClusteredKernels(arguments.seed, report);
     CheckCastKernels(arguments.seed, report);
   }

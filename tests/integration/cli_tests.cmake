@@ -20,11 +20,12 @@ target_compile_definitions(cli_models_test PRIVATE
   CASTOR_GOLDEN_ENCODER="${CMAKE_SOURCE_DIR}/tests/golden/encoder")
 add_dependencies(cli_models_test castor castor-server)
 
-castor_test(cli_tls_test SINGLE_THREADED
-            SOURCES client/cli_tls_test.cc client/program.cc
-            LIBS castor_client castor_secure_server LABELS integration)
-target_compile_definitions(cli_tls_test PRIVATE CASTOR_PROGRAM="$<TARGET_FILE:castor>")
-add_dependencies(cli_tls_test castor)
+castor_test(tools_tls_test SINGLE_THREADED
+            SOURCES client/program.cc client/tools_tls_test.cc
+            LIBS castor_client nlohmann_json::nlohmann_json castor_secure_server LABELS integration)
+target_compile_definitions(tools_tls_test PRIVATE
+  CASTOR_PROGRAM="$<TARGET_FILE:castor>" CASTOR_LOAD_PROGRAM="$<TARGET_FILE:castor-load>")
+add_dependencies(tools_tls_test castor castor-load)
 
 castor_test(top_test SINGLE_THREADED
             SOURCES client/program.cc client/top_test.cc

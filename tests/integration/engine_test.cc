@@ -232,16 +232,6 @@ TEST_F(EngineOnCpuTest, RunsKeepToTheDevicesMemory) {
       << refused.status();
 }
 
-TEST_F(EngineOnCpuTest, DescribesTheCpu) {
-  const EngineInfo info = engine_->info();
-  EXPECT_EQ(info.max_device_bytes, info.device.memory_bytes / 2);
-  EXPECT_EQ(info.device.name, "cpu");
-  EXPECT_GT(info.device.memory_bytes, 0);
-  ASSERT_FALSE(info.kernels.empty());
-  EXPECT_EQ(info.kernels[0].name, KernelName::kVanilla);
-  EXPECT_EQ(info.kernels[0].dtypes.size(), 3u);
-}
-
 TEST(EngineStartTest, NamesTheDeviceItDoesNotKnow) {
   EngineOptions options;
   options.device = "abacus";

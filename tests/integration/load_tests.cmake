@@ -12,9 +12,3 @@ add_dependencies(load_cli_test castor-load castor-server)
 castor_test(load_send_test SINGLE_THREADED
             SOURCES client/load_send_test.cc
             LIBS castor_load_send castor_scripted_server LABELS integration)
-
-castor_test(load_tls_test SINGLE_THREADED
-            SOURCES client/load_tls_test.cc client/program.cc
-            LIBS castor_client nlohmann_json::nlohmann_json castor_secure_server LABELS integration)
-target_compile_definitions(load_tls_test PRIVATE CASTOR_PROGRAM="$<TARGET_FILE:castor-load>")
-add_dependencies(load_tls_test castor-load)

@@ -193,29 +193,5 @@ TEST_F(ServerChoiceTest, TheShareOfTrafficFillsTheHistogram) {
   EXPECT_EQ(Metric("castor_fidelity_probe_duration_seconds_count"), 5) << "nothing to measure";
 }
 
-TEST_F(ServerChoiceTest, AnAllowanceOutOfRangeIsNamed) {
-  Start();
-  v1::AttendRequest request = Structured(10);
-  request.mutable_automatic()->set_max_relative_error(1.5);
-  AttendCall call;
-  const grpc::Status status = call.Run(*attention_, request);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  ASSERT_EQ(DetailsOf(status).bad_request.field_violations_size(), 1);
-  EXPECT_EQ(DetailsOf(status).bad_request.field_violations(0).field(),
-            "automatic.max_relative_error");
-}
-
-TEST_F(ServerChoiceTest, TheNextStartReadsTheFile) {
-  Start();
-  const CostModelInfo first = info_.cost_model;
-  Start();
-  EXPECT_EQ(info_.cost_model.source, CostModelInfo::Source::kFile) << info_.cost_model.note;
-  EXPECT_EQ(info_.cost_model.file, first.file);
-  ASSERT_EQ(info_.cost_model.examples.size(), first.examples.size());
-  for (size_t i = 0; i < first.examples.size(); ++i) {
-    EXPECT_EQ(info_.cost_model.examples[i].us, first.examples[i].us);
-  }
-}
-
 }  // namespace
 }  // namespace castor::testing

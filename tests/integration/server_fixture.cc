@@ -1,10 +1,7 @@
 #include "tests/integration/server_fixture.h"
 
-#include <arpa/inet.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -16,6 +13,7 @@
 #include <utility>
 
 #include "server/errors.h"
+#include "tests/integration/raw_client.h"
 #include "tests/support/sanitizer.h"
 
 namespace castor::testing {
@@ -115,6 +113,12 @@ void ServerTest::StartReal(std::vector<ModelSource> models, server::ServerOption
   StartServer(std::move(options), *std::move(engine));
 }
 
+void ServerTest::ExpectAGoodAnswer() const {
+  AttendCall call;
+  const grpc::Status status = call.Run(*attention_, AttendOf(2));
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
 v1::EncodeResponse ServerTest::Encode(const v1::EncodeRequest& request) const {
   grpc::ClientContext context;
   v1::EncodeResponse response;
@@ -174,10 +178,6 @@ bool ServerTest::AwaitMetric(const std::string& series, double value) const {
   return Await([&] { return Metric(series) == value; });
 }
 
-bool ServerTest::AwaitMetricAtLeast(const std::string& series, double value) const {
-  return Await([&] { return Metric(series) >= value; });
-}
-
 bool ServerTest::AwaitNoCalls() const {
   return Await([this] { return server_->calls_in_flight() == 0; });
 }
@@ -190,23 +190,9 @@ bool ServerTest::AwaitNoBytes() const {
 }
 
 std::string ServerTest::Scrape() const {
-  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(static_cast<uint16_t>(server_->metrics_port()));
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  std::string page;
-  if (connect(socket, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0) {
-    const std::string request = "GET /metrics HTTP/1.0\r\n\r\n";
-    if (write(socket, request.data(), request.size()) > 0) {
-      char buffer[4096];
-      for (ssize_t got; (got = read(socket, buffer, sizeof(buffer))) > 0;) {
-        page.append(buffer, static_cast<size_t>(got));
-      }
-    }
-  }
-  close(socket);
-  return page;
+  RawClient client(server_->metrics_port());
+  client.Send("GET /metrics HTTP/1.0\r\n\r\n");
+  return client.ReadAll();
 }
 
 double ServerTest::Metric(const std::string& series) const {

@@ -14,6 +14,7 @@
 
 #include "castor/v1/attention.grpc.pb.h"
 #include "castor/v1/encoder.grpc.pb.h"
+#include "engine/base/error.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "server/server.h"
@@ -51,6 +52,19 @@ struct AttendCall {
   }
 };
 
+// Refuses everyone, for one reason.
+class Closed final : public server::Authorizer {
+ public:
+  explicit Closed(Reason reason = Reason::kUnauthenticated) : reason_(reason) {}
+  absl::StatusOr<server::Caller> Authorize(const server::Call&,
+                                           std::string_view method) const override {
+    return MakeError(reason_, "not you, not " + std::string(method));
+  }
+
+ private:
+  const Reason reason_;
+};
+
 class ServerTest : public ::testing::Test {
  protected:
   // Starts a server over a FakeEngine, or over `engine`.
@@ -75,6 +89,8 @@ class ServerTest : public ::testing::Test {
   std::shared_ptr<grpc::Channel> NewChannel() const { return NewChannelTo(server_->port()); }
   static std::shared_ptr<grpc::Channel> NewChannelTo(int port);
 
+  // Has an Attend answered.
+  void ExpectAGoodAnswer() const;
   // The answer to a request that must succeed.
   v1::EncodeResponse Encode(const v1::EncodeRequest& request) const;
 
@@ -98,7 +114,6 @@ class ServerTest : public ::testing::Test {
   // server's threads.
   static bool Await(const std::function<bool()>& holds);
   bool AwaitMetric(const std::string& series, double value) const;
-  bool AwaitMetricAtLeast(const std::string& series, double value) const;
 
   FakeEngine* engine_ = nullptr;  // owned by the server; null with another engine
   std::unique_ptr<server::Server> server_;

@@ -3,6 +3,8 @@
 // before.
 
 #include <chrono>
+#include <cmath>
+#include <functional>
 #include <limits>
 
 #include "tests/integration/raw_client.h"
@@ -46,47 +48,48 @@ class HostileInputTest : public ServerTest {
   std::string expected_;  // the good request's output
 };
 
-TEST_F(HostileInputTest, WrongSizesNameTheField) {
-  v1::AttendRequest request = AttendOf(3);
-  request.mutable_value()->mutable_raw()->pop_back();
-  EXPECT_EQ(BlamedField(request).rfind("value", 0), 0U);
-
-  request = AttendOf(3);
-  request.mutable_key()->mutable_raw()->append("x");
-  EXPECT_EQ(BlamedField(request).rfind("key", 0), 0U);
-
-  request = AttendOf(3);
-  request.mutable_query()->clear_raw();
-  EXPECT_EQ(BlamedField(request).rfind("query", 0), 0U);
-
-  request = AttendOf(3);
-  request.clear_value();
-  EXPECT_EQ(BlamedField(request).rfind("value", 0), 0U);
-}
-
-TEST_F(HostileInputTest, BadDimensionsNameTheField) {
-  const int64_t kMax = std::numeric_limits<int64_t>::max();
-  for (const int64_t bad : {int64_t{0}, int64_t{-1}, std::numeric_limits<int64_t>::min(),
-                            int64_t{1} << 31, int64_t{1} << 62, kMax}) {
-    for (int dimension = 0; dimension < 3; ++dimension) {
-      SCOPED_TRACE(std::to_string(bad) + " at " + std::to_string(dimension));
-      v1::AttendRequest request = AttendOf(3);
-      request.mutable_query()->set_shape(dimension, bad);
-      EXPECT_EQ(BlamedField(request).rfind("query", 0), 0U);
-    }
+// resolve_test.cc has every fault that the engine refuses; here are those that only the wire can
+// express, and one of each kind.
+TEST_F(HostileInputTest, FaultsAreRefusedByTheirField) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  const struct {
+    const char* field;
+    std::function<void(v1::AttendRequest&)> edit;
+  } kCases[] = {
+      {"value", [](auto& r) { r.mutable_value()->mutable_raw()->pop_back(); }},
+      {"key", [](auto& r) { r.mutable_key()->mutable_raw()->append("x"); }},
+      {"query", [](auto& r) { r.mutable_query()->clear_raw(); }},
+      {"value", [](auto& r) { r.clear_value(); }},
+      {"query", [](auto& r) { r.mutable_query()->set_shape(0, 0); }},
+      {"query", [](auto& r) { r.mutable_query()->set_shape(1, -1); }},
+      {"query", [](auto& r) { r.mutable_query()->set_shape(2, kMost); }},
+      {"query", [](auto& r) { r.mutable_query()->set_dtype(v1::DATA_TYPE_UNSPECIFIED); }},
+      {"query", [](auto& r) { r.mutable_query()->set_dtype(static_cast<v1::DataType>(77)); }},
+      {"key", [](auto& r) { r.mutable_key()->set_dtype(v1::FLOAT16); }},
+      {"query_lengths", [](auto& r) { r.add_query_lengths(4); }},
+      {"query_lengths", [](auto& r) { r.add_query_lengths(kMost), r.add_query_lengths(4); }},
+      {"softmax_scale", [](auto& r) { r.set_softmax_scale(std::nan("")); }},
+      {"positions.query", [](auto& r) { r.mutable_positions()->add_query(kMost); }},
+      {"positions.window.left",
+       [](auto& r) { r.mutable_positions()->mutable_window()->set_left(-2); }},
+      {"positions.alibi_slopes", [](auto& r) { r.mutable_positions()->add_alibi_slopes(3e38f); }},
+      {"softcap", [](auto& r) { r.set_softcap(-1); }},
+      {"value_dim", [](auto& r) { r.set_value_dim(1); }},
+      {"key_bias.raw",
+       [](auto& r) {
+         r.mutable_key_bias()->set_dtype(v1::FLOAT32);
+         r.mutable_key_bias()->add_shape(3);
+       }},
+  };
+  for (const auto& [field, edit] : kCases) {
+    v1::AttendRequest request = AttendOf(3);
+    edit(request);
+    const std::string blamed = BlamedField(request);
+    EXPECT_TRUE(blamed.starts_with(field)) << blamed << " instead of " << field;
   }
-}
-
-TEST_F(HostileInputTest, ShapesWhoseProductWrapsAreRefused) {
-  // 2^32 * 2^31 * 2 elements are 2^64, which wraps to 0 if nobody checks.
-  v1::AttendRequest request = AttendOf(3);
-  for (v1::Tensor* tensor :
-       {request.mutable_query(), request.mutable_key(), request.mutable_value()}) {
-    tensor->set_shape(0, int64_t{1} << 32);
-    tensor->set_shape(1, int64_t{1} << 31);
-    tensor->set_raw("");
-  }
-  EXPECT_FALSE(BlamedField(request).empty());
+  v1::AttendRequest ranks = AttendOf(3);
+  for (int i = 0; i < 1000; ++i) ranks.mutable_query()->add_shape(1);
+  EXPECT_TRUE(BlamedField(ranks).starts_with("query"));
 }
 
 TEST_F(HostileInputTest, TwoBillionTokensWithoutDataAllocateNothing) {
@@ -99,75 +102,6 @@ TEST_F(HostileInputTest, TwoBillionTokensWithoutDataAllocateNothing) {
   const int64_t before = ResidentBytes();
   for (int i = 0; i < 100; ++i) EXPECT_FALSE(BlamedField(request).empty());
   ExpectGrowthBelow(32 << 20, before, ResidentBytes());
-}
-
-TEST_F(HostileInputTest, LengthsThatDoNotAddUpAreRefused) {
-  for (const std::vector<int64_t>& lengths :
-       std::vector<std::vector<int64_t>>{{1, 1},
-                                         {4},
-                                         {0, 3},
-                                         {-1, 4},
-                                         {std::numeric_limits<int64_t>::max(), 4},
-                                         {std::numeric_limits<int64_t>::min(), 3}}) {
-    v1::AttendRequest request = AttendOf(3);
-    for (const int64_t length : lengths) request.add_query_lengths(length);
-    EXPECT_EQ(BlamedField(request).rfind("query_lengths", 0), 0U);
-  }
-}
-
-TEST_F(HostileInputTest, ForeignTypesAndRanksAreRefused) {
-  v1::AttendRequest request = AttendOf(3);
-  request.mutable_key()->set_dtype(v1::FLOAT16);
-  EXPECT_FALSE(BlamedField(request).empty());
-
-  request = AttendOf(3);
-  request.mutable_query()->set_dtype(v1::DATA_TYPE_UNSPECIFIED);
-  EXPECT_EQ(BlamedField(request).rfind("query", 0), 0U);
-
-  request = AttendOf(3);
-  request.mutable_query()->set_dtype(static_cast<v1::DataType>(77));
-  EXPECT_EQ(BlamedField(request).rfind("query", 0), 0U);
-
-  request = AttendOf(3);
-  for (int i = 0; i < 1000; ++i) request.mutable_query()->add_shape(1);
-  EXPECT_EQ(BlamedField(request).rfind("query", 0), 0U);
-
-  request = AttendOf(3);
-  request.set_softmax_scale(std::nan(""));
-  EXPECT_EQ(BlamedField(request), "softmax_scale");
-}
-
-// A row would be NaN, or as if it saw no key.
-TEST_F(HostileInputTest, NumbersThatOverflowAreRefusedByTheirField) {
-  constexpr float kMost = std::numeric_limits<float>::max();
-  const int64_t heads = AttendOf(3).query().shape(1);
-  const auto of_tokens = [](float value, std::vector<int64_t> shape) {
-    int64_t count = 1;
-    for (const int64_t size : shape) count *= size;
-    return client::MakeTensor(std::vector<float>(count, value), shape);
-  };
-  v1::AttendRequest request = AttendOf(3);
-  for (int64_t h = 0; h < heads; ++h) request.mutable_positions()->add_alibi_slopes(3e38f);
-  EXPECT_EQ(BlamedField(request), "positions.alibi_slopes[0]");
-
-  for (const double scale : {3e38, -1e19}) {
-    request = AttendOf(3);
-    request.set_softmax_scale(scale);
-    AttendCall taken;
-    EXPECT_TRUE(taken.Run(*attention_, request).ok());
-    request.set_return_log_sum_exp(true);
-    EXPECT_EQ(BlamedField(request), "softmax_scale");
-  }
-
-  request = AttendOf(3);
-  *request.mutable_key_bias() = of_tokens(-kMost, {3});
-  AttendCall hidden;
-  ASSERT_TRUE(hidden.Run(*attention_, request).ok());
-  *request.mutable_positions()->mutable_relative_bias() = of_tokens(-kMost, {heads, 1});
-  EXPECT_EQ(BlamedField(request), "positions.relative_bias");
-  request.clear_key_bias();
-  AttendCall alone;
-  EXPECT_TRUE(alone.Run(*attention_, request).ok());
 }
 
 TEST_F(HostileInputTest, NonFiniteInputIsRefusedWhenAsked) {
@@ -201,44 +135,25 @@ TEST_F(HostileInputTest, HugeRequestIdIsRefusedInFewBytes) {
 class VanishingClientTest : public ServerTest {
  protected:
   void SetUp() override { StartServer(); }
-
-  void ExpectAGoodAnswer() {
-    AttendCall call;
-    const grpc::Status status = call.Run(*attention_, AttendOf(2));
-    EXPECT_TRUE(status.ok()) << status.error_message();
-  }
 };
 
-TEST_F(VanishingClientTest, QueuedWorkOfALostConnectionIsDropped) {
-  engine_->Hold();
-  RawClient client(server_->port());
-  ASSERT_TRUE(client.connected());
-  const std::string message = AttendOf(2).SerializeAsString();
-  ASSERT_TRUE(client.SendPreface() &&
-              client.BeginCall("/castor.v1.AttentionService/Attend", message,
-                               static_cast<uint32_t>(message.size())));
-  ASSERT_TRUE(engine_->AwaitWaiting(1));
-  client.Vanish();
-  EXPECT_TRUE(engine_->AwaitWaiting(0));
-  EXPECT_TRUE(AwaitNoCalls());
-  engine_->Release();
-  ExpectAGoodAnswer();
-}
-
-TEST_F(VanishingClientTest, RunningWorkOfALostConnectionHarmsNoOther) {
-  engine_->HoldRunning();
-  RawClient client(server_->port());
-  ASSERT_TRUE(client.connected());
-  const std::string message = AttendOf(2).SerializeAsString();
-  ASSERT_TRUE(client.SendPreface() &&
-              client.BeginCall("/castor.v1.AttentionService/Attend", message,
-                               static_cast<uint32_t>(message.size())));
-  ASSERT_TRUE(engine_->AwaitRunning());
-  client.Vanish();
-  ASSERT_TRUE(engine_->AwaitCancels(1));
-  engine_->Release();
-  EXPECT_TRUE(AwaitNoCalls());
-  ExpectAGoodAnswer();
+TEST_F(VanishingClientTest, WorkOfALostConnectionIsDroppedAndHarmsNoOther) {
+  for (const bool running : {false, true}) {
+    running ? engine_->HoldRunning() : engine_->Hold();
+    RawClient client(server_->port());
+    ASSERT_TRUE(client.connected());
+    const std::string message = AttendOf(2).SerializeAsString();
+    ASSERT_TRUE(client.SendPreface() &&
+                client.BeginCall("/castor.v1.AttentionService/Attend", message,
+                                 static_cast<uint32_t>(message.size())));
+    ASSERT_TRUE(running ? engine_->AwaitRunning() : engine_->AwaitWaiting(1));
+    client.Vanish();
+    EXPECT_TRUE(running ? engine_->AwaitCancels(2) : engine_->AwaitWaiting(0));
+    if (running) engine_->Release();
+    EXPECT_TRUE(AwaitNoCalls());
+    engine_->Release();
+    ExpectAGoodAnswer();
+  }
 }
 
 TEST_F(VanishingClientTest, MessagesThatNeverEndCostNothingLasting) {

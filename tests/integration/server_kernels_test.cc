@@ -1,52 +1,146 @@
 // Every kernel from a client's bytes to its answer: a whole server over the real engine, compared
-// with the slow twins. CAST: server_cast_test.cc.
+// with the slow twins.
 
+#include <gtest/gtest.h>
+
+#include <chrono>
 #include <cmath>
+#include <cstring>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "client/tensor.h"
-#include "tests/integration/kernels_fixture.h"
+#include "engine/engine.h"
+#include "tests/integration/server_fixture.h"
+#include "tests/support/attention/cast_problem.h"
 #include "tests/support/attention/clustered_problem.h"
+#include "tests/support/attention/compare.h"
+#include "tests/support/attention/spec.h"
+#include "tests/support/seeded.h"
 #include "tests/support/twins/clustered.h"
 #include "tests/support/twins/vanilla.h"
 
 namespace castor::testing {
 namespace {
 
-TEST_F(ServerKernelsTest, ClusteredKernelsAnswerAsTheirTwins) {
-  StartReal();
-  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
-    // As many clusters as queries: no label depends on a rounding error.
-    ImprovedClustered improved;
-    improved.clusters = 200;
-    improved.topk = 7;
-    improved.seed = 5;
-    for (const bool refined : {false, true}) {
-      const Clustered& plain = improved;
-      CastProblem made(SpecOf(refined ? Kernel(improved) : Kernel(plain), dtype), {150, 1, 33},
-                       random_);
-      v1::AttendRequest request = RequestOf(made);
-      const auto fill = [&](auto* message) {
-        message->set_clusters(200);
-        message->set_seed(5);
-      };
-      if (refined) {
-        fill(request.mutable_improved_clustered());
-        request.mutable_improved_clustered()->set_topk(7);
-      } else {
-        fill(request.mutable_clustered());
-      }
-      Attend(request, &made);
-      EXPECT_EQ(response_.kernel().name(), refined ? v1::IMPROVED_CLUSTERED : v1::CLUSTERED);
-      EXPECT_LE(RelativeError(made.problem,
-                              attention::ClusteredReference(made.problem.spec, made.problem.view)),
-                attention::Tolerance(dtype));
-    }
+using attention::CastProblem;
+using attention::Elements;
+using attention::Spec;
+
+v1::DataType WireType(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return v1::FLOAT16;
+    case DType::kBFloat16:
+      return v1::BFLOAT16;
+    default:
+      return v1::FLOAT32;
   }
 }
+
+void Fill(DType dtype, const std::vector<int64_t>& shape, const void* data, size_t size,
+          v1::Tensor* tensor) {
+  tensor->set_dtype(WireType(dtype));
+  tensor->mutable_shape()->Assign(shape.begin(), shape.end());
+  tensor->set_raw(data, size);
+}
+
+void Fill(DType dtype, const std::vector<int64_t>& shape, const Elements& elements,
+          v1::Tensor* tensor) {
+  Fill(dtype, shape, elements.data(), elements.bytes().size(), tensor);
+}
+
+class ServerKernelsTest : public ServerTest, protected Seeded {
+ protected:
+  static constexpr int64_t kHeads = 3;
+  static constexpr int64_t kDim = 32;
+  static constexpr int64_t kSurrogates = 5;
+
+  Spec SpecOf(Kernel kernel, DType dtype = DType::kFloat32) const {
+    const int64_t surrogates = std::holds_alternative<Cast>(kernel) ? kSurrogates : 0;
+    return attention::MakeSpec(dtype, std::move(kernel), kHeads, kDim, kDim, surrogates);
+  }
+
+  static v1::AttendRequest RequestOf(const CastProblem& made) { return RequestOf(made.problem); }
+  static v1::AttendRequest RequestOf(const attention::OwnedProblem& problem) {
+    const Spec& spec = problem.spec;
+    const int64_t keys = problem.view.key_tokens();
+    v1::AttendRequest request;
+    Fill(spec.dtype, {problem.view.query_tokens(), kHeads, kDim}, problem.query,
+         request.mutable_query());
+    Fill(spec.dtype, {keys, spec.kv_heads, kDim}, problem.key, request.mutable_key());
+    if (spec.value_is_key_prefix) {
+      request.set_value_is_key_prefix(true);
+      request.set_value_dim(spec.value_dim);
+    } else {
+      Fill(spec.dtype, {keys, spec.kv_heads, spec.value_dim}, problem.value,
+           request.mutable_value());
+    }
+    for (size_t s = 0; s + 1 < problem.cu_seqlens_q.size(); ++s) {
+      request.add_query_lengths(problem.cu_seqlens_q[s + 1] - problem.cu_seqlens_q[s]);
+    }
+    return request;
+  }
+
+  static void FillCast(const CastProblem& made, v1::AttendRequest* request) {
+    Fill(made.problem.spec.dtype, {kSurrogates, kHeads, kDim}, made.surrogates,
+         request->mutable_cast()->mutable_surrogate_tokens());
+    Fill(DType::kFloat32, {static_cast<int64_t>(made.gate.size())}, made.gate.data(),
+         made.gate.size() * sizeof(float), request->mutable_cast()->mutable_gate());
+  }
+
+  // What the problem's spec does to scores.
+  static void ScoresOf(const attention::OwnedProblem& problem, v1::AttendRequest* request) {
+    const Spec& spec = problem.spec;
+    request->set_return_log_sum_exp(spec.log_sum_exp);
+    if (std::holds_alternative<Vanilla>(spec.kernel)) {
+      v1::Positions& positions = *request->mutable_positions();
+      positions.mutable_window()->set_left(spec.window.left);
+      if (spec.window.right >= 0) positions.mutable_window()->set_right(spec.window.right);
+      positions.set_always_visible(spec.window.always_visible);
+      for (const attention::Place& place : problem.places) {
+        const int64_t first_key = spec.window.always_visible - place.visible;
+        positions.add_key(first_key);
+        positions.add_query(first_key + place.shift);
+      }
+      const attention::PositionBias& bias = spec.bias;
+      for (int64_t h = 0; bias.slopes != nullptr && h < kHeads; ++h) {
+        positions.add_alibi_slopes(bias.slopes[h]);
+      }
+      if (bias.reach >= 0) {
+        const int64_t entries = 2 * bias.reach + 1;
+        Fill(DType::kFloat32, {kHeads, entries}, bias.table,
+             static_cast<size_t>(kHeads * entries) * sizeof(float),
+             positions.mutable_relative_bias());
+      }
+      request->set_softcap(spec.softcap);
+    }
+    if (spec.key_bias_heads == 0) return;
+    std::vector<int64_t> shape = {problem.view.key_tokens()};
+    if (spec.key_bias_heads > 1) shape.push_back(spec.kv_heads);
+    Fill(DType::kFloat32, shape, problem.key_bias.data(), problem.key_bias.size() * sizeof(float),
+         request->mutable_key_bias());
+  }
+
+  // Sends the request and stores the answer in the problem's output.
+  void Attend(const v1::AttendRequest& request, CastProblem* made) {
+    Attend(request, &made->problem);
+  }
+  void Attend(const v1::AttendRequest& request, attention::OwnedProblem* problem) {
+    response_.Clear();
+    grpc::ClientContext context;
+    const grpc::Status status = attention_->Attend(&context, request, &response_);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    const std::string& raw = response_.output().raw();
+    ASSERT_EQ(raw.size(), problem->output.bytes().size());
+    std::memcpy(problem->output.data(), raw.data(), raw.size());
+  }
+
+  v1::AttendResponse response_;
+};
 
 TEST_F(ServerKernelsTest, OptionsBeyondThePaperAnswerAsTheirTwins) {
   StartReal();
@@ -213,40 +307,7 @@ TEST_F(ServerKernelsTest, SharedHeadsAnswerAsTheirTwins) {
   }
 }
 
-TEST_F(ServerKernelsTest, HeadsAndValuesThatDoNotFitAreNamed) {
-  StartReal();
-  CastProblem made(SpecOf(Vanilla{}), {9}, random_);
-  const auto refusal = [&](auto change) {
-    v1::AttendRequest request = RequestOf(made);
-    change(request);
-    grpc::ClientContext context;
-    return Outcome(attention_->Attend(&context, request, &response_));
-  };
-  const std::string invalid = "INVALID_ARGUMENT INVALID_FIELD ";
-  const auto set_heads = [](v1::Tensor* tensor, int64_t heads) {
-    tensor->set_shape(1, heads);
-    tensor->set_raw(std::string(9 * heads * kDim * sizeof(float), 0));
-  };
-  EXPECT_EQ(refusal([&](auto& r) { set_heads(r.mutable_key(), 2); }), invalid + "key.shape[1]");
-  EXPECT_EQ(refusal([&](auto& r) { set_heads(r.mutable_key(), 6); }), invalid + "key.shape[1]");
-  EXPECT_EQ(refusal([&](auto& r) { set_heads(r.mutable_key(), 1); }), invalid + "value.shape[1]");
-  EXPECT_EQ(refusal([&](auto& r) { set_heads(r.mutable_value(), 1); }), invalid + "value.shape[1]");
-  EXPECT_EQ(refusal([](auto& r) { r.clear_value(); }), invalid + "value");
-  EXPECT_EQ(refusal([](auto& r) { r.set_value_dim(kDim); }), invalid + "value_dim");
-  EXPECT_EQ(refusal([](auto& r) { r.set_value_is_key_prefix(true); }), invalid + "value");
-  for (const int64_t value_dim : {int64_t{0}, int64_t{-1}, kDim + 1}) {
-    EXPECT_EQ(refusal([&](auto& r) {
-                r.clear_value();
-                r.set_value_is_key_prefix(true);
-                r.set_value_dim(value_dim);
-              }),
-              invalid + "value_dim")
-        << value_dim;
-  }
-}
-
 // Any combination of what a request may do to scores.
-
 TEST_F(ServerKernelsTest, PositionsSoftcapsAndKeyBiasesAnswerAsTheirTwins) {
   StartReal();
   for (int round = 0; round < 24; ++round) {
@@ -283,79 +344,140 @@ TEST_F(ServerKernelsTest, PositionsSoftcapsAndKeyBiasesAnswerAsTheirTwins) {
   }
 }
 
-// What a tensor holds is looked at when it is copied; all else before anything is allocated.
-
-TEST_F(ServerKernelsTest, BadPositionsSoftcapsAndKeyBiasesAreRefused) {
+// What a tensor holds is looked at when it is copied. resolve_positions_test.cc has the other
+// faults.
+TEST_F(ServerKernelsTest, BiasesThatAreNoNumbersAreRefusedAndMayHideAllKeys) {
   StartReal();
   attention::OwnedProblem problem(SpecOf(Vanilla{}), {4, 5}, {6, 7});
   problem.Randomize(random_);
   v1::AttendRequest good = RequestOf(problem);
   for (const int64_t length : {6, 7}) good.add_key_lengths(length);
-  const auto refused = [&](auto change) {
-    v1::AttendRequest request = good;
-    change(request);
+  const auto outcome = [&](const v1::AttendRequest& request) {
     grpc::ClientContext context;
     return Outcome(attention_->Attend(&context, request, &response_));
   };
-  const auto floats = [](const std::vector<int64_t>& shape, float value, v1::Tensor* tensor) {
+  const auto fill = [](const std::vector<int64_t>& shape, float value, v1::Tensor* tensor) {
     const std::vector<float> all(static_cast<size_t>(*NumBytes(DType::kFloat32, shape) / 4), value);
     Fill(DType::kFloat32, shape, all.data(), all.size() * sizeof(float), tensor);
   };
-  const std::string invalid = "INVALID_ARGUMENT INVALID_FIELD ";
-  const std::string not_finite = "INVALID_ARGUMENT NON_FINITE_INPUT ";
-  EXPECT_EQ(refused([](auto& r) { r.mutable_positions()->mutable_window()->set_left(-2); }),
-            invalid + "positions.window.left");
-  EXPECT_EQ(refused([](auto& r) { r.mutable_positions()->add_query(INT64_MAX); }),
-            invalid + "positions.query");
-  EXPECT_EQ(refused([](auto& r) {
-              r.mutable_positions()->add_query(0);
-              r.mutable_positions()->add_query(INT64_MAX);
-            }),
-            invalid + "positions.query[1]");
-  EXPECT_EQ(refused([](auto& r) { r.mutable_positions()->add_alibi_slopes(1); }),
-            invalid + "positions.alibi_slopes");
-  EXPECT_EQ(refused([&](auto& r) {
-              floats({kHeads, 3}, NAN, r.mutable_positions()->mutable_relative_bias());
-            }),
-            not_finite + "positions.relative_bias");
-  EXPECT_EQ(refused([&](auto& r) {
-              floats({kHeads, 2}, 0, r.mutable_positions()->mutable_relative_bias());
-            }),
-            invalid + "positions.relative_bias.shape");
-  EXPECT_EQ(refused([](auto& r) { r.set_softcap(-1); }), invalid + "softcap");
-  EXPECT_EQ(refused([](auto& r) { r.set_softcap(NAN); }), invalid + "softcap");
+  v1::AttendRequest request = good;
+  fill({kHeads, 3}, NAN, request.mutable_positions()->mutable_relative_bias());
+  EXPECT_EQ(outcome(request), "INVALID_ARGUMENT NON_FINITE_INPUT positions.relative_bias");
   for (const float bias : {NAN, INFINITY}) {
-    EXPECT_EQ(refused([&](auto& r) { floats({13}, bias, r.mutable_key_bias()); }),
-              not_finite + "key_bias");
-  }
-  EXPECT_EQ(refused([&](auto& r) { floats({12}, 0, r.mutable_key_bias()); }),
-            invalid + "key_bias.shape[0]");
-  EXPECT_EQ(refused([&](auto& r) {
-              floats({13}, 0, r.mutable_key_bias());
-              r.mutable_key_bias()->clear_raw();
-            }),
-            invalid + "key_bias.raw");
-  for (const bool cap : {false, true}) {
-    EXPECT_EQ(refused([&](auto& r) {
-                r.mutable_clustered();
-                if (cap) {
-                  r.set_softcap(1);
-                } else {
-                  r.mutable_positions()->add_alibi_slopes(1);
-                }
-              }),
-              invalid + (cap ? "softcap" : "positions"));
+    request = good;
+    fill({13}, bias, request.mutable_key_bias());
+    EXPECT_EQ(outcome(request), "INVALID_ARGUMENT NON_FINITE_INPUT key_bias");
   }
   // Nobody sees a key: no error, but rows of zeros.
-  EXPECT_EQ(refused([&](auto& r) {
-              floats({13}, -INFINITY, r.mutable_key_bias());
-              r.set_return_log_sum_exp(true);
-              r.mutable_automatic()->set_max_relative_error(0.5);
-            }),
-            "OK");
+  request = good;
+  fill({13}, -INFINITY, request.mutable_key_bias());
+  request.set_return_log_sum_exp(true);
+  request.mutable_automatic()->set_max_relative_error(0.5);
+  EXPECT_EQ(outcome(request), "OK");
   EXPECT_EQ(response_.output().raw().find_first_not_of('\0'), std::string::npos);
   const auto logs = client::ToFloats(response_.log_sum_exp());
   EXPECT_EQ(logs, std::vector<float>(9 * kHeads, -INFINITY));
+}
+
+// CAST attention from a client's bytes to its answer, compared with its slow twin.
+
+TEST_F(ServerKernelsTest, CastHasNoLogSumExp) {
+  StartReal();
+  CastProblem made(SpecOf(Cast{}), {9}, random_);
+  v1::AttendRequest request = RequestOf(made);
+  FillCast(made, &request);
+  request.set_return_log_sum_exp(true);
+  grpc::ClientContext context;
+  EXPECT_EQ(Outcome(attention_->Attend(&context, request, &response_)),
+            "INVALID_ARGUMENT INVALID_FIELD return_log_sum_exp");
+
+  grpc::ClientContext describe;
+  v1::ServerInfo info;
+  ASSERT_TRUE(v1::ServerService::NewStub(channel_)->GetServerInfo(&describe, {}, &info).ok());
+  ASSERT_EQ(info.kernels_size(), 4);
+  for (const v1::KernelInfo& kernel : info.kernels()) {
+    EXPECT_EQ(kernel.log_sum_exp(), kernel.name() != v1::CAST) << kernel.ShortDebugString();
+    EXPECT_EQ(kernel.key_bias(), kernel.name() != v1::CAST) << kernel.ShortDebugString();
+    EXPECT_EQ(kernel.positions(), kernel.name() == v1::VANILLA) << kernel.ShortDebugString();
+    EXPECT_EQ(kernel.softcap(), kernel.name() == v1::VANILLA) << kernel.ShortDebugString();
+  }
+}
+
+TEST_F(ServerKernelsTest, CastAnswersAsItsTwinInEveryReading) {
+  StartReal();
+  for (int bits = 0; bits < 16; ++bits) {
+    Cast cast;
+    const bool single = bits & 1, laplace = bits & 2, plain = bits & 4, per_head = bits & 8;
+    if (single) cast.clustering = Cast::Clustering::kSingleAssignmentTopK;
+    if (laplace) cast.attention_function = Cast::AttentionFunction::kLaplace;
+    if (plain) cast.gate_temperature = Cast::GateTemperature::kNone;
+    if (per_head) cast.head_clustering = Cast::HeadClustering::kPerHead;
+    const auto drawn = attention::CastProblemWithMargins(SpecOf(cast), {90, 2, 41}, random_);
+    CastProblem& made = *drawn;
+    v1::AttendRequest request = RequestOf(made);
+    v1::Cast& message = *request.mutable_cast();
+    FillCast(made, &request);
+    if (single) message.set_clustering(v1::Cast::SINGLE_ASSIGNMENT_TOP_K);
+    if (laplace) message.set_attention_function(v1::Cast::LAPLACE);
+    if (plain) message.set_gate_temperature(v1::Cast::NONE);
+    if (per_head) message.set_head_clustering(v1::Cast::PER_HEAD);
+    Attend(request, &made);
+    EXPECT_EQ(response_.kernel().name(), v1::CAST);
+    EXPECT_LE(RelativeError(made.problem, made.Reference()), 1e-5) << "reading " << bits;
+  }
+}
+
+TEST_F(ServerKernelsTest, SurrogateTokensComeFromALoadedLayer) {
+  const auto drawn = attention::CastProblemWithMargins(SpecOf(Cast{}), {70, 12}, random_);
+  CastProblem& made = *drawn;
+  // One tensor, with a header padded to 8 bytes as writers do.
+  const std::string data(reinterpret_cast<const char*>(made.surrogates.data()),
+                         made.surrogates.bytes().size());
+  std::string header = R"({"layers.0.surrogate_tokens":{"dtype":"F32","shape":[5,3,32],)"
+                       R"("data_offsets":[0,)" +
+                       std::to_string(data.size()) + "]}}";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  const uint64_t length = header.size();
+  const std::string path =
+      ::testing::TempDir() + "castor-cast-" + std::to_string(seed_) + ".safetensors";
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(&length), sizeof(length))
+      .write(header.data(), static_cast<std::streamsize>(header.size()))
+      .write(data.data(), static_cast<std::streamsize>(data.size()));
+  StartReal({{.name = "long", .directory = path}});
+  std::remove(path.c_str());
+
+  v1::AttendRequest request = RequestOf(made);
+  FillCast(made, &request);
+  request.mutable_cast()->set_layer("long/0");
+  request.mutable_cast()->clear_surrogate_tokens();
+  Attend(request, &made);
+  EXPECT_LE(RelativeError(made.problem, made.Reference()), 1e-5);
+
+  request.mutable_cast()->set_layer("long/1");
+  grpc::ClientContext unknown;
+  EXPECT_EQ(attention_->Attend(&unknown, request, &response_).error_code(),
+            grpc::StatusCode::NOT_FOUND);
+
+  v1::EncodeRequest encode = EncodeOf({"text"});
+  encode.set_model("long");
+  grpc::ClientContext context;
+  v1::EncodeResponse encoded;
+  EXPECT_EQ(encoder_->Encode(&context, encode, &encoded).error_code(),
+            grpc::StatusCode::FAILED_PRECONDITION);
+}
+
+TEST_F(ServerKernelsTest, NonFiniteCastInputsAreRefusedByName) {
+  StartReal();
+  CastProblem made(SpecOf(Cast{}), {9}, random_);
+  made.gate[4] = NAN;
+  v1::AttendRequest request = RequestOf(made);
+  request.set_check_finite(true);
+  FillCast(made, &request);
+  grpc::ClientContext context;
+  const grpc::Status status = attention_->Attend(&context, request, &response_);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_NE(status.error_message().find("cast.gate"), std::string::npos) << status.error_message();
 }
 
 }  // namespace

@@ -77,16 +77,6 @@ class Asking {
 
 class ReflectionTest : public ServerTest {
  protected:
-  template <typename Condition>
-  bool Await(Condition condition) {
-    const auto deadline = std::chrono::steady_clock::now() + Patience(seconds(20));
-    while (!condition()) {
-      if (std::chrono::steady_clock::now() > deadline) return false;
-      std::this_thread::yield();
-    }
-    return true;
-  }
-
   // Whether a new stream gets an answer.
   bool IsServed() { return Asking(channel_).Ask(); }
 };

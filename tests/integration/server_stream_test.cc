@@ -103,11 +103,6 @@ class StreamTest : public ServerTest {
     engine_ = fake;
   }
 
-  void ExpectAGoodAnswer() {
-    AttendCall call;
-    EXPECT_TRUE(call.Run(*attention_, AttendOf(2)).ok());
-  }
-
   // Of messages with `tokens` each, `at_once` are read while none is answered; all get
   // answers.
   void ExpectRead(int64_t at_once, const std::vector<int64_t>& tokens) {

@@ -10,10 +10,9 @@ castor_test(server_test
   SOURCES server_admission_test.cc access/server_authorize_test.cc server_call_test.cc
           server_choice_test.cc
           observed/server_health_port_test.cc
-          server_hostile_test.cc client_stream_test.cc server_cast_test.cc
+          server_hostile_test.cc client_stream_test.cc
           server_kernels_test.cc server_lifecycle_test.cc
-          oip/oip_encoder_test.cc oip/oip_stream_test.cc oip/oip_test.cc
-          observed/server_load_report_test.cc
+          oip/oip_encoder_test.cc oip/oip_test.cc
           observed/server_metrics_test.cc server_reflection_test.cc
           shared_memory/server_shared_memory_faults_test.cc shared_memory/server_shared_memory_test.cc
           server_stream_test.cc server_transport_test.cc
@@ -34,12 +33,12 @@ target_compile_definitions(server_heads_test PRIVATE
   CASTOR_GOLDEN_ENCODER="${CMAKE_SOURCE_DIR}/tests/golden/encoder")
 
 castor_test(server_access_test
-  SOURCES access/server_callers_test.cc access/server_renewal_test.cc access/server_rotation_test.cc
+  SOURCES access/server_callers_test.cc access/server_rotation_test.cc
           access/server_tenants_test.cc access/server_tls_test.cc
   LIBS castor_server_fixture castor_client LABELS integration)
 
 castor_test(server_trace_test
-  SOURCES observed/server_trace_test.cc observed/server_trace_faults_test.cc
+  SOURCES observed/server_trace_test.cc
   LIBS castor_server_fixture castor_trace_collector LABELS integration)
 target_compile_definitions(server_trace_test PRIVATE
   CASTOR_TINY_MODEL="${CMAKE_SOURCE_DIR}/tests/golden/encoder/tiny_bert")
@@ -54,7 +53,7 @@ if(NOT CASTOR_SANITIZE)  # sanitizers have their own allocator
 endif()
 
 castor_test(server_process_test
-  SOURCES process/server_process.cc process/server_process_test.cc process/server_secrets_test.cc process/server_start_test.cc
+  SOURCES process/server_process.cc process/server_process_test.cc process/server_start_test.cc
   LIBS castor_server_fixture LABELS integration)
 target_compile_definitions(server_process_test PRIVATE
   CASTOR_GOLDEN_ENCODER="${CMAKE_SOURCE_DIR}/tests/golden/encoder"

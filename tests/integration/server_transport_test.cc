@@ -20,14 +20,7 @@ std::string CallOf(uint32_t stream, const std::string& message) {
          RawClient::MessageOf(stream, message, static_cast<uint32_t>(message.size()));
 }
 
-class TransportTest : public ServerTest {
- protected:
-  void ExpectAGoodAnswer() {
-    AttendCall call;
-    const grpc::Status status = call.Run(*attention_, AttendOf(2));
-    EXPECT_TRUE(status.ok()) << status.error_message();
-  }
-};
+class TransportTest : public ServerTest {};
 
 // gRPC enforces its limit on streams only against peers that have acknowledged it; this one never
 // does.

@@ -168,7 +168,6 @@ void Simulation::TryLaunch(bool preempts) {
     DeviceRun& below = runs_.back();
     below.left -= now - below.since;
     below.number = 0;
-    busy_ += now - below.since;
   }
   DeviceRun run;
   run.left = settings_.launch;
@@ -197,7 +196,6 @@ void Simulation::GoOn() {
 void Simulation::FinishRun() {
   DeviceRun run = std::move(runs_.back());
   runs_.pop_back();
-  busy_ += run.left;
   const double us = ledger_->EndRun(run.id, /*completed=*/true);
   ledger_->ChargeActual(run.jobs, us, /*runs_again=*/false);
   for (auto& job : run.jobs) job->last_run = outcome_;

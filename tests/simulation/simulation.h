@@ -138,7 +138,6 @@ class Simulation {
   bool device_idle() const { return runs_.empty(); }
   int64_t held_bytes() const { return load().device_bytes; }  // of the device's memory
   bool waiting() const { return load().queued_requests > 0; }
-  Duration busy() const { return busy_; }  // time in which the device ran
 
  private:
   struct Event {
@@ -188,7 +187,6 @@ class Simulation {
   std::map<Ticket, const Job*> waiting_;
   std::vector<DeviceRun> runs_;
   TimePoint checkpoint_ = TimePoint::max();  // of the last run, if one is to come
-  Duration busy_{};
   std::vector<Outcome> outcomes_;
 };
 

@@ -168,19 +168,6 @@ TEST_F(SimulationTest, BatchesBeginWithTheFirstByRankAndKeepTheirLimits) {
   }
 }
 
-TEST_F(SimulationTest, ASeedMakesTheSameRunAgain) {
-  const Workload workload = RandomWorkload();
-  const Settings settings = RandomSettings();
-  const uint32_t seed = random_();
-  const auto first = Simulation(workload, settings, seed).Run();
-  const auto second = Simulation(workload, settings, seed).Run();
-  ASSERT_EQ(first.size(), second.size());
-  for (size_t i = 0; i < first.size(); ++i) {
-    EXPECT_EQ(first[i].ticket, second[i].ticket);
-    EXPECT_EQ(first[i].ended, second[i].ended);
-  }
-}
-
 // The outcome of one source's requests.
 struct Summary {
   int64_t all = 0;
@@ -295,16 +282,6 @@ TEST_F(SimulationTest, ATenantThatAsksForLessThanItsShareIsNotHeldUpByAGreedyOne
   EXPECT_LE(taken.late, taken.admitted / 500);
 }
 
-TEST_F(SimulationTest, TenantsThatAlwaysWaitShareByTheirWeights) {
-  const Workload workload{.name = "",
-                          .sources = {Shorts(3000, seconds(1), "a"), Shorts(3000, seconds(1), "b")},
-                          .length = seconds(Scaled(60))};
-  const auto outcomes = Simulation(workload, {.tenants = Weights({{"a", 3}})}, random_()).Run();
-  const double ratio = Summary(outcomes, 0).seconds / Summary(outcomes, 1).seconds;
-  EXPECT_GE(ratio, 2.4);
-  EXPECT_LE(ratio, 3.6);
-}
-
 TEST_F(SimulationTest, SharesFollowNewWeights) {
   const Duration half = seconds(Scaled(30));
   const Workload workload{.name = "",
@@ -336,18 +313,6 @@ TEST_F(SimulationTest, SharesFollowNewWeights) {
   EXPECT_LE(ratio(half, half + milliseconds(500)), 1 / 2.0);
   EXPECT_GE(ratio(half, 2 * half), 1 / 3.6);
   EXPECT_LE(ratio(half, 2 * half), 1 / 2.4);
-}
-
-// A test of the simulation itself, with a result that is easy to compute.
-TEST_F(SimulationTest, ALoneClosedSourceKeepsTheDeviceBusy) {
-  Source source{.name = "one", .in_flight = 1};
-  source.draw = [](std::mt19937&) { return Request{.work = milliseconds(9)}; };
-  const Workload workload{.name = "one", .sources = {source}, .length = seconds(10)};
-  Simulation simulation(workload, {.launch = milliseconds(1)}, 1);
-  const auto outcomes = simulation.Run();
-  EXPECT_EQ(outcomes.size(), 1000u);
-  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.latency(), milliseconds(10));
-  EXPECT_EQ(simulation.busy(), seconds(10));
 }
 
 }  // namespace

@@ -157,8 +157,6 @@ bool TlsClient::Write(std::string_view bytes) {
   return SSL_write(ssl_.get(), bytes.data(), static_cast<int>(bytes.size())) > 0 && Flush();
 }
 
-void TlsClient::FinishSending() { shutdown(socket_, SHUT_WR); }
-
 bool TlsClient::AwaitClosed() {
   char buffer[16 << 10];
   pollfd readable{socket_, POLLIN, 0};

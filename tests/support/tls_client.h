@@ -50,9 +50,6 @@ class TlsClient {
   // Waits for the server's next bytes; whether there are any.
   bool Read() { return Pump(/*reading=*/true).empty(); }
 
-  // Ends the sending direction; the server sees the end of the stream.
-  void FinishSending();
-
   // Waits until the server closes, dropping what it sends; false after a minute of silence.
   bool AwaitClosed();
 

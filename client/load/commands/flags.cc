@@ -1,5 +1,3 @@
-#include "client/load/commands/flags.h"
-
 #include <absl/strings/str_split.h>
 
 #include <charconv>
@@ -12,6 +10,7 @@
 #include "client/cli/command.h"
 #include "client/cli/values.h"
 #include "client/file.h"
+#include "client/load/commands/command.h"
 #include "client/load/report/report.h"
 #include "client/load/results/run_json.h"
 #include "client/load/workload/parse.h"

@@ -15,7 +15,6 @@
 #include "client/cli/values.h"
 #include "client/file.h"
 #include "client/load/commands/command.h"
-#include "client/load/commands/flags.h"
 #include "client/load/report/report.h"
 #include "client/load/results/run_json.h"
 #include "client/load/results/statistics.h"

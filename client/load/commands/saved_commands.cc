@@ -6,7 +6,6 @@
 #include "client/cli/report.h"
 #include "client/cli/values.h"
 #include "client/load/commands/command.h"
-#include "client/load/commands/flags.h"
 #include "client/load/report/report.h"
 #include "client/load/results/compare.h"
 #include "client/load/results/run_json.h"

@@ -13,8 +13,8 @@
 #include "absl/time/time.h"
 #include "client/cli/command.h"
 #include "client/error.h"
+#include "client/load/send/messages.h"
 #include "client/load/send/recorder.h"
-#include "client/load/send/requests.h"
 #include "client/load/send/server_counts.h"
 
 namespace castor::load {

@@ -11,8 +11,8 @@
 
 #include "client/client.h"
 #include "client/load/results/run_data.h"
-#include "client/load/send/answers.h"
 #include "client/load/send/lane.h"
+#include "client/load/send/messages.h"
 #include "client/load/workload/workload.h"
 
 namespace castor::load {

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "client/load/send/requests.h"
+#include "client/load/send/messages.h"
 
 namespace castor::load {
 namespace {

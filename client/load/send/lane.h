@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "client/client.h"
-#include "client/load/send/requests.h"
+#include "client/load/send/messages.h"
 #include "client/load/workload/schedule.h"
 #include "client/load/workload/workload.h"
 

@@ -13,7 +13,7 @@
 
 #include "client/cli/command.h"
 #include "client/error.h"
-#include "client/load/send/answers.h"
+#include "client/load/send/messages.h"
 
 namespace castor::load {
 namespace {

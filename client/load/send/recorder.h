@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "client/load/results/run_data.h"
-#include "client/load/send/answers.h"
 #include "client/load/send/lane.h"
+#include "client/load/send/messages.h"
 
 namespace castor::load {
 

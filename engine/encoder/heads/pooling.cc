@@ -6,8 +6,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/maximum.h>
 #include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/segment_reduce.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -16,13 +18,14 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "engine/attention/parallel.h"
 #include "engine/encoder/heads/dense.h"
-#include "engine/encoder/heads/max_sim.h"
+#include "engine/encoder/layers/linear.h"
 #include "engine/encoder/text/spans.h"
 
 namespace castor::encoder {
@@ -73,6 +76,64 @@ at::Tensor Normalized(const at::Tensor& x) {
   constexpr double kEpsilon = 1e-12;  // as in torch.nn.functional.normalize
   const at::Tensor norms = at::linalg_vector_norm(x, 2, /*dim=*/{1}, /*keepdim=*/true);
   return x.div(norms.clamp_min(kEpsilon));
+}
+
+// ---- MaxSim of a query and its documents, of ColBERT (Khattab and Zaharia 2020, equation 3).
+
+// Rows of the query in a step. The number is fixed, so that no document changes another's score.
+constexpr int64_t kQueries = 512;
+
+// [documents, columns]: the maximum over each document's rows, which lie between `offsets`.
+absl::StatusOr<at::Tensor> Greatest(const at::Tensor& products, const at::Tensor& offsets,
+                                    RunControl& control) {
+  if (!products.device().is_cpu()) return Pool(Pooling::kMaximum, products, offsets);
+  const at::Tensor spans = at::stack({offsets.narrow(0, 0, offsets.size(0) - 1), offsets.diff()});
+  return PoolSpans(Pooling::kMaximum, products, spans, products.size(0), control);
+}
+
+// The bytes that a step of MaxSim allocates, however many rows there are.
+int64_t MaxSimBytes(int64_t width) {
+  // The query's rows are kept packed. Products and their maxima are held twice.
+  return (kQueries * width + 4 * kMostHeadRows * kQueries) * int64_t{sizeof(float)};
+}
+
+// [documents, 1], float32: a document's score is the sum, over the query's rows, of the greatest
+// product with one of the document's rows. It is NaN if one of these products is.
+//
+// rows: [tokens, width], float32, contiguous; the first sequence is the query, the others are
+// documents. cu_seqlens: [sequences + 1], from 0; `offsets` has the same, int64, on the rows'
+// device. A document's score does not depend on the others. Checks the control between steps.
+absl::StatusOr<at::Tensor> MaxSim(const at::Tensor& rows, std::span<const int32_t> cu_seqlens,
+                                  const at::Tensor& offsets, RunControl& control) {
+  const std::span<const int32_t> ends = cu_seqlens.subspan(2);  // the documents' ends
+  const int64_t queries = cu_seqlens[1], tokens = cu_seqlens.back(), width = rows.size(1);
+  const int64_t step = HeadRows(rows, kQueries * width);
+  at::Tensor scores = at::zeros({std::ssize(ends)}, rows.options());
+  for (int64_t query = 0; query < queries; query += kQueries) {
+    const Linear products(rows.narrow(0, query, std::min(kQueries, queries - query)), {});
+    at::Tensor sums = at::zeros(scores.sizes(), rows.options());
+    at::Tensor greatest;  // maxima of the last step's documents
+    for (int64_t first = queries; first < tokens; first += step) {
+      const int64_t count = std::min(step, tokens - first);
+      const auto document = [&](int64_t row) {  // the document of a row
+        return std::ranges::upper_bound(ends, row) - ends.begin();
+      };
+      const int64_t begin = document(first), documents = document(first + count - 1) + 1 - begin;
+      absl::StatusOr<at::Tensor> found = Greatest(
+          products(rows.narrow(0, first, count)),
+          offsets.narrow(0, 1 + begin, documents + 1).sub(first).clamp_(0, count), control);
+      if (!found.ok()) return found;
+      if (cu_seqlens[1 + begin] < first) {  // the document began in the last step
+        at::Tensor continued = found->select(0, 0);
+        at::maximum_out(continued, continued, greatest.select(0, -1));
+      }
+      greatest = *std::move(found);
+      sums.narrow(0, begin, documents).copy_(greatest.sum(1));
+      if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
+    }
+    scores.add_(sums);
+  }
+  return scores.unsqueeze(1);
 }
 
 }  // namespace

@@ -12,10 +12,44 @@
 #include <vector>
 
 #include "engine/encoder/layers/self_attention.h"
-#include "engine/encoder/network/surrogates.h"
+#include "engine/kernels/count.h"
 
 namespace castor::encoder {
 namespace {
+
+// The inputs of a CAST layer in addition to queries, keys and values (attention/cast/cast.md):
+// surrogate tokens, and a gate computed from each token's row.
+struct Surrogates {
+  at::Tensor tokens;  // [N_c, heads, head_dim], of the weights' type
+  Linear gate;        // [1, hidden]; never in 8 bits, since it moves tokens between clusters
+
+  // The gates of the rows of `x`, [tokens, hidden], after the norm `before`: float32 [tokens].
+  // Works in steps of at most `step` rows, with a checkpoint after each.
+  absl::StatusOr<at::Tensor> Gates(const at::Tensor& x, const LayerNorm& before, int64_t step,
+                                   RunControl& control) const {
+    at::Tensor gates = at::empty({x.size(0)}, x.options().dtype(at::kFloat));
+    absl::Status done = InSteps(x.size(0), step, control, [&](int64_t first, int64_t count) {
+      const at::Tensor rows = before(x.narrow(0, first, count));
+      gates.narrow(0, first, count).copy_(gate(rows).view({count}));
+    });
+    if (!done.ok()) return done;
+    return gates;
+  }
+
+  // Both, as kernels take them.
+  attention::CastInputs Inputs(const at::Tensor& gates) const {
+    attention::CastInputs inputs;
+    inputs.surrogates = static_cast<const std::byte*>(tokens.const_data_ptr());
+    inputs.gate = gates.const_data_ptr<float>();
+    return inputs;
+  }
+
+  // The bytes that Gates takes per row of a step, without its result.
+  kernels::Count row_bytes() const {
+    const auto element = static_cast<int64_t>(tokens.element_size());
+    return kernels::Count(gate.in() + 1) * element + gate.scratch_bytes_of_row();
+  }
+};
 
 // Norms as in TransformerNames.
 struct Layer {
@@ -309,7 +343,13 @@ class WeightTaker {
     if (!normed) layer.attention_norm = Norm(at, names_.attention_norm);
     layer.qkv = TakeQkv(weights_, at, names_.qkv, qkv);
     if (config_.info.cast.has_value()) {
-      layer.surrogates = TakeSurrogates(weights_, at, names_.surrogates, names_.gate, config_.info);
+      const int64_t heads = config_.info.heads;
+      const std::string gate = at + std::string(names_.gate);
+      layer.surrogates =
+          Surrogates{.tokens = weights_.Take(at + std::string(names_.surrogates),
+                                             {config_.info.surrogates, heads, hidden_ / heads}),
+                     .gate = Linear(weights_.Take(gate + ".weight", {1, hidden_}),
+                                    weights_.Take(gate + ".bias", {1}))};
     }
     layer.attention_output =
         TakeLinear(weights_, at + std::string(names_.attention_output), hidden_,

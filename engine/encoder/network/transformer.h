@@ -82,7 +82,7 @@ struct TransformerNames {
   std::string_view mlp_norm = {};  // pre-norm
   FeedForwardNames mlp;
   std::string_view mlp_output_norm = {};  // like attention_output_norm
-  // CAST layers (surrogates.h).
+  // CAST layers: the surrogate tokens' whole name, and the gate's without ".weight" and ".bias".
   std::string_view surrogates = {};
   std::string_view gate = {};
 };

@@ -5,9 +5,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error.h"
+#include "engine/encoder/network/body.h"
 #include "engine/encoder/text/prompts.h"
 #include "engine/encoder/text/spans.h"
 #include "engine/encoder/text/text_model.h"
@@ -133,6 +136,16 @@ absl::Status PrepareTokens(const EncodeRequest& request, const InputRules& rules
 }
 
 }  // namespace
+
+TextModel::TextModel(ModelInfo info, std::unique_ptr<hf::Tokenizer> tokenizer, Network network)
+    : info_(std::move(info)),
+      tokenizer_(std::move(tokenizer)),
+      network_(std::move(network)),
+      activations_(network_.activations(info_.dtype)) {}
+
+std::vector<AttentionLayers> TextModel::attention(const Kernel& kernel) const {
+  return AttentionLayersOf(network_.body().info(), info_.dtype, kernel);
+}
 
 std::vector<int64_t> LengthsOf(const std::vector<int64_t>& lengths, int64_t tokens) {
   return lengths.empty() ? std::vector<int64_t>{tokens} : lengths;

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "client/error.h"
-#include "client/load/send/requests.h"
+#include "client/load/send/messages.h"
 #include "client/metrics/fetch.h"
 #include "tests/bench/command_line.h"
 

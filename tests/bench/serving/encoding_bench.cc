@@ -22,7 +22,6 @@
 #include "castor/v1/encoder.pb.h"
 #include "server/lifecycle/environment.h"
 #include "tests/bench/command_line.h"
-#include "tests/bench/median.h"
 #include "tests/bench/serving/pump.h"
 #include "tests/bench/serving/wire_client.h"
 

@@ -21,8 +21,6 @@
 namespace castor::testing {
 namespace {
 
-using server::Caller;
-
 // "/package.Service/Method" for each method in castor's own files and in those of gRPC's services
 // and of tei.v1.
 std::vector<std::string> AllMethods() {
@@ -43,37 +41,8 @@ std::vector<std::string> AllMethods() {
   return methods;
 }
 
-// Refuses everyone, for one reason.
-class Closed final : public server::Authorizer {
- public:
-  explicit Closed(Reason reason) : reason_(reason) {}
-  absl::StatusOr<Caller> Authorize(const server::Call&, std::string_view method) const override {
-    return MakeError(reason_, "not you, not " + std::string(method));
-  }
-
- private:
-  const Reason reason_;
-};
-
-// Believes whatever name the caller gives.
-class Gullible final : public server::Authorizer {
- public:
-  absl::StatusOr<Caller> Authorize(const server::Call& call, std::string_view) const override {
-    const std::string caller(call.header("x-name"));
-    if (caller.empty()) return MakeError(Reason::kUnauthenticated, "who is there?");
-    return Caller{caller, "tenant of " + caller};
-  }
-};
-
 class AuthorizeTest : public ServerTest {
  protected:
-  void StartWith(std::unique_ptr<server::Authorizer> authorizer) {
-    auto engine = std::make_unique<FakeEngine>();
-    FakeEngine* fake = engine.get();
-    StartServer(TestOptions(), std::move(engine), std::move(authorizer));
-    engine_ = fake;
-  }
-
   // Begins a call, sends no message, and returns the call's status.
   grpc::Status CallWithoutMessage(const std::string& method) const {
     grpc::GenericStub stub(channel_);
@@ -93,7 +62,9 @@ class AuthorizeTest : public ServerTest {
   }
 
   void ExpectClosed(Reason reason, grpc::StatusCode code) {
-    StartWith(std::make_unique<Closed>(reason));
+    auto engine = std::make_unique<FakeEngine>();
+    FakeEngine* const fake = engine.get();
+    StartServer(TestOptions(), std::move(engine), std::make_unique<Closed>(reason));
     for (const std::string& method : AllMethods()) {
       SCOPED_TRACE(method);
       const grpc::Status status = CallWithoutMessage(method);
@@ -101,7 +72,7 @@ class AuthorizeTest : public ServerTest {
       EXPECT_EQ(status.error_message(), "not you, not " + method);
       EXPECT_EQ(DetailsOf(status).info.reason(), NameOf(reason));
     }
-    EXPECT_EQ(engine_->admitted(), 0);
+    EXPECT_EQ(fake->admitted(), 0);
     EXPECT_TRUE(AwaitNoCalls());
   }
 };
@@ -127,25 +98,6 @@ TEST_F(AuthorizeTest, EveryMethodRefusesWhoIsNotKnownBeforeItReads) {
 
 TEST_F(AuthorizeTest, EveryMethodRefusesWhoMayNotBeforeItReads) {
   ExpectClosed(Reason::kPermissionDenied, grpc::StatusCode::PERMISSION_DENIED);
-}
-
-TEST_F(AuthorizeTest, TheTenantReachesTheEngine) {
-  StartWith(std::make_unique<Gullible>());
-  AttendCall named;
-  named.context.AddMetadata("x-name", "beaver");
-  ASSERT_TRUE(named.Run(*attention_, AttendOf(1)).ok());
-  EXPECT_EQ(engine_->last_call()->tenant, "tenant of beaver");
-  AttendCall nameless;
-  const grpc::Status status = nameless.Run(*attention_, AttendOf(1));
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
-  EXPECT_EQ(engine_->admitted(), 1);
-}
-
-TEST_F(AuthorizeTest, EverybodyMayDoEverythingUnlessToldOtherwise) {
-  ServerTest::StartServer();
-  AttendCall call;
-  ASSERT_TRUE(call.Run(*attention_, AttendOf(1)).ok());
-  EXPECT_EQ(engine_->last_call()->tenant, "");
 }
 
 }  // namespace

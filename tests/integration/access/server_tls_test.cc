@@ -47,18 +47,6 @@ TEST_F(ServerTlsTest, TheHealthPortSpeaksPlaintext) {
             grpc::health::v1::HealthCheckResponse::SERVING);
 }
 
-TEST_F(ServerTlsTest, BothVersionsOfTlsAreSpoken) {
-  StartSecure(WithTls());
-  for (const int version : {TLS1_2_VERSION, TLS1_3_VERSION}) {
-    TlsClient::Options options = Trusting();
-    options.oldest = options.newest = version;
-    TlsClient client(server_->port(), options);
-    EXPECT_EQ(client.Enter(), "");
-    EXPECT_EQ(client.version(), version == TLS1_2_VERSION ? "TLSv1.2" : "TLSv1.3");
-    EXPECT_EQ(client.server_certificate(), pair_.certificate);
-  }
-}
-
 TEST_F(ServerTlsTest, AClientThatTrustsSomebodyElseOrWantsAnotherNameGoesAway) {
   StartSecure(WithTls());
   const grpc::Status stranger = Attend(Dial({.authority = other_.certificate()}));

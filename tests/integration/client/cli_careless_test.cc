@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 
 class CliCarelessTest : public CliTest {};
 
-// values_test.cc has more values.
+// flags_test.cc has more values.
 TEST_F(CliCarelessTest, WrongValuesAreUsageErrorsOfTheirFlag) {
   const std::vector<std::string> kCases[] = {
       {"attend", "--lengths", "nan"},    {"attend", "--key-lengths", ""},

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/integration/client/cli_fixture.h"
+#include "tests/support/words.h"
 
 namespace castor::cli {
 namespace {
@@ -156,17 +157,11 @@ TEST_F(LoadCliTest, ASweepAndASearchEnd) {
   EXPECT_THAT(sweep.out, HasSubstr("p99 of only "));
   EXPECT_THAT(ErrorOf(kUsage, {"sweep", "--attend", "4", "--vary", "wheels=3"}),
               HasSubstr("wheels"));
-  const Outcome search = Run({"find-rate",  "--attend",
-                              "4",          "--heads",
-                              "1",          "--head-dim",
-                              "8",          "--objective",
-                              "p50 <= 1ns", "--start-rate",
-                              "40",         "--probe",
-                              "300ms",      "--confirmation",
-                              "300ms",      "--max-time",
-                              "1s",         "--warm-up",
-                              "0s",         "--min-duration",
-                              "100ms",      "-q"});
+  std::vector<std::string> arguments = testing::Words(
+      "find-rate --attend 4 --heads 1 --head-dim 8 --start-rate 40 --probe 300ms "
+      "--confirmation 300ms --max-time 1s --warm-up 0s --min-duration 100ms -q");
+  arguments.insert(arguments.end(), {"--objective", "p50 <= 1ns"});
+  const Outcome search = Run(arguments);
   EXPECT_THAT(search.exit_code, AnyOf(3, kInvalid)) << search.out << search.err;
   EXPECT_THAT(search.err, AllOf(HasSubstr("took longer than"), HasSubstr("at most 0:01")));
 }

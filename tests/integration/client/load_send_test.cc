@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -140,28 +139,6 @@ TEST(LoadSend, CallersThink) {
       OneToken(ClosedLoop{.callers = 2, .think_time = milliseconds(100)}, seconds(1)), To(server));
   EXPECT_LE(run.Total().planned(), 20);
   EXPECT_GE(run.Total().planned(), 8);
-}
-
-TEST(LoadSend, SharesOfAPlanAreThePlan) {
-  const ScriptedServer server({});
-  const Workload workload = OneToken(OpenLoop{.rate = 300}, seconds(1));
-  const RunData whole = RunOf(workload, To(server));
-  std::optional<RunData> sum;
-  for (int64_t i = 0; i < 3; ++i) {
-    DriveOptions options = To(server);
-    options.share = i;
-    options.shares = 3;
-    options.lanes = 2;
-    const RunData share = RunOf(workload, options);
-    EXPECT_NEAR(static_cast<double>(share.Total().planned()), whole.Total().planned() / 3.0, 3);
-    if (sum) {
-      sum->Merge(share);
-    } else {
-      sum = share;
-    }
-  }
-  EXPECT_EQ(sum->Total().planned(), whole.Total().planned());
-  EXPECT_EQ(sum->Total().of(Outcome::kOk), whole.Total().of(Outcome::kOk));
 }
 
 TEST(LoadSend, RefusalsAreCountedByKind) {

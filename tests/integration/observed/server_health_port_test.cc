@@ -23,14 +23,6 @@ server::ServerOptions WithHealthPort(server::ServerOptions options = TestOptions
   return options;
 }
 
-// Refuses everyone.
-class ClosedToAll final : public server::Authorizer {
- public:
-  absl::StatusOr<server::Caller> Authorize(const server::Call&, std::string_view) const override {
-    return MakeError(Reason::kUnauthenticated, "nobody");
-  }
-};
-
 class HealthPortTest : public ServerTest {
  protected:
   std::shared_ptr<grpc::Channel> NewProbe() const { return NewChannelTo(server_->health_port()); }
@@ -106,7 +98,7 @@ TEST_F(HealthPortTest, ServesNothingElse) {
 
 // A probe cannot say who it is.
 TEST_F(HealthPortTest, AsksNobodyWhoTheyAre) {
-  StartServer(WithHealthPort(), std::make_unique<FakeEngine>(), std::make_unique<ClosedToAll>());
+  StartServer(WithHealthPort(), std::make_unique<FakeEngine>(), std::make_unique<Closed>());
   EXPECT_EQ(CheckHealth(NewProbe(), "readiness"), HealthCheckResponse::SERVING);
   EXPECT_EQ(CallRaw("/grpc.health.v1.Health/Check", "").error_code(),
             grpc::StatusCode::UNAUTHENTICATED);
@@ -161,15 +153,6 @@ TEST_F(HealthPortTest, DeafWatchesHoldNoDrainUp) {
   EXPECT_EQ(CheckHealth(NewProbe(), ""), HealthCheckResponse::SERVING);
   EXPECT_TRUE(server_->Drain());
   EXPECT_TRUE(deaf.AwaitClosed());
-}
-
-TEST_F(HealthPortTest, OneThatIsTakenIsAnErrorInOneLine) {
-  StartServer();
-  server::ServerOptions options = TestOptions();
-  options.health_listen = address();
-  const auto second = server::Server::Start(options, std::make_unique<FakeEngine>());
-  ASSERT_FALSE(second.ok());
-  EXPECT_NE(second.status().message().find(address()), absl::string_view::npos);
 }
 
 TEST_F(HealthPortTest, GoesWithAMainPortThatIsTaken) {

@@ -180,40 +180,6 @@ TEST_F(OipEncoderTest, TextsAndEmbeddingsCanBeInSharedMemory) {
   EXPECT_EQ(Infer(request, &response).error_code(), grpc::INVALID_ARGUMENT);
 }
 
-// The same sequences: one after another with their lengths, and as padded rows with a mask.
-TEST_F(OipEncoderTest, PaddedRowsAreAnsweredLikeTheirSequences) {
-  const auto ids_of = [](const std::vector<int64_t>& shape, const std::vector<int64_t>& ids,
-                         const std::string& beside, const std::vector<int64_t>& values) {
-    ModelInferRequest request;
-    request.set_model_name("tiny");
-    for (const auto& [name, numbers] :
-         {std::pair{std::string("input_ids"), ids}, {beside, values}}) {
-      auto* const input = request.add_inputs();
-      input->set_name(name);
-      input->set_datatype("INT64");
-      if (name == "lengths") {
-        input->add_shape(std::ssize(numbers));
-      } else {
-        input->mutable_shape()->Assign(shape.begin(), shape.end());
-      }
-      input->mutable_contents()->mutable_int64_contents()->Assign(numbers.begin(), numbers.end());
-    }
-    return request;
-  };
-  ModelInferResponse ragged, rows;
-  const grpc::Status first = Infer(ids_of({5}, {2, 5, 3, 2, 3}, "lengths", {3, 2}), &ragged);
-  ASSERT_TRUE(first.ok()) << first.error_message();
-  const grpc::Status second =
-      Infer(ids_of({2, 3}, {2, 5, 3, 2, 3, 0}, "attention_mask", {1, 1, 1, 1, 1, 0}), &rows);
-  ASSERT_TRUE(second.ok()) << second.error_message();
-  EXPECT_EQ(rows.outputs(0).shape(0), 2);
-  EXPECT_EQ(ValuesOf<float>(rows, "embeddings"), ValuesOf<float>(ragged, "embeddings"));
-  ModelInferRequest unpadded = ids_of({2, 3}, {2, 5, 3, 2, 5, 3}, "", {});
-  unpadded.mutable_inputs()->RemoveLast();
-  ASSERT_TRUE(Infer(unpadded, &rows).ok());
-  EXPECT_EQ(rows.outputs(0).shape(0), 2) << "two rows are two sequences";
-}
-
 TEST_F(OipEncoderTest, IdsInSharedMemoryAreThoseOfTheMessage) {
   ModelInferRequest request;
   request.set_model_name("tiny");

@@ -92,16 +92,6 @@ class RunningServer {
 
 int64_t Lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
 
-TEST(ServerProcessTest, ServesAndEndsCleanlyOnSigterm) {
-  RunningServer server({"--metrics-listen", "127.0.0.1:0"});
-  ASSERT_GT(server.port, 0) << server.process.output();
-  EXPECT_NE(server.process.output().find("metrics=127.0.0.1:"), std::string::npos);
-  const grpc::Status status = server.Attend();
-  EXPECT_TRUE(status.ok()) << status.error_message();
-  server.process.Signal(SIGTERM);
-  EXPECT_EQ(server.process.Wait(), 0) << server.process.output();
-}
-
 // In a process of its own, since OpenSSL is told for all of a process.
 TEST(ServerProcessTest, TheOldestVersionOfTlsIsKept) {
   const TestAuthority authority;

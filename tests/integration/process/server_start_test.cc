@@ -8,13 +8,17 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "castor/v1/server.grpc.pb.h"
 #include "engine/base/machine.h"
+#include "tests/integration/access/secure_fixture.h"
 #include "tests/integration/process/server_process.h"
+#include "tests/integration/raw_client.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/support/sanitizer.h"
+#include "tests/support/words.h"
 
 namespace castor::testing {
 namespace {
@@ -24,16 +28,9 @@ using Arguments = std::vector<std::string>;
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-const Arguments kQuick = {"--listen",
-                          "127.0.0.1:0",
-                          "--metrics-listen",
-                          "127.0.0.1:0",
-                          "--device",
-                          "cpu",
-                          "--cost-model-budget",
-                          "0s",
-                          "--cpu-threads",
-                          "2"};
+const Arguments kQuick = Words(
+    "--listen 127.0.0.1:0 --metrics-listen 127.0.0.1:0 --device cpu --cost-model-budget 0s "
+    "--cpu-threads 2");
 
 std::string Limit(const char* resource, int64_t value) {
   return "--" + std::string(resource) + "=" + std::to_string(value);
@@ -109,45 +106,13 @@ TEST(ServerStartTest, WithoutDescriptorsItEndsWithOneLine) {
 
 TEST(ServerStartTest, EveryNumberWorksAtItsUpperBound) {
   if (kSanitized) GTEST_SKIP() << "thousands of threads";
-  ServerProcess process({"--listen",
-                         "127.0.0.1:0",
-                         "--metrics-listen",
-                         "127.0.0.1:0",
-                         "--device",
-                         "cpu",
-                         "--cost-model-budget",
-                         "0s",
-                         "--cpu-threads",
-                         "1024",
-                         "--max-concurrent-streams",
-                         "65536",
-                         "--shared-memory",
-                         "--max-batch-tokens",
-                         "1073741824",
-                         "--max-batch-requests",
-                         "65536",
-                         "--batch-delay",
-                         "1s",
-                         "--max-queued-requests",
-                         "16777216",
-                         "--max-queued-tokens",
-                         "1099511627776",
-                         "--max-queued-bytes",
-                         "1TiB",
-                         "--max-device-bytes",
-                         "16TiB",
-                         "--max-kept-bytes",
-                         "1TiB",
-                         "--max-message-bytes",
-                         "2147483647",
-                         "--max-text-bytes",
-                         "64MiB",
-                         "--max-connection-age",
-                         "24h",
-                         "--max-deadline",
-                         "24h",
-                         "--drain-deadline",
-                         "1h"});
+  ServerProcess process(Words(
+      "--listen 127.0.0.1:0 --metrics-listen 127.0.0.1:0 --device cpu --cost-model-budget 0s "
+      "--cpu-threads 1024 --max-concurrent-streams 65536 --shared-memory "
+      "--max-batch-tokens 1073741824 --max-batch-requests 65536 --batch-delay 1s "
+      "--max-queued-requests 16777216 --max-queued-tokens 1099511627776 --max-queued-bytes 1TiB "
+      "--max-device-bytes 16TiB --max-kept-bytes 1TiB --max-message-bytes 2147483647 "
+      "--max-text-bytes 64MiB --max-connection-age 24h --max-deadline 24h --drain-deadline 1h"));
   const std::string line = process.AwaitLine(" listening ");
   const size_t at = line.find("grpc=");
   ASSERT_NE(at, std::string::npos) << process.output();
@@ -179,6 +144,77 @@ TEST(ServerStartTest, BudgetsFollowFromTheMemoryLimit) {
   EXPECT_EQ(info.limits().max_device_bytes(), limit / 2);
   EXPECT_EQ(info.limits().max_message_bytes(), limit / 16 / kMiB * kMiB);
   EXPECT_EQ(info.devices(0).memory_bytes(), limit);
+}
+
+// What a caller presents to say who it is must not show up anywhere: not in the log, not in an
+// error, not in the metrics, however wrong it is.
+
+// A word of it is enough to give it away.
+constexpr char kSecret[] = "Qm9uZGFnZU9mQmVhdmVycw";
+
+int PortIn(const std::string& line, const std::string& what) {
+  const size_t at = line.find(what + "=127.0.0.1:");
+  return at == std::string::npos ? 0 : std::stoi(line.substr(at + what.size() + 11));
+}
+
+// What the server answers to a scrape with this header.
+std::string PageFor(int port, const std::string& authorization) {
+  RawClient client(port);
+  client.Send("GET /metrics HTTP/1.0\r\nAuthorization: " + authorization + "\r\n\r\n");
+  return client.ReadAll();
+}
+
+TEST(ServerSecretsTest, NoTokenIsEverSaidAgain) {
+  const TemporaryFolder folder;
+  const std::string token = std::string("castor_") + kSecret;
+  const std::string file = folder / "callers.toml";
+  WriteText(file, CallersFile(CallerEntry("beaver", token) +
+                              CallerEntry("mole", "mole" + token, "expires = 2020-01-01") +
+                              CallerEntry("hare", "hare" + token, "allow = [\"metrics\"]")));
+  ServerProcess process({"--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--device",
+                         "cpu", "--cpu-threads", "1", "--cost-model-budget", "0s", "--log-level",
+                         "debug", "--auth-tokens", file, "--metrics-auth"});
+  const std::string line = process.AwaitLine("listening");
+  const int port = PortIn(line, "grpc"), metrics_port = PortIn(line, "metrics");
+  ASSERT_GT(port, 0) << process.output();
+  const auto stub = v1::AttentionService::NewStub(
+      grpc::CreateChannel("127.0.0.1:" + std::to_string(port), grpc::InsecureChannelCredentials()));
+  std::string said;
+  const auto call = [&](const std::vector<std::pair<std::string, std::string>>& metadata) {
+    AttendCall attempt;
+    for (const auto& [key, value] : metadata) attempt.context.AddMetadata(key, value);
+    const grpc::Status status = attempt.Run(*stub, AttendOf(1));
+    said += status.error_message() + status.error_details();
+    for (const auto& [key, value] : attempt.context.GetServerTrailingMetadata()) {
+      said.append(value.data(), value.size());
+    }
+    return status.ok();
+  };
+  EXPECT_TRUE(call({{"authorization", "Bearer " + token}}));
+  EXPECT_TRUE(call({{"authorization", "Bearer " + token}, {"castor-tenant", token + "/"}}));
+  for (const std::string& value :
+       {token, "Bearer " + token + "x", "Bearer " + token + " ", "Bearer mole" + token,
+        "Bearer hare" + token, "Basic " + token, token + " " + token}) {
+    EXPECT_FALSE(call({{"authorization", value}})) << value;
+    said += PageFor(metrics_port, value);
+  }
+  EXPECT_FALSE(call({{"authorization", "Bearer " + token}, {"authorization", "Bearer " + token}}));
+  EXPECT_FALSE(call({{"castor-tenant", token + "/"}}));
+  const std::string page = PageFor(metrics_port, "Bearer hare" + token);
+  EXPECT_NE(page.find("castor_callers_refused_total"), std::string::npos) << page;
+  said += page;
+  // A file with the tokens themselves, where their digests should be.
+  ReplaceText(file, CallersFile("[[caller]]\nname = \"beaver\"\nsha256 = \"" + token + "\"\n"));
+  EXPECT_NE(process.AwaitLine("changed files are refused"), "");
+  ReplaceText(file, CallersFile("[[caller]]\nname = \"beaver\"\nsha256 = " + token + "\n"));
+  EXPECT_NE(process.AwaitLine("changed files are refused"), "");
+  ReplaceText(file, CallersFile("[[caller]]\nname = \"beaver\"\ntoken = \"" + token + "\"\n"));
+  EXPECT_NE(process.AwaitLine("changed files are refused"), "");
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0);
+  EXPECT_NE(process.output().find("caller refused"), std::string::npos);
+  EXPECT_EQ(said.find(kSecret), std::string::npos) << said;
+  EXPECT_EQ(process.output().find(kSecret), std::string::npos) << process.output();
 }
 
 }  // namespace

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "grpc/health/v1/health.grpc.pb.h"
 #include "tei/v1/tei.grpc.pb.h"
+#include "tests/integration/observed/health_client.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/support/sanitizer.h"
 
@@ -75,17 +75,7 @@ class ServerTeiTest : public ServerTest {
     return std::to_string(status.error_code()) + " " + status.error_message();
   }
 
-  std::string Health(const std::string& name) {
-    grpc::ClientContext context;
-    grpc::health::v1::HealthCheckRequest request;
-    grpc::health::v1::HealthCheckResponse response;
-    request.set_service(name);
-    const auto status =
-        grpc::health::v1::Health::NewStub(channel_)->Check(&context, request, &response);
-    return status.ok()
-               ? grpc::health::v1::HealthCheckResponse::ServingStatus_Name(response.status())
-               : status.error_message();
-  }
+  HealthStatus Health(const std::string& name) { return CheckHealth(channel_, name); }
 
   std::unique_ptr<tei::Info::Stub> info_;
   std::unique_ptr<tei::Embed::Stub> embed_;

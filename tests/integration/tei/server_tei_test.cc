@@ -14,6 +14,7 @@
 namespace castor::testing {
 namespace {
 
+using grpc::health::v1::HealthCheckResponse;
 using nlohmann::json;
 using ::testing::StartsWith;
 
@@ -266,7 +267,7 @@ TEST_F(ServerTeiTest, SeveralModelsNeedAChoice) {
   Embed(EmbedOf("cat"));
   EXPECT_EQ(status_.error_code(), grpc::NOT_FOUND);
   EXPECT_NE(status_.error_message().find("--tei-model"), std::string::npos);
-  EXPECT_EQ(Health("tei.v1.Info"), "SERVING");
+  EXPECT_EQ(Health("tei.v1.Info"), HealthCheckResponse::SERVING);
   model_ = "nobody";
   Embed(EmbedOf("cat"));
   EXPECT_EQ(status_.error_code(), grpc::NOT_FOUND);
@@ -278,9 +279,9 @@ TEST_F(ServerTeiTest, SeveralModelsNeedAChoice) {
   Start(models, options);
   model_ = "";
   EXPECT_EQ(Ask(*info_, &tei::Info::Stub::Info, {}).model_type(), tei::MODEL_TYPE_RERANKER);
-  EXPECT_EQ(Health("tei.v1.Rerank"), "SERVING");
-  EXPECT_EQ(Health("tei.v1.Predict"), "SERVING");
-  EXPECT_NE(Health("tei.v1.Embed"), "SERVING");
+  EXPECT_EQ(Health("tei.v1.Rerank"), HealthCheckResponse::SERVING);
+  EXPECT_EQ(Health("tei.v1.Predict"), HealthCheckResponse::SERVING);
+  EXPECT_NE(Health("tei.v1.Embed"), HealthCheckResponse::SERVING);
   model_ = "tiny_bert";
   EXPECT_EQ(Ask(*info_, &tei::Info::Stub::Info, {}).model_type(), tei::MODEL_TYPE_EMBEDDING);
 
@@ -288,7 +289,7 @@ TEST_F(ServerTeiTest, SeveralModelsNeedAChoice) {
   Start(models, options);
   Embed(EmbedOf("cat"));
   EXPECT_EQ(status_.error_code(), grpc::UNIMPLEMENTED);
-  EXPECT_NE(Health("tei.v1.Info"), "SERVING");
+  EXPECT_NE(Health("tei.v1.Info"), HealthCheckResponse::SERVING);
 }
 
 // ---- what a message makes the server do before it is admitted

@@ -114,18 +114,6 @@ inline void RandomizeWithMargins(OwnedProblem& problem, std::mt19937& random,
            TopMargin(problem.spec, problem.view) < 2e-6);
 }
 
-// Values that make each output row equal its row of weights: one sequence, value_dim = keys.
-inline void MakeValuesIdentity(OwnedProblem& problem) {
-  const int64_t keys = problem.view.key_tokens();
-  for (int64_t j = 0; j < keys; ++j) {
-    for (int64_t h = 0; h < problem.spec.kv_heads; ++h) {
-      for (int64_t e = 0; e < keys; ++e) {
-        problem.value.Set((j * problem.spec.kv_heads + h) * keys + e, j == e ? 1 : 0);
-      }
-    }
-  }
-}
-
 // Queries around a few centres, as in trained models: clusters and top keys are then almost always
 // clear of rounding.
 inline void RandomizeAroundCentres(OwnedProblem& problem, int centres, std::mt19937& random) {

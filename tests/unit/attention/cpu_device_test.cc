@@ -90,26 +90,6 @@ TEST(CpuDeviceTest, ComputesAndReports) {
   EXPECT_GT(times.workspace_bytes, 0);
 }
 
-// A scratch area for each thread, and the keys and values of a long sequence, packed: some heads'
-// at a time.
-TEST(CpuDeviceTest, WorkspaceIsForATileAndForSharedKeys) {
-  const std::unique_ptr<Device> device = OpenCpu(1);
-  Spec spec = SpecOf(DType::kFloat32);
-  const auto bytes = [&](int32_t tokens) {
-    OwnedProblem problem(spec, {tokens}, {tokens});
-    return RunBatch(*device, spec, {&problem}).workspace_bytes;
-  };
-  const int64_t scratch = bytes(10);
-  EXPECT_EQ(bytes(300), scratch);
-  const int64_t row = (spec.head_dim + spec.value_dim) * static_cast<int64_t>(sizeof(float));
-  EXPECT_EQ(bytes(1000), scratch + spec.heads * 1000 * row);
-  constexpr int64_t kMostAtATime = int64_t{8} << 20;
-  spec.kv_heads = 2;
-  EXPECT_EQ(bytes(1000), scratch + spec.kv_heads * 1000 * row);
-  spec.heads = spec.kv_heads = kMostAtATime / (1000 * row) + 1;
-  EXPECT_EQ(bytes(1000), scratch + kMostAtATime);
-}
-
 TEST(CpuDeviceTest, RefusesAKernelThatItLacks) {
   const std::unique_ptr<Device> device = OpenCpu(1);
   Spec spec = SpecOf(DType::kFloat32);
@@ -125,16 +105,6 @@ TEST(CpuDeviceTest, ReportsAModelThatCannotBeLoaded) {
   EXPECT_EQ(device->memory().device_allocated_bytes, 0);
 }
 
-TEST(OpenDeviceTest, AutoAlwaysFindsADevice) {
-  EngineOptions options;
-  options.device = "auto";
-  const auto device = OpenDevice(options);
-  ASSERT_TRUE(device.ok()) << device.status();
-  if ((*device)->info().name != "cpu") return;
-  EXPECT_NE((*device)->info().backend.find('('), std::string::npos)
-      << "the CPU says why it is not a GPU: " << (*device)->info().backend;
-}
-
 TEST(OpenDeviceTest, RefusesNamesThatMeanNothing) {
   for (const char* name : {"", "gpu", "CPU", "cpu:0", "cuda:", "cuda:-1", "cuda:x", "cuda:1x",
                            "cuda0", "cuda:99999999999"}) {
@@ -142,14 +112,6 @@ TEST(OpenDeviceTest, RefusesNamesThatMeanNothing) {
     options.device = name;
     EXPECT_EQ(FieldOf(OpenDevice(options).status()), "device") << name;
   }
-}
-
-TEST(OpenDeviceTest, AMissingGpuIsAnErrorWhenNamed) {
-  EngineOptions options;
-  options.device = "cuda:63";
-  const auto device = OpenDevice(options);
-  EXPECT_EQ(ReasonOf(device.status()), Reason::kKernelNotAvailable) << device.status();
-  EXPECT_FALSE(device.status().message().empty());
 }
 
 }  // namespace

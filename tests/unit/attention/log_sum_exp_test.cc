@@ -211,42 +211,6 @@ TEST_P(LogSumExpTest, ABiasOfLnNIsNOfAKind) {
   }
 }
 
-// Hidden keys weigh nothing, whichever they are, and those of a row without any leave it empty.
-TEST_P(LogSumExpTest, HiddenKeysAreAsIfTheyWereNotThere) {
-  for (int round = 0; round < 6; ++round) {
-    Spec spec = SpecOf(DType::kFloat32, round, 2, 16, 16);
-    if (vanilla()) spec.kernel = Vanilla{};
-    ClusteringOfAny(spec, [](Clustered& c) { c.clustering = Clustered::Clustering::kHash; });
-    spec.key_bias_heads = 1;
-    OwnedProblem hiding(spec, {40, 30}, {200, 100});
-    Randomize(hiding);
-    std::vector<int32_t> of;
-    for (int32_t j = 0; j < 300; ++j) {
-      const bool hidden = j >= 200 || UpTo(3) == 1;
-      hiding.key_bias[j] = hidden ? -INFINITY : 0;
-      if (hidden) {
-        for (int64_t e = 0; e < 32; ++e) hiding.key.Set(j * 32 + e, hiding.key.Get(j * 32 + e) * 9);
-      } else {
-        of.push_back(j);
-      }
-    }
-    spec.key_bias_heads = 0;
-    OwnedProblem without(spec, {40}, {static_cast<int32_t>(of.size())});
-    CopyRows(hiding, without, of);
-    Run(hiding);
-    Run(without);
-    for (int64_t i = 0; i < 40 * 2; ++i) {
-      ASSERT_TRUE(IsNear(hiding.log_sum_exp[i], without.log_sum_exp[i], kTolerance)) << i;
-    }
-    EXPECT_LE(Distance(
-                  40 * 32, [&](int64_t i) { return hiding.output.Get(i); },
-                  [&](int64_t i) { return without.output.Get(i); }),
-              2e-6);
-    for (int64_t i = 40 * 32; i < 70 * 32; ++i) ASSERT_EQ(hiding.output.Get(i), 0) << i;
-    for (int64_t i = 80; i < 140; ++i) ASSERT_EQ(hiding.log_sum_exp[i], -INFINITY) << i;
-  }
-}
-
 INSTANTIATE_TEST_SUITE_P(Table, LogSumExpTest,
                          testing::ValuesIn(CpuRows({KernelName::kVanilla, KernelName::kClustered,
                                                     KernelName::kImprovedClustered})),

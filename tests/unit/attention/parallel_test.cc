@@ -44,12 +44,6 @@ TEST_F(ParallelForTest, BeatsOnceForAJobTooSmallToShare) {
   EXPECT_EQ(heartbeat.Read().beats, 1U);
 }
 
-TEST_F(ParallelForTest, NeedsNoHeartbeat) {
-  std::atomic<int> done = 0;
-  EXPECT_TRUE(ParallelFor(100, kLarge, RunToEnd(), [&](int, int64_t) { ++done; }).ok());
-  EXPECT_EQ(done, 100);
-}
-
 // The number of checkpoints depends on the first of several threads, which may start late.
 TEST_F(ParallelForTest, CheckpointsComeWhileNoTaskRunsAndLoseNone) {
   for (const int threads : {1, 3}) {

@@ -1,5 +1,5 @@
 // Positions, windows, biases and softcaps: every row of the CPU's variant table that computes
-// vanilla attention against the plain double-precision twin, and what other rows refuse.
+// vanilla attention against the plain double-precision twin.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -67,45 +67,6 @@ TEST_P(PositionsTest, TablesMatchTheReferenceAtEveryEdge) {
     Spec spec = MakeSpec(DType::kFloat32, Vanilla{}, 2, 8, 5);
     spec.bias = {.table = table.data(), .reach = reach};
     for (const int32_t length : {1, 2, 7, 8, 9, 48, 49, 129, 300}) ExpectRight(spec, {length});
-  }
-}
-
-TEST_P(PositionsTest, ScoresOfAnyScaleAreCappedAndBiased) {
-  for (const double scale : {1.0, -1.0, 1e-6, 3.0, -0.25, 0.0, 1e-30, -1e-44, 40.0}) {
-    for (int round = 0; round < 8; ++round) {
-      Spec spec = MakeSpec(DType::kFloat32, Vanilla{}, 2, 16, 16);
-      spec.softmax_scale = scale;
-      const RandomScores scores(spec, random_);
-      ExpectRight(spec, {70});
-    }
-  }
-}
-
-TEST_P(PositionsTest, NoScaleMakesBiasedRowsInfinite) {
-  for (const double scale : {1e30, -3e38, 1e-45}) {
-    for (int round = 0; round < 8; ++round) {
-      Spec spec = MakeSpec(DType::kFloat32, Vanilla{}, 2, 16, 16);
-      spec.softmax_scale = scale;
-      const RandomScores scores(spec, random_);
-      OwnedProblem problem(spec, {70}, {70});
-      problem.Randomize(random_);
-      Run(problem);
-      for (int64_t i = 0; i < problem.output.size(); ++i) {
-        ASSERT_TRUE(std::isfinite(problem.output.Get(i))) << Describe(spec) << ", " << i;
-      }
-    }
-  }
-}
-
-TEST_P(PositionsTest, ASoftcapOfAnySizeIsRight) {
-  for (const double softcap : {1e-44, 1e-6, 0.5, 30.0, 1e6, 3e38}) {
-    for (const double factor : {1e-3, 1.0, 30.0}) {
-      Spec spec = WithLogSumExp(MakeSpec(DType::kFloat32, Vanilla{}, 2, 16, 16));
-      spec.softcap = softcap;
-      OwnedProblem problem(spec, {70}, {70});
-      problem.Randomize(random_, factor);
-      ExpectRight(problem);
-    }
   }
 }
 
@@ -266,18 +227,6 @@ TEST_P(PositionsTest, ATableIsReadByTheKeysPlaceLessTheQuerys) {
   }
 }
 
-TEST_P(PositionsTest, AWindowThatCoversAllChangesNoByte) {
-  Spec spec = MakeSpec(DType::kFloat32, Vanilla{}, 2, 24, 24);
-  OwnedProblem whole(spec, {300, 1, 129}, {300, 1, 129});
-  whole.Randomize(random_);
-  Run(whole);
-  const std::vector<std::byte> expected = whole.output.bytes();
-  whole.spec.window = SymmetricWindow(299);
-  whole.output.Clear();
-  Run(whole);
-  EXPECT_EQ(whole.output.bytes(), expected);
-}
-
 TEST_P(PositionsTest, KeysOutsideOfTheWindowOrLaterChangeNoByte) {
   Spec spec = MakeSpec(DType::kFloat32, Vanilla{.causal = true}, 2, 16, 16);
   spec.window.left = 40;
@@ -336,29 +285,6 @@ TEST_P(PositionsTest, AWindowedLayerIsLinearInItsLength) {
 
 INSTANTIATE_TEST_SUITE_P(Table, PositionsTest, testing::ValuesIn(CpuRows({KernelName::kVanilla})),
                          NameOfRow);
-
-// Queries of a cluster share their scores, so places cannot count.
-TEST(PositionsRefusedTest, OnlyVanillaKnowsOfPositionsAndSoftcaps) {
-  const std::vector<float> slopes = {0.5f};
-  for (const Kernel& kernel :
-       {Kernel(PlainClusters(4)), Kernel(ImprovedClusters(4, 4)), Kernel(CastOf(0))}) {
-    Spec spec = MakeSpec(DType::kFloat32, kernel, 1, 8, 8, 4);
-    EXPECT_NE(FindVariant(CpuVariants(), spec), nullptr);
-    Spec windowed = spec;
-    windowed.window = SymmetricWindow(3);
-    EXPECT_EQ(FindVariant(CpuVariants(), windowed), nullptr) << Describe(windowed);
-    Spec biased = spec;
-    biased.bias.slopes = slopes.data();
-    EXPECT_EQ(FindVariant(CpuVariants(), biased), nullptr) << Describe(biased);
-    Spec capped = spec;
-    capped.softcap = 1;
-    EXPECT_EQ(FindVariant(CpuVariants(), capped), nullptr) << Describe(capped);
-    Spec of_keys = spec;
-    of_keys.key_bias_heads = 1;
-    const bool takes = !std::holds_alternative<Cast>(kernel);
-    EXPECT_EQ(FindVariant(CpuVariants(), of_keys) != nullptr, takes) << Describe(of_keys);
-  }
-}
 
 }  // namespace
 }  // namespace castor::attention

@@ -104,28 +104,19 @@ TEST(ResolvePositionsTest, RefusesWindowsThatAreNone) {
 }
 
 TEST(ResolvePositionsTest, RefusesBiasesThatDoNotFit) {
-  ExpectRefusedOfTwo([](auto& r) { r.positions.alibi_slopes = {1}; }, "positions.alibi_slopes");
-  ExpectRefusedOfTwo(
-      [](auto& r) {
-        r.positions.alibi_slopes = {1, NAN};
-      },
-      "positions.alibi_slopes[1]");
-  ExpectRefusedOfTwo(
-      [](auto& r) {
-        r.positions.alibi_slopes = {-INFINITY, 1};
-      },
-      "positions.alibi_slopes[0]");
-  ExpectRefusedOfTwo(
-      [](auto& r) {
-        r.positions.alibi_slopes = {0.5f, -2.6e29f};  // distances are up to 4
-      },
-      "positions.alibi_slopes[1]");
-  ExpectRefusedOfTwo(
-      [](auto& r) {
-        r.positions.query = {0, kMostPosition - 4};
-        r.positions.alibi_slopes = {1e20f, 1};
-      },
-      "positions.alibi_slopes[0]");
+  const auto slopes = [](std::vector<float> of_heads, std::string_view field, int64_t query = 0) {
+    ExpectRefusedOfTwo(
+        [&](auto& r) {
+          if (query != 0) r.positions.query = {0, query};
+          r.positions.alibi_slopes = of_heads;
+        },
+        field);
+  };
+  slopes({1}, "positions.alibi_slopes");
+  slopes({1, NAN}, "positions.alibi_slopes[1]");
+  slopes({-INFINITY, 1}, "positions.alibi_slopes[0]");
+  slopes({0.5f, -2.6e29f}, "positions.alibi_slopes[1]");  // distances are up to 4
+  slopes({1e20f, 1}, "positions.alibi_slopes[0]", kMostPosition - 4);
   AttentionRequest request = TwoSequences();
   request.positions.alibi_slopes = {0.5f, -2.4e29f};
   EXPECT_TRUE(Resolve(request).ok());

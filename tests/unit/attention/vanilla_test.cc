@@ -7,9 +7,7 @@
 
 #include <cmath>
 
-#include "engine/attention/parallel.h"
 #include "tests/support/attention/variant_test.h"
-#include "tests/support/sanitizer.h"
 
 namespace castor::attention {
 namespace {
@@ -80,17 +78,6 @@ TEST_P(VanillaTest, TakesTheDimensionsThatModelsHave) {
   }
 }
 
-TEST_P(VanillaTest, OneKeyGivesItsValue) {
-  OwnedProblem problem(MakeSpec(DType::kFloat32, Vanilla{}, 3, 16, 8), {5}, {1});
-  problem.Randomize(random_, 100, 100);
-  Run(problem);
-  for (int64_t token = 0; token < 5; ++token) {
-    for (int64_t i = 0; i < 3 * 8; ++i) {
-      EXPECT_EQ(problem.Output(token, i / 8, i % 8), problem.value.Get(i));
-    }
-  }
-}
-
 // The output for one key is its value: every finite number survives the conversion to float32 and
 // back.
 TEST_P(VanillaTest, KeepsEveryHalf) {
@@ -157,36 +144,6 @@ TEST_P(VanillaTest, StaysWithinToleranceOverManyKeys) {
   OwnedProblem problem(MakeSpec(DType::kFloat32, Vanilla{}, 1, 16, 16), {9}, {65536});
   problem.Randomize(random_);
   ExpectRight(problem);
-}
-
-TEST_P(VanillaTest, LengthsInOneBatchMayDifferWidely) {
-  OwnedProblem problem(MakeSpec(DType::kFloat32, Vanilla{}, 2, 32, 32), {1, 1500, 2, 64, 1},
-                       {1500, 1, 7, 64, 1});
-  problem.Randomize(random_);
-  ExpectRight(problem);
-}
-
-// There are more heads than are packed at a time, and a query's bytes do not depend on the others.
-TEST_P(VanillaTest, SharedKeysChangeNoByte) {
-  if (kSanitized) GTEST_SKIP() << "too slow here";
-  const int threads = ParallelWorkers();
-  SetParallelWorkers(1);
-  for (const DType dtype : kFloatTypes) {
-    const Spec spec = MakeSpec(dtype, Vanilla{}, 3, 100, 90);
-    const int32_t keys = 1 << 12;
-    OwnedProblem many(spec, {390}, {keys});
-    many.Randomize(random_);
-    Run(many);
-    OwnedProblem few(spec, {200}, {keys});
-    for (int64_t i = 0; i < few.query.size(); ++i) few.query.Set(i, many.query.Get(i));
-    for (int64_t i = 0; i < few.key.size(); ++i) few.key.Set(i, many.key.Get(i));
-    for (int64_t i = 0; i < few.value.size(); ++i) few.value.Set(i, many.value.Get(i));
-    Run(few);
-    for (int64_t i = 0; i < few.output.size(); ++i) {
-      ASSERT_EQ(few.output.Get(i), many.output.Get(i)) << NameOf(dtype) << " at " << i;
-    }
-  }
-  SetParallelWorkers(threads);
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, VanillaTest, testing::ValuesIn(CpuRows({KernelName::kVanilla})),

@@ -126,20 +126,6 @@ TEST_F(HostMemoryTest, WhatIsFreeForARoundGoesAndWhatIsUsedStays) {
   EXPECT_EQ(pool->stats().cached_bytes, 0);
 }
 
-TEST_F(HostMemoryTest, BlocksInUseOutlastThoseThatLieIdle) {
-  auto pool = MakeHostPool(CountingMemory(), 3 << 10);
-  HostBuffer large = *pool->Allocate(2 << 10);
-  for (size_t size : {1 << 10, 512, 256}) ASSERT_TRUE(pool->Allocate(size).ok());
-  ASSERT_TRUE(pool->Allocate(1 << 10).ok());  // reused, so now the newest
-  large = HostBuffer();                       // displaces 512 and 256
-  made_blocks = 0;
-  ASSERT_TRUE(pool->Allocate(1 << 10).ok());
-  ASSERT_TRUE(pool->Allocate(2 << 10).ok());
-  EXPECT_EQ(made_blocks, 0);
-  ASSERT_TRUE(pool->Allocate(512).ok());
-  EXPECT_EQ(made_blocks, 1);
-}
-
 TEST_F(HostMemoryTest, ABlockLargerThanTheCacheLeavesItAlone) {
   auto pool = MakeHostPool(CountingMemory(), 3 << 10);
   ASSERT_TRUE(pool->Allocate(1 << 10).ok());

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -145,155 +146,126 @@ struct Sizes {
   int64_t hidden() const { return heads * head_dim; }
 };
 
+using Resized = std::map<int64_t, int64_t>;
+
 // A small checkpoint with other sizes, and weights that mean nothing.
 struct Checkpoint {
   const char* directory;
-  // What its config calls them, and what its weights' sizes become.
-  void (*edit)(const Sizes& sizes, nlohmann::json& config);
-  std::map<int64_t, int64_t> (*resized)(const Sizes& sizes);
+  Resized (*resized)(const Sizes& s);  // what its weights' sizes become
+  // What its config has beside the keys that EditConfig knows.
+  void (*edit)(const Sizes& sizes, nlohmann::json& config) = [](const Sizes&, nlohmann::json&) {};
+  bool has_activation = true;  // false: another key says it
 };
 
 constexpr int64_t kPositions = 2000;
 
-void EditBert(const Sizes& sizes, nlohmann::json& config) {
+void EditConfig(const Checkpoint& checkpoint, const Sizes& sizes, nlohmann::json& config) {
   config["hidden_size"] = sizes.hidden();
   config["num_attention_heads"] = sizes.heads;
   config["intermediate_size"] = sizes.intermediate;
   config["max_position_embeddings"] = kPositions;
+  if (config.contains("head_dim")) config["head_dim"] = sizes.head_dim;
+  for (const char* key : {"hidden_act", "hidden_activation"}) {
+    if (checkpoint.has_activation && config.contains(key)) config[key] = sizes.activation;
+  }
+  checkpoint.edit(sizes, config);
 }
 
 constexpr Checkpoint kCheckpoints[] = {
     {"tiny_bert",
-     [](const Sizes& sizes, nlohmann::json& config) {
-       EditBert(sizes, config);
-       config["hidden_act"] = sizes.activation;
-     },
-     [](const Sizes& sizes) -> std::map<int64_t, int64_t> {
-       return {{24, sizes.hidden()}, {40, sizes.intermediate}, {32, kPositions}};
+     [](const Sizes& s) -> Resized {
+       return {{24, s.hidden()}, {40, s.intermediate}, {32, kPositions}};
      }},
     {"families/modernbert",
-     [](const Sizes& sizes, nlohmann::json& config) {
-       EditBert(sizes, config);
-       config["hidden_activation"] = sizes.activation;
-       config["local_attention"] = 2 * sizes.window;
+     // The MLP's matrix into both halves has as many rows as attention's.
+     [](const Sizes& s) -> Resized {
+       return {{24, s.hidden()}, {36, s.intermediate}};
      },
-     [](const Sizes& sizes) -> std::map<int64_t, int64_t> {
-       // The MLP's matrix into both halves has as many rows as attention's.
-       return {{24, sizes.hidden()}, {36, sizes.intermediate}};
-     }},
+     [](const Sizes& s, nlohmann::json& config) { config["local_attention"] = 2 * s.window; }},
     {"families/nomic_bert",
-     [](const Sizes& sizes, nlohmann::json& config) {
-       EditBert(sizes, config);
-       config["hidden_act"] = sizes.activation;
-       config["head_dim"] = sizes.head_dim;
+     [](const Sizes& s) -> Resized {
+       return {{24, s.hidden()}, {40, s.intermediate}, {72, 3 * s.hidden()}};
+     }},
+    {.directory = "families/jina_bert_code",
+     .resized = [](const Sizes& s) -> Resized {
+       return {{24, s.hidden()}, {40, s.intermediate}, {80, 2 * s.intermediate}};
      },
-     [](const Sizes& sizes) -> std::map<int64_t, int64_t> {
-       return {{24, sizes.hidden()}, {40, sizes.intermediate}, {72, 3 * sizes.hidden()}};
-     }},
-    {"families/jina_bert_code", EditBert,
-     [](const Sizes& sizes) -> std::map<int64_t, int64_t> {
-       return {{24, sizes.hidden()}, {40, sizes.intermediate}, {80, 2 * sizes.intermediate}};
-     }},
+     .has_activation = false},
     {"families/gemma",
-     [](const Sizes& sizes, nlohmann::json& config) {
-       EditBert(sizes, config);
-       config["head_dim"] = sizes.head_dim;
-       config["hidden_activation"] = sizes.activation;
-       config["sliding_window"] = 2 * sizes.window;
+     [](const Sizes& s) -> Resized {
+       return {{24, s.hidden()}, {40, s.intermediate}, {8, s.head_dim}};
      },
-     [](const Sizes& sizes) -> std::map<int64_t, int64_t> {
-       return {{24, sizes.hidden()}, {40, sizes.intermediate}, {8, sizes.head_dim}};
-     }},
+     [](const Sizes& s, nlohmann::json& config) { config["sliding_window"] = 2 * s.window; }},
     {"families/eurobert_biases",
-     [](const Sizes& sizes, nlohmann::json& config) {
-       EditBert(sizes, config);
-       config["hidden_act"] = sizes.activation;
-       config["head_dim"] = sizes.head_dim;
-     },
-     [](const Sizes& sizes) -> std::map<int64_t, int64_t> {
-       return {{24, sizes.hidden()}, {40, sizes.intermediate}, {8, sizes.head_dim}};
+     [](const Sizes& s) -> Resized {
+       return {{24, s.hidden()}, {40, s.intermediate}, {8, s.head_dim}};
      }},
     {"families/deberta",
-     [](const Sizes& sizes, nlohmann::json& config) {
-       EditBert(sizes, config);
-       config["pooler_hidden_size"] = sizes.hidden();
-       config["hidden_act"] = sizes.activation;
+     [](const Sizes& s) -> Resized {
+       return {{24, s.hidden()}, {40, s.intermediate}};
      },
-     [](const Sizes& sizes) -> std::map<int64_t, int64_t> {
-       return {{24, sizes.hidden()}, {40, sizes.intermediate}};
-     }},
+     [](const Sizes& s, nlohmann::json& config) { config["pooler_hidden_size"] = s.hidden(); }},
     {"families/electra",
-     [](const Sizes& sizes, nlohmann::json& config) {
-       EditBert(sizes, config);
-       config["hidden_act"] = sizes.activation;
-       config["embedding_size"] = 2 * sizes.hidden();
+     [](const Sizes& s) -> Resized {
+       return {{24, s.hidden()}, {40, s.intermediate}, {32, kPositions}, {16, 2 * s.hidden()}};
      },
-     [](const Sizes& sizes) -> std::map<int64_t, int64_t> {
-       return {{24, sizes.hidden()},
-               {40, sizes.intermediate},
-               {32, kPositions},
-               {16, 2 * sizes.hidden()}};
-     }},
+     [](const Sizes& s, nlohmann::json& config) { config["embedding_size"] = 2 * s.hidden(); }},
     {"families/qwen3_windows",
-     [](const Sizes& sizes, nlohmann::json& config) {
-       EditBert(sizes, config);
-       config["hidden_act"] = sizes.activation;
-       config["head_dim"] = sizes.head_dim + 8;  // so that heads are wider than rows
-       config["sliding_window"] = sizes.window + 1;
+     [](const Sizes& s) -> Resized {
+       const int64_t head = s.head_dim + 8;
+       return {{24, s.hidden()}, {40, s.intermediate}, {16, s.heads * head}, {4, head}};
      },
-     [](const Sizes& sizes) -> std::map<int64_t, int64_t> {
-       return {{24, sizes.hidden()},
-               {40, sizes.intermediate},
-               {16, sizes.heads * (sizes.head_dim + 8)},
-               {4, sizes.head_dim + 8}};
+     [](const Sizes& s, nlohmann::json& config) {
+       config["head_dim"] = s.head_dim + 8;  // so that heads are wider than rows
+       config["sliding_window"] = s.window + 1;
      }},
     {"cast/top_k",
-     [](const Sizes& sizes, nlohmann::json& config) {
-       EditBert(sizes, config);
-       config["hidden_act"] = sizes.activation;
-       // Clusters were as many as a head's elements, labels as many as heads.
-       config["cast_clusters"] = sizes.head_dim;
-       config.erase("id2label");
-       config["num_labels"] = sizes.heads;
+     // Clusters were as many as a head's elements, labels as many as heads.
+     [](const Sizes& s) -> Resized {
+       return {
+           {12, s.hidden()}, {20, s.intermediate}, {3, s.heads}, {4, s.head_dim}, {40, kPositions}};
      },
-     [](const Sizes& sizes) -> std::map<int64_t, int64_t> {
-       return {{12, sizes.hidden()},
-               {20, sizes.intermediate},
-               {3, sizes.heads},
-               {4, sizes.head_dim},
-               {40, kPositions}};
+     [](const Sizes& s, nlohmann::json& config) {
+       config["hidden_act"] = s.activation;
+       config["cast_clusters"] = s.head_dim;
+       config.erase("id2label");
+       config["num_labels"] = s.heads;
      }},
 };
 
-void Resize(const Checkpoint& checkpoint, const Sizes& sizes, encoder::TinyModel& model) {
-  model.EditJson("config.json", [&](nlohmann::json& config) { checkpoint.edit(sizes, config); });
-  if (checkpoint.directory == std::string("tiny_bert")) {
-    model.EditJson("1_Pooling/config.json", [&](nlohmann::json& config) {
-      config["word_embedding_dimension"] = sizes.hidden();
-    });
-  }
-  const std::map<int64_t, int64_t> to = checkpoint.resized(sizes);
+// Zeros of other sizes. `rows` may change a tensor's first one further.
+void ResizeWeights(
+    const Resized& to, encoder::TinyModel& model,
+    const std::function<void(const std::string& name, int64_t& rows)>& rows = [](auto&, auto&) {}) {
   model.EditWeights([&](std::map<std::string, encoder::RawTensor>& tensors) {
     for (auto& [name, tensor] : tensors) {
-      int64_t elements = 1;
       for (int64_t& size : tensor.shape) {
         if (const auto found = to.find(size); found != to.end()) size = found->second;
-        if (name.ends_with("attn.Wqkv.weight") && &size == &tensor.shape[0]) {
-          size = 3 * sizes.hidden();
-        }
-        if (name.ends_with("mlp.Wi.weight") && &size == &tensor.shape[0]) {
-          size = 2 * sizes.intermediate;
-        }
-        elements *= size;
       }
+      if (!tensor.shape.empty()) rows(name, tensor.shape[0]);
+      int64_t elements = 1;
+      for (const int64_t size : tensor.shape) elements *= size;
       tensor.data.assign(static_cast<size_t>(elements) * sizeof(float), '\0');
     }
   });
 }
 
+void Resize(const Checkpoint& checkpoint, const Sizes& sizes, encoder::TinyModel& model) {
+  model.EditJson("config.json",
+                 [&](nlohmann::json& config) { EditConfig(checkpoint, sizes, config); });
+  if (checkpoint.directory == std::string("tiny_bert")) {
+    model.EditJson("1_Pooling/config.json", [&](nlohmann::json& config) {
+      config["word_embedding_dimension"] = sizes.hidden();
+    });
+  }
+  ResizeWeights(checkpoint.resized(sizes), model, [&](const std::string& name, int64_t& rows) {
+    if (name.ends_with("attn.Wqkv.weight")) rows = 3 * sizes.hidden();
+    if (name.ends_with("mlp.Wi.weight")) rows = 2 * sizes.intermediate;
+  });
+}
+
 // A small BERT with a head, of which the words are many and the rows wide.
 void ResizeHead(int64_t hidden, int64_t words, encoder::TinyModel& model) {
-  constexpr int64_t kPositions = 2000;
   int64_t vocabulary = 0;
   model.EditJson("config.json", [&](nlohmann::json& config) {
     vocabulary = config["vocab_size"];
@@ -301,17 +273,7 @@ void ResizeHead(int64_t hidden, int64_t words, encoder::TinyModel& model) {
     config["vocab_size"] = words;
     config["max_position_embeddings"] = kPositions;
   });
-  const std::map<int64_t, int64_t> to = {{16, hidden}, {vocabulary, words}, {32, kPositions}};
-  model.EditWeights([&](std::map<std::string, encoder::RawTensor>& tensors) {
-    for (auto& [name, tensor] : tensors) {
-      int64_t elements = 1;
-      for (int64_t& size : tensor.shape) {
-        if (const auto found = to.find(size); found != to.end()) size = found->second;
-        elements *= size;
-      }
-      tensor.data.assign(static_cast<size_t>(elements) * sizeof(float), '\0');
-    }
-  });
+  ResizeWeights({{16, hidden}, {vocabulary, words}, {32, kPositions}}, model);
 }
 
 // As many rows as spans may cover, in few spans or in many.

@@ -122,16 +122,6 @@ TEST_F(CudaCastClustersTest, SingleAssignmentIsTheSerialLoops) {
   }
 }
 
-TEST_F(CudaCastClustersTest, ClustersExactlyFullAreTheSerialLoops) {
-  for (int round = 0; round < Scaled(36); ++round) {
-    const int64_t clusters = Uniform(2, 9);
-    const int64_t size = Uniform(1, 9);
-    const int pattern = round % kPatterns;
-    Check(Pattern(pattern, clusters * size, clusters), clusters, size,
-          Clustering::kSingleAssignmentTopK, "pattern " + std::to_string(pattern));
-  }
-}
-
 // More tokens choose one cluster than shared memory holds.
 TEST_F(CudaCastClustersTest, ARushOnOneClusterIsTheSerialLoops) {
   const int64_t tokens = Uniform(4200, 4700);

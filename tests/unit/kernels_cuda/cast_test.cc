@@ -179,20 +179,6 @@ TEST_F(CudaCastTest, LayersOfABatchAreToldApart) {
   EXPECT_LE(RelativeError(layer.problem, layer.Reference()), Tolerance(spec.dtype));
 }
 
-TEST_F(CudaCastTest, OneClusterAndFullClustersAreVanilla) {
-  for (const DType dtype : kFloatTypes) {
-    const CastProblem one(MakeSpec(dtype, Cast{}, 2, 64, 64, 1), {50, 1, 7}, random_);
-    PreparedCast(one.problem.spec, one.problem.view).RunAll();
-    EXPECT_LE(RelativeError(one.problem, VanillaOfTheSame(one.problem)), Tolerance(dtype));
-
-    Cast everywhere;
-    everywhere.cluster_size = 1000;
-    const CastProblem full(MakeSpec(dtype, everywhere, 2, 64, 64, 5), {50, 1, 7}, random_);
-    PreparedCast(full.problem.spec, full.problem.view).RunAll();
-    EXPECT_LE(RelativeError(full.problem, VanillaOfTheSame(full.problem)), Tolerance(dtype));
-  }
-}
-
 TEST_F(CudaCastTest, ASequenceHasTheSameBytesAloneAndInABatch) {
   for (int round = 0; round < Scaled(8); ++round) {
     Cast cast;

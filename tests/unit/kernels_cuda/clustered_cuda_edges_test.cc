@@ -9,15 +9,6 @@
 namespace castor::attention {
 namespace {
 
-TEST_F(ClusteredCudaTest, EqualCodesShareTheFirstCluster) {
-  OwnedProblem problem(MakeSpec(DType::kFloat32, PlainClusters(20, seed_), 1, 8, 4), {90}, {3});
-  problem.Randomize(random_);
-  for (int64_t i = 8; i < problem.query.size(); ++i) {
-    problem.query.Set(i, problem.query.Get(i % 8));
-  }
-  EXPECT_EQ(ClusteredRun(problem).Labels(0, 0), std::vector<int32_t>(90, 0));
-}
-
 TEST_F(ClusteredCudaTest, MoreClustersThanSharedMemoryHoldsAtATime) {
   for (const Kernel& kernel :
        {Kernel(PlainClusters(1100, seed_)), Kernel(ImprovedClusters(1100, 3, seed_))}) {
@@ -103,23 +94,6 @@ TEST_F(ClusteredCudaTest, TiesAmongTopKeysGoToTheLowest) {
                                      run.workspace().top_keys + expected.size()),
                 expected);
     }
-  }
-}
-
-TEST_F(ClusteredCudaTest, EqualKeysAreAllTied) {
-  for (const DType dtype : kFloatTypes) {
-    constexpr int32_t kTop = 9;
-    OwnedProblem problem(MakeSpec(dtype, ImprovedClusters(2, kTop, seed_), 1, 32, 32), {20},
-                         {1700});
-    problem.Randomize(random_);
-    for (int64_t i = 32; i < problem.key.size(); ++i) {
-      problem.key.Set(i, problem.key.Get(i % 32));
-    }
-    const ClusteredRun run(problem);
-    for (int32_t j = 0; j < kTop; ++j) EXPECT_EQ(run.workspace().top_keys[j], j) << NameOf(dtype);
-    EXPECT_LE(RelativeError(problem, ClusteredReference(problem.spec, problem.view)),
-              4 * Tolerance(dtype))
-        << "a mean of 1700 values, which nearly cancel";
   }
 }
 

@@ -102,31 +102,5 @@ TEST_F(ClusteredCudaTest, LabelsAreTheTwinsForAnyBitsAndIterations) {
   }
 }
 
-// A batch's plan is the plans of its sequences, one after another.
-TEST_F(ClusteredCudaTest, APlanOfABatchIsThePlansOfItsSequences) {
-  using kernels::cuda::ClusteredPlan;
-  kernels::cuda::ClusteredShape shape;
-  shape.heads = 3;
-  shape.head_dim = shape.value_dim = 64;
-  shape.clusters = 1 + static_cast<int32_t>(random_() % 400);
-  shape.topk = static_cast<int32_t>(random_() % 100);
-  std::vector<int32_t> cu_q = {0};
-  std::vector<int32_t> cu_k = {0};
-  for (int s = 0; s < 20; ++s) {
-    cu_q.push_back(cu_q.back() + static_cast<int32_t>(random_() % 20000));
-    cu_k.push_back(cu_k.back() + 1 + static_cast<int32_t>(random_() % 100000));
-  }
-  const ClusteredPlan all = PlanClustered(shape, cu_q, cu_k);
-  ASSERT_EQ(all.sequences, 20);
-  for (int s = 0; s < 20; ++s) {
-    const int32_t q[] = {0, cu_q[s + 1] - cu_q[s]};
-    const int32_t k[] = {0, cu_k[s + 1] - cu_k[s]};
-    const ClusteredPlan one = PlanClustered(shape, q, k);
-    for (int a = 0; a < ClusteredPlan::kArrays; ++a) {
-      EXPECT_EQ(all.offsets[a * 21 + s + 1] - all.offsets[a * 21 + s], one.offsets[a * 2 + 1]);
-    }
-  }
-}
-
 }  // namespace
 }  // namespace castor::attention

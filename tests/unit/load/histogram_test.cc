@@ -95,18 +95,6 @@ TEST_F(HistogramTest, AddingIsRecordingInOne) {
   }
 }
 
-TEST_F(HistogramTest, BucketsFollowOneAnotherAndHoldTheirValues) {
-  for (int i = 0; i + 1 < buckets::kCount; ++i) {
-    ASSERT_EQ(buckets::HighestOf(i) + 1, buckets::LowestOf(i + 1)) << i;
-    ASSERT_EQ(buckets::IndexOf(buckets::LowestOf(i)), i);
-    if (buckets::HighestOf(i) > buckets::kHighestValue) break;
-    ASSERT_EQ(buckets::IndexOf(buckets::HighestOf(i)), i);
-  }
-  EXPECT_EQ(buckets::LowestOf(0), 0);
-  EXPECT_EQ(buckets::HighestOf(0), 511);
-  EXPECT_LT(buckets::IndexOf(buckets::kHighestValue), buckets::kCount);
-}
-
 TEST_F(HistogramTest, ValuesOutsideAreCutToTheEnds) {
   Histogram histogram;
   histogram.Record(-5);

@@ -124,16 +124,6 @@ TEST_F(EngineTest, CompletionsMaySubmit) {
   EXPECT_TRUE(answers_.Get(2).ok());
 }
 
-TEST_F(EngineTest, RefusesBadRequestsWithTheirField) {
-  Start();
-  AttentionRequest request = Request(1);
-  request.key.shape[2] = 3;
-  auto refused = engine_->Submit(std::move(request), answers_.Slot(1));
-  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_TRUE(FieldOf(refused.status()).has_value());
-  EXPECT_EQ(engine_->stats().load.inflight_requests, 0);
-}
-
 TEST_F(EngineTest, ChecksForFiniteInputWhenAsked) {
   Start();
   AttentionRequest request = Request(1);

@@ -190,15 +190,6 @@ TEST_F(EngineRequestTest, CancelledBeforeItStarts) {
   EXPECT_EQ(ReasonOf(mailbox_.error), Reason::kCancelled);
 }
 
-TEST_F(EngineRequestTest, CancelledWhileItIsSubmitted) {
-  engine_.during_submit = [&] { request_.Cancel(); };
-  request_.Start(&message_, Origin());
-  EXPECT_EQ(engine_.cancels, 1);
-  EXPECT_EQ(mailbox_.told, 0);
-  engine_.Answer(MakeError(Reason::kCancelled, "cancelled"));
-  EXPECT_EQ(mailbox_.told, 1);
-}
-
 TEST_F(EngineRequestTest, CancelledWhileItRuns) {
   request_.Start(&message_, Origin());
   request_.Cancel();
@@ -208,13 +199,6 @@ TEST_F(EngineRequestTest, CancelledWhileItRuns) {
   EXPECT_EQ(mailbox_.told, 1);
   EXPECT_EQ(ReasonOf(mailbox_.error), Reason::kCancelled) << "the result was dropped";
   EXPECT_EQ(mailbox_.answer.Length(), 0u);
-}
-
-TEST_F(EngineRequestTest, CompletedOnAnotherThreadBeforeSubmitReturns) {
-  engine_.during_submit = [&] { std::thread([&] { engine_.Answer(); }).join(); };
-  request_.Start(&message_, Origin());
-  EXPECT_EQ(mailbox_.told, 1);
-  EXPECT_EQ(message_.Length(), 0u);
 }
 
 TEST_F(EngineRequestTest, IsToldOfOnceHoweverStartCompletionAndCancelRace) {

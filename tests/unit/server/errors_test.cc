@@ -27,26 +27,6 @@ std::optional<Detail> Find(const grpc::Status& status) {
   return std::nullopt;
 }
 
-TEST(ErrorsTest, OkStaysOk) {
-  EXPECT_TRUE(ToGrpcStatus(absl::OkStatus(), {"id"}).ok());
-  EXPECT_EQ(RetryPushback(absl::OkStatus()), std::nullopt);
-}
-
-TEST(ErrorsTest, EveryReasonKeepsItsCodeAndName) {
-  for (int i = 0; i <= static_cast<int>(Reason::kInternal); ++i) {
-    const Reason reason = static_cast<Reason>(i);
-    const grpc::Status status = ToGrpcStatus(MakeError(reason, "because"), {});
-    EXPECT_EQ(static_cast<int>(status.error_code()), static_cast<int>(CodeOf(reason)));
-    const auto info = Find<google::rpc::ErrorInfo>(status);
-    ASSERT_TRUE(info.has_value());
-    EXPECT_EQ(info->reason(), castor::NameOf(reason));
-    EXPECT_EQ(info->domain(), "castor");
-    const google::rpc::Status details = Unpack(status);
-    EXPECT_EQ(details.code(), static_cast<int>(status.error_code()));
-    EXPECT_EQ(details.message(), status.error_message());
-  }
-}
-
 TEST(ErrorsTest, CodesOutsideTheContractAreFaultsOfOurs) {
   for (const absl::StatusCode code : {absl::StatusCode::kUnknown, absl::StatusCode::kAborted,
                                       absl::StatusCode::kDataLoss, absl::StatusCode::kOutOfRange}) {

@@ -1,15 +1,28 @@
 #include "server/lifecycle/lifecycle.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 
+#include <atomic>
 #include <chrono>
+#include <exception>
+#include <latch>
+#include <memory>
+#include <new>
+#include <optional>
+#include <stdexcept>
 #include <thread>
 
+#include "server/lifecycle/heap_trimmer.h"
+#include "server/lifecycle/periodic.h"
+#include "server/lifecycle/signals.h"
+#include "server/lifecycle/watchdog.h"
 #include "server/services/call.h"
 
 namespace castor::server {
 namespace {
 
+using std::chrono::hours;
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::seconds;
@@ -55,6 +68,160 @@ TEST(DeadlineTest, APastDeadlineIsPast) {
             kNow - milliseconds(10));
   EXPECT_EQ(DeadlineOf(gpr_inf_past(GPR_CLOCK_REALTIME), seconds(60), kGrpcNow, kNow),
             kNow - seconds(60));
+}
+
+TEST(IdlenessTest, IsToldOnceByProcessorTimeAlone) {
+  Idleness idleness;
+  double cpu = 7;  // the start's
+  const auto looks_until_told = [&](double each) {
+    for (int look = 1; look <= 10 * Idleness::kLooks; ++look) {
+      if (idleness.Update(cpu += each)) return look;
+    }
+    return 0;
+  };
+  EXPECT_EQ(looks_until_told(0.5), 0) << "a quarter of a core";
+  EXPECT_EQ(looks_until_told(0.01), Idleness::kLooks) << "scrapes and health checks";
+  EXPECT_EQ(looks_until_told(0.01), 0) << "all is given back already";
+  for (int look = 0; look < 10; ++look) {  // never long enough
+    EXPECT_FALSE(idleness.Update(cpu += 0.5));
+    for (int idle = 0; idle + 1 < Idleness::kLooks; ++idle) EXPECT_FALSE(idleness.Update(cpu));
+  }
+  EXPECT_TRUE(idleness.Update(cpu));
+}
+
+TEST(PeriodicTest, EachTaskHasItsOwnPaceOnTheSameThread) {
+  Periodic periodic;
+  std::latch five(5), three(3);
+  std::thread::id threads[2];
+  int quick_calls = 0, slow_calls = 0;
+  const Periodic::Task never(periodic, hours(1), []() -> Periodic::Duration { std::abort(); });
+  {
+    const Periodic::Task quick(periodic, milliseconds(0), [&]() -> Periodic::Duration {
+      threads[0] = std::this_thread::get_id();
+      if (++quick_calls <= 5) five.count_down();
+      return milliseconds(1);
+    });
+    const Periodic::Task slow(periodic, milliseconds(2), [&]() -> Periodic::Duration {
+      threads[1] = std::this_thread::get_id();
+      if (++slow_calls <= 3) three.count_down();
+      return milliseconds(2);
+    });
+    five.wait();
+    three.wait();
+  }
+  EXPECT_EQ(threads[0], threads[1]);
+  EXPECT_NE(threads[0], std::this_thread::get_id());
+}
+
+// What the work uses may go away behind its task.
+TEST(PeriodicTest, TheEndOfATaskWaitsForItsWork) {
+  Periodic periodic;
+  for (int i = 0; i < 50; ++i) {
+    auto alive = std::make_unique<std::atomic<int>>(0);
+    std::latch begun(1);
+    std::optional<Periodic::Task> task(std::in_place, periodic, milliseconds(0),
+                                       [&]() -> Periodic::Duration {
+                                         if (alive->fetch_add(1) == 0) begun.count_down();
+                                         std::this_thread::yield();
+                                         alive->fetch_add(1);
+                                         return milliseconds(0);
+                                       });
+    begun.wait();
+    task.reset();
+    EXPECT_EQ(*alive % 2, 0) << "between two calls";
+    alive.reset();
+  }
+}
+
+TEST(PeriodicTest, OthersComeAndGoWhileOneWorks) {
+  Periodic periodic;
+  std::latch working(1), done(1);
+  const Periodic::Task slow(periodic, milliseconds(0), [&]() -> Periodic::Duration {
+    working.count_down();
+    done.wait();
+    return hours(1);
+  });
+  working.wait();
+  {
+    const Periodic::Task gone(periodic, milliseconds(0),
+                              []() -> Periodic::Duration { std::abort(); });
+  }
+  std::latch called(1);
+  const Periodic::Task next(periodic, milliseconds(0), [&]() -> Periodic::Duration {
+    called.count_down();
+    return hours(1);
+  });
+  done.count_down();
+  called.wait();
+}
+
+template <typename Exception>
+void Throw(const Exception& exception) {
+  throw exception;
+}
+
+// Like a function of the engine that must not fail.
+template <typename Exception>
+void Fail(const Exception& exception) noexcept {
+  Throw(exception);
+}
+
+TEST(TerminateDeathTest, SaysInOneLineThatMemoryIsOutAndAborts) {
+  EXPECT_EXIT((SayWhyOnTerminate(), Fail(std::bad_alloc())), testing::KilledBySignal(SIGABRT),
+              "^castor-server: fatal: out of memory\n$");
+}
+
+TEST(TerminateDeathTest, SaysWhatAnExceptionSays) {
+  EXPECT_EXIT((SayWhyOnTerminate(), Fail(std::runtime_error("no threads left\nand more"))),
+              testing::KilledBySignal(SIGABRT), "^castor-server: fatal: no threads left\n$");
+  EXPECT_EXIT((SayWhyOnTerminate(), Fail(7)), testing::KilledBySignal(SIGABRT),
+              "^castor-server: fatal: an unknown exception\n$");
+}
+
+TEST(TerminateDeathTest, NeedsNoException) {
+  EXPECT_EXIT((SayWhyOnTerminate(), std::terminate()), testing::KilledBySignal(SIGABRT),
+              "^castor-server: fatal: ");
+}
+
+class StallMeterTest : public testing::Test {
+ protected:
+  // A look at this progress, `later` after the last one.
+  bool LookAfter(seconds later, Progress progress) {
+    return meter_.Update(progress, now_ += later);
+  }
+
+  TimePoint now_{hours(1)};
+  StallMeter meter_{seconds(60), /*most_per_look=*/seconds(10)};
+};
+
+TEST_F(StallMeterTest, WorkWithoutProgressIsAStallAfterTheLimit) {
+  for (int look = 0; look <= 11; ++look) EXPECT_FALSE(LookAfter(seconds(5), {true, 7})) << look;
+  EXPECT_TRUE(LookAfter(seconds(5), {true, 7}));
+  EXPECT_TRUE(LookAfter(seconds(5), {true, 7}));
+}
+
+TEST_F(StallMeterTest, ALongBatchThatBeatsIsNone) {
+  for (uint64_t look = 0; look < 1000; ++look) {
+    EXPECT_FALSE(LookAfter(seconds(5), {true, look / 11})) << look;
+  }
+}
+
+TEST_F(StallMeterTest, AnIdleEngineIsAlive) {
+  for (int look = 0; look < 1000; ++look) EXPECT_FALSE(LookAfter(seconds(5), {false, 7}));
+}
+
+TEST_F(StallMeterTest, ProgressEndsAStall) {
+  for (int look = 0; look < 20; ++look) LookAfter(seconds(5), {true, 7});
+  EXPECT_FALSE(LookAfter(seconds(5), {true, 8}));
+  for (int look = 0; look < 11; ++look) EXPECT_FALSE(LookAfter(seconds(5), {true, 8}));
+  EXPECT_TRUE(LookAfter(seconds(5), {true, 8}));
+}
+
+// As after SIGSTOP, or on a machine that was suspended.
+TEST_F(StallMeterTest, AProcessThatStoodStillDoesNotBlameItsEngine) {
+  LookAfter(seconds(5), {true, 7});
+  EXPECT_FALSE(LookAfter(hours(1), {true, 7}));
+  EXPECT_FALSE(LookAfter(seconds(5), {true, 7}));
 }
 
 }  // namespace

@@ -5,11 +5,14 @@
 
 #include <string>
 
+#include "server/options/units.h"
+#include "tests/support/words.h"
 #include "tests/unit/server/options_fixture.h"
 
 namespace castor::server {
 namespace {
 
+using std::chrono::microseconds;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -59,27 +62,10 @@ TEST_F(OptionsTest, TheFlagsOfTheAutomaticKernelAreCheckedByName) {
 }
 
 TEST_F(OptionsTest, EveryKindOfFlagIsRead) {
-  const ServerOptions options = ParseOrDie({"--listen",
-                                            "[::1]:0",
-                                            "--metrics-listen=off",
-                                            "--health-listen",
-                                            "0.0.0.0:50052",
-                                            "--device",
-                                            "cuda:1",
-                                            "--max-message-bytes",
-                                            "64MiB",
-                                            "--batch-delay=500us",
-                                            "--max-batch-tokens",
-                                            "4096",
-                                            "--log-format",
-                                            "json",
-                                            "--log-level=debug",
-                                            "--no-reflection",
-                                            "--load-reports",
-                                            "--drain-delay",
-                                            "5s",
-                                            "--max-kept-bytes",
-                                            "0"});
+  const ServerOptions options = ParseOrDie(testing::Words(
+      "--listen [::1]:0 --metrics-listen=off --health-listen 0.0.0.0:50052 --device cuda:1 "
+      "--max-message-bytes 64MiB --batch-delay=500us --max-batch-tokens 4096 --log-format json "
+      "--log-level=debug --no-reflection --load-reports --drain-delay 5s --max-kept-bytes 0"));
   EXPECT_EQ(options.listen, "[::1]:0");
   EXPECT_EQ(options.metrics_listen, "");
   EXPECT_EQ(options.health_listen, "0.0.0.0:50052");
@@ -271,6 +257,49 @@ TEST_F(OptionsTest, VersionIsPrinted) {
   EXPECT_THAT(::testing::internal::GetCapturedStdout(), HasSubstr("castor-server 0."));
   ASSERT_TRUE(std::holds_alternative<int>(parsed));
   EXPECT_EQ(std::get<int>(parsed), 0);
+}
+
+TEST(ParseBytes, TakesPlainNumbersAndBothKindsOfUnits) {
+  EXPECT_EQ(ParseBytes("0"), 0);
+  EXPECT_EQ(ParseBytes("17"), 17);
+  EXPECT_EQ(ParseBytes("17B"), 17);
+  EXPECT_EQ(ParseBytes("64MiB"), 64 << 20);
+  EXPECT_EQ(ParseBytes("64Mi"), 64 << 20);
+  EXPECT_EQ(ParseBytes("64m"), 64 << 20);
+  EXPECT_EQ(ParseBytes("2GB"), 2'000'000'000);
+  EXPECT_EQ(ParseBytes("1.5KiB"), 1536);
+  EXPECT_EQ(ParseBytes("9007199254740993"), 9007199254740993);  // not exact as a double
+}
+
+TEST(ParseBytes, RefusesWhatIsNoSize) {
+  for (const char* text : {"", "MiB", "-1", "-0.5KiB", "1 MiB", "1XB", "1MiBs", "nan", "inf",
+                           "0x10", "8388608TiB", "9223372036854775808", "1e3"}) {
+    EXPECT_EQ(ParseBytes(text), std::nullopt) << text;
+  }
+}
+
+TEST(ParseDuration, NeedsAUnitUnlessZero) {
+  EXPECT_EQ(ParseDuration("0"), microseconds(0));
+  EXPECT_EQ(ParseDuration("5ms"), microseconds(5000));
+  EXPECT_EQ(ParseDuration("1.5s"), microseconds(1'500'000));
+  EXPECT_EQ(ParseDuration("7us"), microseconds(7));
+  EXPECT_EQ(ParseDuration("2m"), microseconds(120'000'000));
+  EXPECT_EQ(ParseDuration("1h"), microseconds(int64_t{3'600'000'000}));
+  for (const char* text : {"", "5", "ms", "-1s", "5 ms", "5mss", "1d", "99999999999999999h"}) {
+    EXPECT_EQ(ParseDuration(text), std::nullopt) << text;
+  }
+}
+
+TEST(Format, ReadsBackExactly) {
+  EXPECT_EQ(FormatBytes(int64_t{256} << 20), "256MiB");
+  EXPECT_EQ(FormatBytes(1 << 10), "1KiB");
+  EXPECT_EQ(FormatBytes(1025), "1025B");
+  EXPECT_EQ(FormatDuration(std::chrono::seconds(30)), "30s");
+  EXPECT_EQ(FormatDuration(std::chrono::milliseconds(1500)), "1500ms");
+  for (int64_t value : {int64_t{0}, int64_t{1}, int64_t{1000}, int64_t{1} << 40, INT64_MAX}) {
+    EXPECT_EQ(ParseBytes(FormatBytes(value)), value);
+    EXPECT_EQ(ParseDuration(FormatDuration(microseconds(value))), microseconds(value));
+  }
 }
 
 }  // namespace

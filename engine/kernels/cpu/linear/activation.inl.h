@@ -3,7 +3,7 @@
 #pragma once
 
 #include "engine/kernels/cpu/attention/softmax.inl.h"
-#include "engine/kernels/cpu/linear/activation.h"
+#include "engine/kernels/cpu/linear/linear.h"
 
 namespace castor::kernels {
 

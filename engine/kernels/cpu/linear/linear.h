@@ -18,9 +18,18 @@
 #include <array>
 #include <cstdint>
 
-#include "engine/kernels/cpu/linear/activation.h"
-
 namespace castor::kernels {
+
+// The activation functions of encoders' MLPs.
+enum class Activation {
+  kNone,
+  kGeluErf,    // x Phi(x)
+  kGeluTanh,   // its approximation by tanh
+  kQuickGelu,  // x sigmoid(1.702 x)
+  kRelu,
+  kSilu,  // x sigmoid(x)
+  kTanh,
+};
 
 // The types of W, x and y: all three are the same, but for int8, whose y is float32.
 enum class LinearType { kFloat32, kBFloat16, kInt8 };

@@ -5,17 +5,22 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <vector>
 
 #include "engine/attention/cast/cast_layout.h"
+#include "engine/kernels/assignment.h"
 #include "tests/support/attention/cast_problem.h"
 #include "tests/support/attention/variant_test.h"
 #include "tests/support/sanitizer.h"
+#include "tests/support/seeded.h"
+#include "tests/support/twins/cast.h"
 
 namespace castor::attention {
 namespace {
 
 using Clustering = Cast::Clustering;
+using Members = std::vector<std::vector<int64_t>>;
+using Runner = void (*)(kernels::Passes& passes);
 
 class CastCpuTest : public VariantTest {
  protected:
@@ -108,28 +113,6 @@ TEST_P(CastCpuTest, EveryTokenInEveryClusterIsVanilla) {
   }
 }
 
-TEST_P(CastCpuTest, PermutingTokensPermutesRows) {
-  for (const auto clustering : {Clustering::kTopK, Clustering::kSingleAssignmentTopK}) {
-    CastProblem layer(MakeSpec(DType::kFloat32, CastOf(0, clustering), 2, 8, 8, 4), {240}, random_);
-    if (!layer.HasMargins(random_)) continue;
-    Run(layer.problem);
-    const Elements before = layer.problem.output;
-    std::vector<int64_t> order(240);  // row `order[i]` moves to i
-    std::iota(order.begin(), order.end(), 0);
-    std::shuffle(order.begin(), order.end(), random_);
-    for (Elements* elements : {&layer.problem.query, &layer.problem.key, &layer.problem.value}) {
-      const Elements old = *elements;
-      for (int64_t i = 0; i < 240 * 16; ++i) elements->Set(i, old.Get(order[i / 16] * 16 + i % 16));
-    }
-    const std::vector<float> gate = layer.gate;
-    for (int64_t i = 0; i < 240; ++i) layer.gate[i] = gate[order[i]];
-    Run(layer.problem);
-    for (int64_t i = 0; i < 240 * 16; ++i) {
-      EXPECT_NEAR(layer.problem.output.Get(i), before.Get(order[i / 16] * 16 + i % 16), 1e-5);
-    }
-  }
-}
-
 // Equal tokens have equal affinities in any arithmetic. Such ties go to the lower token.
 TEST_P(CastCpuTest, TiesGoToTheLowerToken) {
   for (int reading = 0; reading < kCastReadings; ++reading) {
@@ -141,35 +124,6 @@ TEST_P(CastCpuTest, TiesGoToTheLowerToken) {
     std::fill(layer.gate.begin(), layer.gate.end(), 0.5f);
     Run(layer.problem);
     EXPECT_LE(RelativeError(layer.problem, layer.Reference()), 1e-5) << "reading " << reading;
-  }
-}
-
-TEST_P(CastCpuTest, SurvivesHugeScoresAndGates) {
-  for (const auto temperature : {Cast::GateTemperature::kSoftplus1, Cast::GateTemperature::kNone}) {
-    Cast kernel = CastOf(0);
-    kernel.gate_temperature = temperature;
-    CastProblem layer(MakeSpec(DType::kFloat32, kernel, 2, 8, 8, 1), {30}, random_);
-    layer.problem.Randomize(random_, 1e12, 1e12);  // one key gets all the weight
-    Run(layer.problem);
-    EXPECT_LE(RelativeError(layer.problem, layer.Reference()), 1e-5);
-
-    CastProblem many(MakeSpec(DType::kFloat32, kernel, 2, 8, 8, 6), {100}, random_);
-    many.problem.Randomize(random_, 1e18, 1e18);
-    for (float& phi : many.gate) phi *= 1e30f;
-    Run(many.problem);
-    for (int64_t i = 0; i < many.problem.output.size(); ++i) {
-      ASSERT_TRUE(std::isfinite(many.problem.output.Get(i)));
-    }
-  }
-}
-
-TEST_P(CastCpuTest, KeepsDenormals) {
-  CastProblem layer(MakeSpec(DType::kFloat16, CastOf(40), 2, 16, 16, 1), {33}, random_);
-  layer.problem.Randomize(random_, 1e-6, 1e-6, 1e-6);
-  Run(layer.problem);
-  const std::vector<double> expected = layer.Reference();
-  for (int64_t i = 0; i < layer.problem.output.size(); ++i) {
-    EXPECT_NEAR(layer.problem.output.Get(i), expected[i], 0x1p-24) << "float16's last place";
   }
 }
 
@@ -205,25 +159,6 @@ TEST_P(CastCpuTest, RefusesClustersWithoutRoomForAllTokens) {
   CastProblem does_not(spec, {18, 19}, random_);
   EXPECT_EQ(GetParam().run(spec, {&does_not.problem.view, 1}, RunToEnd()).code(),
             absl::StatusCode::kInvalidArgument);
-}
-
-// A sequence in a ragged problem gives the same rows as a problem of its own.
-TEST_P(CastCpuTest, NeighboursInAProblemDoNotMatter) {
-  const Spec spec = MakeSpec(DType::kFloat32, CastReading(1), 3, 32, 40, 5);
-  const std::vector<int32_t> lengths = {1, 200, 33, 96, 2, 500};
-  CastProblem all(spec, lengths, random_);
-  Run(all.problem);
-  for (size_t s = 0; s < lengths.size(); ++s) {
-    const int64_t begin = all.problem.cu_seqlens_q[s];
-    CastProblem one(spec, {lengths[s]}, random_);
-    one.surrogates = all.surrogates;
-    one.problem.view.cast.surrogates = one.surrogates.data();
-    std::copy_n(all.gate.begin() + begin, lengths[s], one.gate.begin());
-    CopySequence(all.problem, static_cast<int64_t>(s), one.problem, 0);
-    Run(one.problem);
-    EXPECT_EQ(OutputOf(one.problem, 0), OutputOf(all.problem, static_cast<int64_t>(s)))
-        << "sequence " << s;
-  }
 }
 
 // More members than the workspace has rows for, so tokens are combined in several parts. A column
@@ -277,6 +212,163 @@ TEST_P(CastCpuTest, WorkspaceGrowsWithTheSequenceAndNotWithTheBatch) {
 
 INSTANTIATE_TEST_SUITE_P(Table, CastCpuTest, testing::ValuesIn(CpuRows({KernelName::kCast})),
                          NameOfRow);
+
+// The assignment of tokens to clusters: the parallel functions must match the serial loop bit for
+// bit.
+
+void RunSerially(kernels::Passes& passes) {
+  for (; passes.pass().tasks > 0; passes.Next()) {
+    for (int64_t task = 0; task < passes.pass().tasks; ++task) passes.Do(task);
+  }
+}
+
+void RunBackwards(kernels::Passes& passes) {
+  for (; passes.pass().tasks > 0; passes.Next()) {
+    ASSERT_FALSE(passes.pass().ordered);
+    for (int64_t task = passes.pass().tasks - 1; task >= 0; --task) passes.Do(task);
+  }
+}
+
+// The serial loop does not handle NaN: it gets a number less than all others instead.
+std::vector<double> ByToken(const std::vector<float>& affinities, int64_t clusters) {
+  const int64_t tokens = static_cast<int64_t>(affinities.size()) / clusters;
+  std::vector<double> out(affinities.size());
+  for (int64_t c = 0; c < clusters; ++c) {
+    for (int64_t i = 0; i < tokens; ++i) {
+      const float affinity = affinities[c * tokens + i];
+      out[i * clusters + c] = std::isnan(affinity)   ? -1e300
+                              : std::isinf(affinity) ? std::copysign(1e200, affinity)
+                                                     : affinity;
+    }
+  }
+  return out;
+}
+
+Members Assigned(const std::vector<float>& affinities, int64_t clusters, int64_t capacity,
+                 Runner run) {
+  const int64_t tokens = static_cast<int64_t>(affinities.size()) / clusters;
+  std::vector<int32_t> offsets(clusters + 1);
+  std::vector<int32_t> members(tokens);
+  kernels::SingleAssignment assignment(tokens, clusters, capacity);
+  assignment.Start(affinities.data(), offsets.data(), members.data());
+  run(assignment);
+  Members out;
+  for (int64_t c = 0; c < clusters; ++c) {
+    out.emplace_back(members.begin() + offsets[c], members.begin() + offsets[c + 1]);
+  }
+  return out;
+}
+
+Members Selected(const std::vector<float>& affinities, int64_t clusters, int64_t count) {
+  const int64_t tokens = static_cast<int64_t>(affinities.size()) / clusters;
+  std::vector<uint32_t> scratch(2 * tokens);
+  std::vector<int32_t> members(count);
+  Members out;
+  for (int64_t c = 0; c < clusters; ++c) {
+    kernels::SelectTop(affinities.data() + c * tokens, tokens, count, scratch.data(),
+                       members.data());
+    out.emplace_back(members.begin(), members.end());
+  }
+  return out;
+}
+
+class CastAssignmentTest : public testing::Test, protected Seeded {
+ protected:
+  // Affinities [clusters, tokens] of one of several kinds, harmless to nasty.
+  std::vector<float> MakeAffinities(int kind, int64_t clusters, int64_t tokens) {
+    std::uniform_real_distribution<float> uniform(0, 8);
+    std::vector<float> affinities(clusters * tokens);
+    for (float& affinity : affinities) affinity = uniform(random_);
+    for (int64_t c = 0; c < clusters; ++c) {
+      for (int64_t i = 0; i < tokens; ++i) {
+        float& affinity = affinities[c * tokens + i];
+        switch (kind % kKinds) {
+          case 1:  // few values, many ties
+            affinity = std::floor(affinity / 3);
+            break;
+          case 2:  // all tied
+            affinity = 0.5f;
+            break;
+          case 3:  // all prefer one cluster
+            affinity += c == 0 ? 10 : 0;
+            break;
+          case 4:  // all rank the clusters alike
+            affinity = static_cast<float>(clusters - c) + affinity / 100;
+            break;
+          case 5:  // nearly equal: the leading bits decide nothing
+            affinity = 1 + affinity * 0x1p-23f;
+            break;
+          case 6:  // each displaced token displaces the next
+            affinity = static_cast<float>((i * 7 + c * 3) % (tokens + clusters));
+            break;
+          case 7: {  // values that no softmax gives
+            constexpr float kOdd[] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 1e-42f, -3.0f, 1e38f};
+            if (random_() % 2 == 0) affinity = kOdd[random_() % 8];
+            break;
+          }
+          case 8:  // only NaN
+            affinity = NAN;
+            break;
+          case 9:  // each round's proposals beat those of the round before
+            affinity = static_cast<float>(i) / static_cast<float>(tokens) - static_cast<float>(c);
+            break;
+        }
+      }
+    }
+    return affinities;
+  }
+  static constexpr int kKinds = 10;
+};
+
+// Some rounds have so many clusters that tokens keep lists of candidates and rebuild them.
+TEST_F(CastAssignmentTest, SingleAssignmentIsTheSerialLoops) {
+  for (int round = 0; round < Scaled(5000); ++round) {
+    const bool many = random_() % 50 == 0;
+    const int64_t clusters = many ? 60 + UpTo(200) : UpTo(12);
+    const int64_t tokens = UpTo(many ? 500 : round % 50 == 0 ? 900 : 90);
+    const int64_t least = (tokens + clusters - 1) / clusters;
+    // Often just enough places for the tokens.
+    const int64_t capacity = least + (round % 3 == 0 ? UpTo(static_cast<int>(tokens)) - 1 : 0);
+    const std::vector<float> affinities = MakeAffinities(round, clusters, tokens);
+    const Members expected = CastMembers(ByToken(affinities, clusters), clusters, capacity,
+                                         Clustering::kSingleAssignmentTopK);
+    SCOPED_TRACE(testing::Message() << "round " << round << ": " << tokens << " tokens, "
+                                    << clusters << " clusters of " << capacity);
+    ASSERT_EQ(Assigned(affinities, clusters, capacity, RunSerially), expected);
+    ASSERT_EQ(Assigned(affinities, clusters, capacity, RunBackwards), expected);
+  }
+}
+
+TEST_F(CastAssignmentTest, SelectionIsTheSerialLoops) {
+  for (int round = 0; round < Scaled(5000); ++round) {
+    const int64_t clusters = UpTo(4);
+    const int64_t tokens = UpTo(round % 50 == 0 ? 3000 : 90);
+    const int64_t count = UpTo(static_cast<int>(tokens));
+    const std::vector<float> affinities = MakeAffinities(round, clusters, tokens);
+    ASSERT_EQ(Selected(affinities, clusters, count),
+              CastMembers(ByToken(affinities, clusters), clusters, count, Clustering::kTopK))
+        << "round " << round << ": " << count << " of " << tokens;
+  }
+}
+
+// The worst case of single assignment must still end soon.
+TEST_F(CastAssignmentTest, ManyTokensThatWantTheSameEndSoon) {
+  const int64_t tokens = kSanitized ? 2000 : 16384;
+  for (int kind = 0; kind < kKinds; ++kind) {
+    const std::vector<float> affinities = MakeAffinities(kind, 64, tokens);
+    const Members members = Assigned(affinities, 64, tokens / 64 + 1, RunSerially);
+    int64_t assigned = 0;
+    for (const auto& cluster : members) assigned += static_cast<int64_t>(cluster.size());
+    EXPECT_EQ(assigned, tokens) << "kind " << kind;
+  }
+  // There are as many clusters as tokens, and all tokens rank them alike: a search of all clusters
+  // in every round would take minutes.
+  const int64_t clusters = kSanitized ? 300 : 3000;
+  const std::vector<float> alike(clusters * clusters, 1.0f);
+  for (const auto& cluster : Assigned(alike, clusters, 1, RunSerially)) {
+    EXPECT_EQ(cluster.size(), 1u);
+  }
+}
 
 }  // namespace
 }  // namespace castor::attention

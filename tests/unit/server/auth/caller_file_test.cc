@@ -34,18 +34,6 @@ const Credential& Find(const CallerTable& callers, char digit) {
 
 std::string Refusal(const std::string& text) { return std::string(Parse(text).status().message()); }
 
-TEST(CallerFileTest, ACallerHasANameAndMayCallEverything) {
-  const auto callers = Parse(Caller("search", 'a'));
-  ASSERT_TRUE(callers.ok()) << callers.status();
-  const Credential& search = Find(*callers, 'a');
-  EXPECT_EQ(search.name, "search");
-  EXPECT_TRUE(search.Allows("/castor.v1.AttentionService/Attend"));
-  EXPECT_FALSE(search.metrics);
-  EXPECT_FALSE(search.expired(std::chrono::system_clock::time_point::max()));
-  EXPECT_EQ(callers->FindToken(*FromHex(Hex('b'))), nullptr);
-  EXPECT_EQ(callers->FindName("search"), nullptr);
-}
-
 // As it stands, pasted.
 TEST(CallerFileTest, TheExampleOfTheReadmeIsAFileOfCallers) {
   std::ifstream readme(CASTOR_SOURCE_DIR "/server/auth/README.md");
@@ -54,17 +42,6 @@ TEST(CallerFileTest, TheExampleOfTheReadmeIsAFileOfCallers) {
   const size_t begin = text.find(fence) + fence.size();
   const auto callers = ParseCallers(text.substr(begin, text.find("```", begin) - begin));
   ASSERT_TRUE(callers.ok()) << callers.status();
-  EXPECT_EQ(callers->size(), 3U);
-}
-
-TEST(CallerFileTest, SeveralTokensOfANameAreValidAtOnce) {
-  const auto callers = Parse(Caller("search", 'a') + Caller("search", 'b') +
-                             "[[caller]]\nname = \"search\"\nsan = \"spiffe://x/y\"\n"
-                             "allow = []\nexpires = \"never\"\n");
-  ASSERT_TRUE(callers.ok()) << callers.status();
-  EXPECT_EQ(Find(*callers, 'a').name, "search");
-  EXPECT_EQ(Find(*callers, 'b').name, "search");
-  ASSERT_NE(callers->FindName("spiffe://x/y"), nullptr);
   EXPECT_EQ(callers->size(), 3U);
 }
 

@@ -1,5 +1,5 @@
 // How the decoders treat particular requests: refusals and the field that they name,
-// messages about malformed bytes, and that tensors are not copied.
+// messages about malformed bytes, and the memory of texts.
 
 #include <functional>
 #include <limits>
@@ -82,23 +82,6 @@ TEST(DecodeAttendTest, ZeroParametersMeanTheDefault) {
   EXPECT_EQ(kernel.topk, 32);
   EXPECT_EQ(kernel.clustering, Clustered::Clustering::kHash);
   EXPECT_EQ(kernel.rest_mass, ImprovedClustered::RestMass::kCentroid);
-}
-
-TEST(DecodeAttendTest, QuerySpaceHasItsOwnDefault) {
-  v1::AttendRequest message = SmallAttend();
-  message.mutable_improved_clustered()->set_clustering(v1::QUERY_SPACE);
-  message.mutable_improved_clustered()->set_rest_mass(v1::ImprovedClustered::QUERY);
-  DecodedAttend out;
-  ASSERT_TRUE(Decode(message, &out).ok());
-  const auto& kernel = std::get<ImprovedClustered>(out.request.kernel);
-  EXPECT_EQ(kernel.clustering, Clustered::Clustering::kQuerySpace);
-  EXPECT_EQ(kernel.rest_mass, ImprovedClustered::RestMass::kQuery);
-  EXPECT_EQ(kernel.iterations, DefaultIterations(Clustered::Clustering::kQuerySpace));
-  EXPECT_NE(kernel.iterations, DefaultIterations(Clustered::Clustering::kHash));
-  message.mutable_improved_clustered()->set_iterations(10);
-  DecodedAttend again;
-  ASSERT_TRUE(Decode(message, &again).ok());
-  EXPECT_EQ(std::get<ImprovedClustered>(again.request.kernel).iterations, 10);
 }
 
 // Each change of a small request, and the field that its refusal names; "": it is accepted.
@@ -285,33 +268,6 @@ TEST(MalformedTest, KeepsTheRequestIdForTheLog) {
 }
 
 // ---- memory ------------------------------------------------------------------------------------
-
-TEST(CopyTest, TensorsOf16MiBStayInTheirSlices) {
-  v1::AttendRequest message = SmallAttend();
-  const size_t tensor_bytes = 16 << 20;
-  message.mutable_query()->set_raw(std::string(tensor_bytes, 'q'));
-  const std::string bytes = message.SerializeAsString();
-  // Slices as gRPC receives them.
-  std::vector<size_t> sizes(bytes.size() / 65536, 65536);
-  const grpc::ByteBuffer buffer = InSlices(bytes, sizes);
-  std::vector<grpc::Slice> received;
-  ASSERT_TRUE(buffer.Dump(&received).ok());
-
-  DecodedAttend out;
-  ASSERT_TRUE(DecodeAttendRequest(buffer, twin::Regions(), &out).ok());
-  const TensorInput& query = out.request.query;
-  EXPECT_EQ(query.size_bytes(), static_cast<int64_t>(tensor_bytes));
-  EXPECT_LE(query.pieces.size(), received.size());
-  size_t slice = 0;
-  for (ByteSpan piece : query.pieces) {
-    const auto* begin = reinterpret_cast<const uint8_t*>(piece.data());
-    while (slice < received.size() &&
-           !(received[slice].begin() <= begin && begin + piece.size() <= received[slice].end())) {
-      ++slice;
-    }
-  }
-  EXPECT_LT(slice, received.size()) << "a piece lies in no slice";
-}
 
 TEST(CopyTest, AViewSurvivesMovesAndTheBuffer) {
   // Slices of up to 23 bytes lie inside gRPC's slice object, not behind a pointer.

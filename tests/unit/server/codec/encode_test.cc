@@ -67,30 +67,6 @@ TEST_F(EncodeTest, ProtobufReadsTheOutputBack) {
   }
 }
 
-// Behind the output, and by itself where the output is in shared memory.
-TEST_F(EncodeTest, ALogSumExpIsAlwaysSent) {
-  OutputRange output;
-  output.region = std::make_shared<const SharedRegion>(RegionInfo{"r", "/no-file", 0, 4096}, -1);
-  for (int64_t tokens : {0, 1, 31, 4096, 300000}) {
-    for (const bool shared : {false, true}) {
-      AttentionResult result;
-      std::string raw;
-      std::string log_raw;
-      result.output = DrawTensor(DType::kBFloat16, {tokens, 2, 3}, &raw);
-      result.log_sum_exp.emplace(DrawTensor(DType::kFloat32, {tokens, 2}, &log_raw));
-      grpc::ByteBuffer bytes = shared ? EncodeAttendResponse("", std::move(result), output, 0)
-                                      : EncodeAttendResponse("", std::move(result), 0);
-      v1::AttendResponse parsed;
-      ASSERT_TRUE(parsed.ParseFromString(BytesOf(std::move(bytes))));
-      EXPECT_EQ(parsed.output().has_shared_memory(), shared);
-      EXPECT_EQ(parsed.output().raw(), shared ? "" : raw);
-      EXPECT_EQ(parsed.log_sum_exp().dtype(), v1::FLOAT32);
-      EXPECT_THAT(parsed.log_sum_exp().shape(), ::testing::ElementsAre(tokens, 2));
-      EXPECT_EQ(parsed.log_sum_exp().raw(), log_raw);
-    }
-  }
-}
-
 // It counts for the bytes that there are, until the last of them is gone.
 TEST_F(EncodeTest, AnAnswerOwnsItsShareOfTheBudgets) {
   struct Share final : AnswerShare {

@@ -28,18 +28,6 @@ class CertificatesTest : public ::testing::Test {
   const KeyPair pair_ = authority_.IssueForLocalhost();
 };
 
-TEST_F(CertificatesTest, APairIsTakenAsItStands) {
-  const std::string chain = pair_.certificate + authority_.certificate();
-  const auto read = ParseCertificates(chain, pair_.key, authority_.certificate(), now_);
-  ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(read->chain, chain);
-  EXPECT_EQ(read->key, pair_.key);
-  EXPECT_EQ(read->client_ca, authority_.certificate());
-  EXPECT_LT(read->expires - now_, hours(25));
-  EXPECT_GT(read->expires - now_, hours(23));
-  EXPECT_GT(read->client_ca_expires, now_);
-}
-
 TEST_F(CertificatesTest, KeyAndCertificateMustBelongTogether) {
   const KeyPair other = authority_.IssueForLocalhost();
   EXPECT_EQ(Refusal(pair_.certificate, other.key), "--tls-key is not the key of --tls-certificate");

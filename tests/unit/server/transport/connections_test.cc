@@ -131,25 +131,6 @@ class ConnectionsTest : public ::testing::Test {
   int port_ = 1000;
 };
 
-TEST_F(ConnectionsTest, BoundsAllOfThemAndThoseOfOneHost) {
-  Connections connections({.total = 3, .per_host = 2}, &metrics_);
-  Pair pair;
-  const auto add = [&](const char* host) {
-    return connections.Add(pair.ours(), Address(AF_INET, host, ++port_));
-  };
-  Pair ending;
-  EXPECT_EQ(connections.Add(ending.ours(), Address(AF_INET, "10.0.0.1", ++port_)), std::nullopt);
-  EXPECT_EQ(add("10.0.0.1"), std::nullopt);
-  EXPECT_EQ(add("10.0.0.1"), RefusedConnection::kTooManyOfHost);
-  EXPECT_EQ(add("10.0.0.2"), std::nullopt);
-  EXPECT_EQ(add("10.0.0.3"), RefusedConnection::kTooMany);
-  // Both sides have ended it, so its place is free.
-  ending.PeerCloses();
-  ::shutdown(ending.ours(), SHUT_RDWR);
-  EXPECT_EQ(add("10.0.0.1"), std::nullopt);
-  EXPECT_EQ(connections.open(), 3);
-}
-
 // An attacker with many sockets displaces its own.
 TEST_F(ConnectionsTest, OfTooManyNewOnesTheOldestOfTheHostWithMostIsClosed) {
   Connections connections({.total = 100, .per_host = 100, .new_connections = 3}, &metrics_);
@@ -206,17 +187,6 @@ TEST_F(ConnectionsTest, CountsWhoSentSomethingButMadeNoCall) {
   end(greeting);
   EXPECT_TRUE(counted());
   EXPECT_EQ(connections.open(), 0);
-}
-
-TEST_F(ConnectionsTest, CallsAreCountedInUpToTheLimit) {
-  Connections connections({.total = 1, .per_host = 1}, &metrics_);
-  Pair pair;
-  const auto connection = Admit(connections, pair);
-  EXPECT_TRUE(connection->EnterCall(2));
-  EXPECT_TRUE(connection->EnterCall(2));
-  EXPECT_FALSE(connection->EnterCall(2));
-  connection->LeaveCall();
-  EXPECT_TRUE(connection->EnterCall(2));
 }
 
 TEST_F(ConnectionsTest, CreditIsUsedUpOnce) {
