@@ -14,6 +14,7 @@ Needs Debian's python3-h2 for its parts hpack and hyperframe, and openssl(1).
 
 import argparse
 import os
+import re
 import resource
 import sys
 import tempfile
@@ -28,6 +29,7 @@ from authority import Authority, caller_entry, callers_file, client_context
 from bombs import BOMBS
 from client import Client
 from honest import HONEST, keepalive
+from http_attacks import HTTP_ATTACKS
 from oip_attacks import OIP_ATTACKS
 from peer import Peer
 from tei_attacks import GREEDY, TEI_ATTACKS, TEI_TLS_ATTACKS
@@ -73,9 +75,15 @@ class Server(CastorServer):
 
         self.seconds, self.rounds, self.max_deadline = seconds, rounds, max_deadline
         self.tls = security.context if security else None
-        super().__init__(program, "--max-deadline", f"{max_deadline}s", *BUDGETS,
+        self.http_port = 0
+        super().__init__(program, "--http-listen", "127.0.0.1:0",
+                         "--max-deadline", f"{max_deadline}s", *BUDGETS,
                          *(security.arguments if security else []), *arguments, metrics=True,
                          limit=limit)
+
+    def on_line(self, line):
+        if found := re.search(r" listening .* http=\S+:(\d+)", line):
+            self.http_port = int(found[1])
 
     def peer(self, source: str = "127.0.0.2", token: str = TOKEN) -> Peer:
         """A good client."""
@@ -255,7 +263,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         security = Security(folder)
         plain = (ATTACKS + BOMBS + OIP_ATTACKS + TEI_ATTACKS + TOKEN_ATTACKS +
-                 (HEAVY if arguments.heavy else []))
+                 HTTP_ATTACKS + (HEAVY if arguments.heavy else []))
         for attack, how in ([(attack, None) for attack in plain] +
                             [(attack, security)
                              for attack in TLS_ATTACKS + BOMBS + TEI_TLS_ATTACKS] +
