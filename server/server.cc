@@ -283,7 +283,9 @@ absl::Status Server::StartHttp() {
       .ready =
           [this] { return health_.StatusOf("") == grpc::health::v1::HealthCheckResponse::SERVING; },
       .default_model = options_.tei_model,
-      .max_body_bytes = options_.max_message_bytes,
+      // A body that is not whole counts as gathered, of which the engine allows so much.
+      .max_body_bytes =
+          std::min(options_.max_message_bytes, engine_->options().max_queued_bytes / 16 * 3 / 4),
       .allow_origin = options_.http.allow_origin,
       .token_ids = options_.http.token_ids,
       .started = std::time(nullptr)});

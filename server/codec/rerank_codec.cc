@@ -82,7 +82,7 @@ absl::Status DecodeRerankRequest(const grpc::ByteBuffer& bytes, const DecodeScop
 
 absl::Status RenameTextFields(const absl::Status& error, const TextFields& names,
                               bool late_interaction, bool submitted) {
-  constexpr std::string_view kTexts = "texts.texts", kPairs = "texts.pairs";
+  constexpr std::string_view kTexts = "texts.texts", kPairs = "texts.pairs", kIds = "tokens.ids";
   const std::optional<std::string> field = castor::FieldOf(error);
   if (!field.has_value()) return error;
   const std::string texts(names.texts);
@@ -90,6 +90,8 @@ absl::Status RenameTextFields(const absl::Status& error, const TextFields& names
   int64_t text = 0;
   if (names.query.empty() && (field->starts_with(kTexts) || field->starts_with(kPairs))) {
     name = texts + field->substr(kTexts.size());
+  } else if (names.query.empty() && field->starts_with(kIds)) {
+    name = texts + field->substr(kIds.size());
   } else if (late_interaction && field->starts_with(kTexts) &&
              std::sscanf(field->c_str() + kTexts.size(), "[%" PRId64, &text) == 1) {
     name = text == 0 ? std::string(names.query) : FieldAt(texts, static_cast<size_t>(text - 1));

@@ -78,8 +78,8 @@ inline bool IsAmbiguous(const ParsedFields& fields) {
 std::string PathOf(std::string_view target);
 
 // The status line and the fields of an answer, with the empty line after them. `length`: of the
-// body; -1: it comes in chunks; -2: it ends with the connection.
-std::string HeaderText(const Answer& answer, int64_t length, bool keep_alive);
+// body; -1: it comes in chunks, or ends with the connection.
+std::string HeaderText(const Answer& answer, int64_t length, bool chunks, bool keep_alive);
 
 // All members are the strand's, but `shared_`.
 template <typename Stream>
@@ -125,6 +125,13 @@ class Connection final : public Responder,
  private:
   using Error = beast::error_code;
 
+  // Whether the peer sent what is not HTTP.
+  static bool IsMalformed(Error error) {
+    using HttpError = beast::http::error;
+    return error.category() == make_error_code(HttpError::bad_field).category() &&
+           error != HttpError::partial_message;
+  }
+
   auto Bind(auto method) { return beast::bind_front_handler(method, this->shared_from_this()); }
   Plain& Lowest() { return beast::get_lowest_layer(stream_); }
 
@@ -154,10 +161,8 @@ class Connection final : public Responder,
 
   void OnHeader(Error error, size_t /*bytes*/) {
     Lowest().expires_never();  // from here on the exchange knows the time
-    const bool is_http =
-        error.category() == make_error_code(beast::http::error::bad_field).category();
     if (error == beast::http::error::end_of_stream) return Farewell();
-    if (error && (!is_http || error == beast::http::error::partial_message)) return End();
+    if (error && !IsMalformed(error)) return End();
     const auto& message = parser_->get();
     if (error || IsAmbiguous(message)) return Reject(error);
     Header header{.method = std::string(message.method_string()),
@@ -197,6 +202,7 @@ class Connection final : public Responder,
       void OnGone() override {}
     };
     exchange_ = std::make_shared<Nothing>();
+    rejected_ = true;
     Write({.status = too_long ? 431 : 400,
            .content_type = "text/plain",
            .body = too_long ? "the header is larger than 16 KiB\n"
@@ -231,6 +237,10 @@ class Connection final : public Responder,
     if (exchange_ == nullptr) return;
     received_ = body_.size() - parser_->get().body().size;
     if (error == beast::http::error::need_buffer) error = {};
+    if (error && IsMalformed(error)) {
+      exchange_->OnGone();
+      return Reject(error);
+    }
     if (error) return Gone();
     ReadBody();
   }
@@ -253,11 +263,12 @@ class Connection final : public Responder,
     answer_ = std::move(answer);
     const auto& request = parser_->get();
     if (!NextPiece()) return Gone();
-    const bool chunks = more_ && request.version() >= 11;
+    const bool chunks = more_ && answer_.length < 0 && request.version() >= 11;
     const bool read = parser_->is_header_done() && parser_->is_done();
-    keep_alive_ = read && parser_->keep_alive() && !shared_.leaving && (!more_ || chunks);
-    const auto size = static_cast<int64_t>(answer_.body.size());
-    prefix_ = HeaderText(answer_, chunks ? -1 : more_ ? -2 : size, keep_alive_);
+    keep_alive_ = read && !rejected_ && parser_->keep_alive() && !shared_.leaving &&
+                  (!more_ || chunks || answer_.length >= 0);
+    const auto size = more_ ? answer_.length : static_cast<int64_t>(answer_.body.size());
+    prefix_ = HeaderText(answer_, size, chunks, keep_alive_);
     suffix_.clear();
     chunked_ = chunks;
     if (request.method() == beast::http::verb::head) {
@@ -345,6 +356,7 @@ class Connection final : public Responder,
   bool more_ = false;     // pieces follow
   bool chunked_ = false;  // they are chunks
   bool keep_alive_ = false;
+  bool rejected_ = false;  // what follows on the connection is not a request
   bool watching_ = false;
   bool saying_farewell_ = false;
 };

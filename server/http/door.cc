@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "absl/strings/str_replace.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "server/version.h"
@@ -25,6 +26,10 @@ std::optional<std::string_view> Match(std::string_view pattern, std::string_view
     return std::nullopt;
   }
   return path.substr(star, path.size() - star - after.size());
+}
+
+std::string WithCodedSlashes(const std::string& name) {
+  return absl::StrReplaceAll(name, {{"/", "%2F"}});
 }
 
 // What an error's details say, as far as HTTP tells it.
@@ -152,7 +157,7 @@ Found FindRoute(const Door& door, std::string_view method, std::string_view path
       if (!wildcard) continue;
       if (route.method == method) {
         found.route = &route;
-        found.wildcard = *wildcard;
+        found.wildcard = absl::StrReplaceAll(std::string(*wildcard), {{"%2F", "/"}, {"%2f", "/"}});
         return true;
       }
       found.allowed += (found.allowed.empty() ? "" : ", ") + std::string(route.method);
@@ -163,13 +168,17 @@ Found FindRoute(const Door& door, std::string_view method, std::string_view path
   // The prefix /models/NAME: a loaded model's name, which may have slashes, or any other up to the
   // first slash after which there is a path; then the handler knows that no model has the name.
   const std::string_view after = path.substr(kModels.size());
+  std::string_view rest;
   for (const ModelInfo& model : door.models) {
-    const bool names = after.starts_with(model.name) && model.name.size() >= found.model.size();
-    const std::string_view rest = names ? after.substr(model.name.size()) : "";
-    if (names && (rest.empty() || rest.starts_with('/'))) found.model = model.name;
+    for (const std::string& name : {model.name, WithCodedSlashes(model.name)}) {
+      if (!after.starts_with(name) || model.name.size() < found.model.size()) continue;
+      const std::string_view others = after.substr(name.size());
+      if (!others.empty() && others.front() != '/') continue;
+      found.model = model.name;
+      rest = others;
+    }
   }
   if (!found.model.empty()) {
-    const std::string_view rest = after.substr(found.model.size());
     look(rest.empty() ? "/" : rest);
     return found;
   }

@@ -55,7 +55,7 @@ struct TextsWork {
 // A ModelInferRequest, and how the bytes of its ModelInferResponse become an answer.
 struct InferWork {
   grpc::ByteBuffer message;
-  absl::AnyInvocable<Answer(grpc::ByteBuffer)> write;
+  absl::AnyInvocable<absl::StatusOr<Answer>(grpc::ByteBuffer)> write;
 };
 
 using Work = std::variant<Answer, TextsWork, InferWork>;
@@ -99,9 +99,9 @@ std::span<const Route> InferRoutes();  // the Open Inference Protocol
 
 struct Found {
   const Route* route = nullptr;  // null: there is none
-  std::string_view wildcard = {};
-  std::string_view model = {};  // of the prefix /models/NAME
-  std::string allowed = {};     // methods of the path, where the request's is none of them
+  std::string wildcard = {};
+  std::string model = {};    // of the prefix /models/NAME
+  std::string allowed = {};  // methods of the path, where the request's is none of them
 };
 Found FindRoute(const Door& door, std::string_view method, std::string_view path);
 

@@ -21,7 +21,7 @@ using Fields = std::vector<std::pair<std::string, std::string>>;
 // A request's header.
 struct Header {
   std::string method;
-  std::string path;    // percent-decoded, without query and host
+  std::string path;    // percent-decoded but for slashes, without query and host
   std::string peer;    // as PeerName::name
   Fields fields = {};  // names in lower case
   std::optional<CertificateNames> certificate = std::nullopt;
@@ -36,6 +36,7 @@ struct Answer {
   // is never in memory as a whole. Runs on the connection's thread, and holds it for as long as a
   // piece takes. Null: `body` is all.
   absl::AnyInvocable<bool(std::string* body)> more = nullptr;
+  int64_t length = -1;                   // of the whole body, if that is known before `more`
   std::shared_ptr<void> held = nullptr;  // until the answer has been written
 };
 

@@ -217,8 +217,9 @@ class HttpCall final : public Exchange,
   }
 
   absl::Status TooLarge() const {
-    return MakeError(Reason::kTooLarge, "the body is larger than --max-message-bytes, " +
-                                            std::to_string(door_.max_body_bytes));
+    return MakeError(Reason::kTooLarge,
+                     "the body is larger than " + std::to_string(door_.max_body_bytes) +
+                         " bytes, which --max-message-bytes and --max-queued-bytes allow");
   }
 
   // Hands the request to the engine, or answers it.
@@ -274,7 +275,9 @@ class HttpCall final : public Exchange,
       text = texts_work_.write(result);
       text.held = std::move(result);
     } else {
-      text = infer_work_.write(std::move(answer));
+      auto written = infer_work_.write(std::move(answer));
+      if (!written.ok()) return Refuse(written.status());
+      text = *std::move(written);
     }
     if (services_.load_reports != nullptr) {
       AddTrailer(kLoadReportTrailer,

@@ -2,6 +2,7 @@
 // those of gRPC in JSON, so a request becomes gRPC's bytes and takes the same way (server/oip).
 // Binary tensors are not copied on their way in.
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstring>
@@ -11,7 +12,7 @@
 #include "inference/grpc_service.pb.h"
 #include "server/codec/response.h"
 #include "server/http/door.h"
-#include "server/services/message.h"
+#include "server/oip/wire.h"
 #include "server/version.h"
 
 namespace castor::server::http {
@@ -167,90 +168,181 @@ class Transcoder {
 
 // ---- an answer
 
-template <typename Map>
-Json ParametersOf(const Map& parameters) {
+// A ModelInferResponse, read like the requests of gRPC (server/oip/wire.h): contents are not
+// copied.
+struct ResponseView {
+  oip::wire::Text model_name, model_version, id;
+  oip::wire::Repeated<oip::wire::ParameterEntry> parameters;
+  oip::wire::Repeated<oip::wire::InferInputTensor> outputs;  // an output has the same fields
+  oip::wire::Repeated<oip::wire::Bytes> contents;
+
+  template <auto kMember, uint32_t kNumber>
+  using Text = oip::wire::Field<"text", kNumber, kMember>;
+  using Fields = oip::wire::FieldList<
+      Text<&ResponseView::model_name, 1>, Text<&ResponseView::model_version, 2>,
+      Text<&ResponseView::id, 3>,
+      oip::wire::Field<"parameters", 4, &ResponseView::parameters, oip::wire::kParameters>,
+      oip::wire::Field<"outputs", 5, &ResponseView::outputs, oip::wire::kTensors>,
+      oip::wire::Field<"contents", 6, &ResponseView::contents, oip::wire::kTensors>>;
+};
+
+Json ParametersOf(const oip::wire::Repeated<oip::wire::ParameterEntry>& parameters) {
   Json json = Json::object();
   for (const auto& [key, value] : parameters) {
-    using Parameter = inference::InferParameter;
-    switch (value.parameter_choice_case()) {
-      case Parameter::kBoolParam:
-        json[key] = value.bool_param();
-        break;
-      case Parameter::kInt64Param:
-        json[key] = value.int64_param();
-        break;
-      case Parameter::kStringParam:
-        json[key] = value.string_param();
-        break;
-      default:
-        break;
-    }
+    Json& to = json[std::string(key)];
+    if (const auto* is = std::get_if<bool>(&value.choice)) to = *is;
+    if (const auto* number = std::get_if<int64_t>(&value.choice)) to = *number;
+    if (const auto* text = std::get_if<std::string_view>(&value.choice)) to = std::string(*text);
   }
   return json;
 }
 
 template <typename T>
-Json NumbersOf(const std::string& raw) {
-  std::vector<T> values(raw.size() / sizeof(T));
-  std::memcpy(values.data(), raw.data(), values.size() * sizeof(T));
-  return values;
+T Read(const char*& at) {
+  T value;
+  std::memcpy(&value, at, sizeof(value));
+  at += sizeof(value);
+  return value;
 }
 
-// Elements as JSON; nothing for types that JSON cannot have.
-std::optional<Json> DataOf(const std::string& datatype, const std::string& raw) {
-  if (datatype == "FP32") return NumbersOf<float>(raw);
-  if (datatype == "INT32") return NumbersOf<int32_t>(raw);
-  if (datatype == "INT64") return NumbersOf<int64_t>(raw);
-  if (datatype == "INT8") return NumbersOf<int8_t>(raw);
-  if (datatype == "UINT8") return NumbersOf<uint8_t>(raw);
+// Appends the next element as JSON, and moves to the one after it. Null: JSON has no such type.
+using AppendElement = void (*)(const char*& at, std::string* out);
+AppendElement AppenderOf(std::string_view datatype) {
+  if (datatype == "FP32") {
+    return [](const char*& at, std::string* out) {
+      const float value = Read<float>(at);
+      const size_t begin = out->size();
+      AppendFloats({&value, 1}, out);
+      out->pop_back();
+      out->erase(begin, 1);  // the brackets
+    };
+  }
+  if (datatype == "INT32") {
+    return [](const char*& at, std::string* out) { *out += std::to_string(Read<int32_t>(at)); };
+  }
+  if (datatype == "INT64") {
+    return [](const char*& at, std::string* out) { *out += std::to_string(Read<int64_t>(at)); };
+  }
+  if (datatype == "INT8") {
+    return [](const char*& at, std::string* out) { *out += std::to_string(Read<int8_t>(at)); };
+  }
+  if (datatype == "UINT8") {
+    return [](const char*& at, std::string* out) { *out += std::to_string(Read<uint8_t>(at)); };
+  }
   if (datatype == "BOOL") {
-    Json values = Json::array();
-    for (const char c : raw) values.push_back(c != 0);
-    return values;
+    return [](const char*& at, std::string* out) { *out += *at++ != 0 ? "true" : "false"; };
   }
-  if (datatype != "BYTES") return std::nullopt;
-  Json values = Json::array();
-  for (size_t at = 0; at + sizeof(uint32_t) <= raw.size();) {
-    uint32_t size;
-    std::memcpy(&size, raw.data() + at, sizeof(size));
-    values.push_back(raw.substr(at + sizeof(size), size));
-    at += sizeof(size) + size;
-  }
-  return values;
+  if (datatype != "BYTES") return nullptr;
+  return [](const char*& at, std::string* out) {
+    const uint32_t size = Read<uint32_t>(at);
+    *out += Dump(Json(std::string(at, size)));
+    at += size;
+  };
 }
 
-Answer Transcode(const grpc::ByteBuffer& bytes, const Binary& binary) {
-  ModelInferResponse message;
-  if (!ParseMessage(bytes, &message).ok()) return {.status = 500};
-  Json json = {{"model_name", message.model_name()}, {"model_version", message.model_version()}};
-  if (!message.id().empty()) json["id"] = message.id();
-  if (!message.parameters().empty()) json["parameters"] = ParametersOf(message.parameters());
-  json["outputs"] = Json::array();
-  std::string contents;
-  for (int i = 0; i < message.outputs_size(); ++i) {
-    const auto& from = message.outputs(i);
-    const std::string& raw = message.raw_output_contents(i);
-    Json output = {{"name", from.name()},
-                   {"datatype", from.datatype()},
-                   {"shape", std::vector<int64_t>(from.shape().begin(), from.shape().end())}};
-    Json parameters = ParametersOf(from.parameters());
-    const auto data = binary(from.name()) ? std::nullopt : DataOf(from.datatype(), raw);
-    if (data.has_value()) {
-      output["data"] = *data;
-    } else {
+// A part of an answer's body: text, then the elements of a tensor.
+struct Part {
+  std::string text;
+  std::string_view elements = {};
+  AppendElement append = nullptr;  // null: the bytes themselves
+};
+
+// Writes parts piece by piece.
+class PartWriter {
+ public:
+  PartWriter(std::shared_ptr<SliceView> owner, std::vector<Part> parts)
+      : owner_(std::move(owner)), parts_(std::move(parts)) {}
+
+  bool operator()(std::string* out) {
+    for (; next_ < parts_.size(); ++next_, at_ = nullptr) {
+      const Part& part = parts_[next_];
+      const char* const begin = part.elements.data();
+      const char* const end = begin + part.elements.size();
+      if (at_ == nullptr) out->append(part.text);
+      if (at_ == nullptr) at_ = begin;
+      while (at_ < end) {
+        if (out->size() >= kPieceBytes) return true;
+        if (part.append != nullptr) {
+          if (at_ > begin) out->push_back(',');
+          part.append(at_, out);
+        } else {
+          const size_t bytes = std::min(kPieceBytes, static_cast<size_t>(end - at_));
+          out->append(at_, bytes);
+          at_ += bytes;
+        }
+      }
+    }
+    return false;
+  }
+
+ private:
+  std::shared_ptr<SliceView> owner_;  // of the elements
+  std::vector<Part> parts_;
+  size_t next_ = 0;
+  const char* at_ = nullptr;
+};
+
+absl::StatusOr<Answer> Transcode(const grpc::ByteBuffer& bytes, const Binary& binary,
+                                 DecodeBudget& budget) {
+  auto slices = std::make_shared<SliceView>(bytes, budget);
+  ResponseView message;
+  if (absl::Status s = server::wire::Parse(slices.get(), &message); !s.ok()) return s;
+  Json head = {{"model_name", std::string(message.model_name)},
+               {"model_version", std::string(message.model_version)}};
+  if (!message.id.empty()) head["id"] = std::string(message.id);
+  if (!message.parameters.empty()) head["parameters"] = ParametersOf(message.parameters);
+  const std::string members = Dump(head);
+  std::vector<Part> parts = {{members.substr(0, members.size() - 1) + ",\"outputs\":["}};
+  std::vector<Part> contents;
+  int64_t content_bytes = 0;
+  for (size_t i = 0; i < message.outputs.size(); ++i) {
+    const auto& from = message.outputs[i];
+    std::string_view raw;
+    if (i < message.contents.size() && !message.contents[i].empty()) {
+      const auto& pieces = message.contents[i];
+      raw = pieces.size() == 1 ? std::string_view(reinterpret_cast<const char*>(pieces[0].data()),
+                                                  pieces[0].size())
+                               : slices->Join(pieces);
+      if (raw.data() == nullptr) return DecodeBudget::Full();
+    }
+    Json output = {{"name", std::string(from.name)},
+                   {"datatype", std::string(from.datatype)},
+                   {"shape", from.shape}};
+    Json parameters = ParametersOf(from.parameters);
+    const AppendElement append =
+        binary(std::string(from.name)) ? nullptr : AppenderOf(from.datatype);
+    if (append == nullptr) {
       parameters[std::string(kBinarySize)] = static_cast<int64_t>(raw.size());
-      contents += raw;
+      contents.push_back({"", raw});
+      content_bytes += static_cast<int64_t>(raw.size());
     }
     if (!parameters.empty()) output["parameters"] = std::move(parameters);
-    json["outputs"].push_back(std::move(output));
+    std::string text = (i == 0 ? "" : ",") + Dump(output);
+    if (append != nullptr) {
+      text.back() = ',';
+      parts.push_back({text + "\"data\":[", raw, append});
+      text = "]}";
+    }
+    parts.push_back({std::move(text)});
   }
-  Answer answer = JsonAnswer(json);
-  if (!contents.empty()) {
-    answer.content_type = "application/octet-stream";
-    answer.fields.emplace_back("Inference-Header-Content-Length",
-                               std::to_string(answer.body.size()));
-    answer.body += contents;
+  parts.push_back({"]}"});
+  Answer answer;
+  if (contents.empty()) {
+    answer.more = PartWriter(std::move(slices), std::move(parts));
+    return answer;
   }
+  // The JSON's size comes first, so that it is made whole.
+  PartWriter json(slices, std::move(parts));
+  std::string& text = contents.front().text;
+  for (bool more = true; more;) {
+    std::string piece;
+    more = json(&piece);
+    text += piece;
+  }
+  answer.content_type = "application/octet-stream";
+  answer.fields.emplace_back("Inference-Header-Content-Length", std::to_string(text.size()));
+  answer.length = static_cast<int64_t>(text.size()) + content_bytes;
+  answer.more = PartWriter(std::move(slices), std::move(contents));
   return answer;
 }
 
@@ -307,10 +399,10 @@ absl::StatusOr<Work> Infer(const Door& door, Asked& asked) {
     }
     if (!output.status().ok()) return output.status();
   }
-  return InferWork{.message = transcoder.Finish(),
-                   .write = [binary = std::move(binary)](const grpc::ByteBuffer& answer) {
-                     return Transcode(answer, binary);
-                   }};
+  return InferWork{
+      .message = transcoder.Finish(),
+      .write = [binary = std::move(binary), &budget = door.services.decoding](
+                   const grpc::ByteBuffer& answer) { return Transcode(answer, binary, budget); }};
 }
 
 absl::StatusOr<Work> ServerMetadata(const Door&, Asked&) {

@@ -137,13 +137,18 @@ std::string PathOf(std::string_view target) {
   for (size_t i = 0; i < target.size(); ++i) {
     const bool coded = target[i] == '%' && i + 2 < target.size() && HexOf(target[i + 1]) >= 0 &&
                        HexOf(target[i + 2]) >= 0;
-    path += coded ? static_cast<char>(16 * HexOf(target[i + 1]) + HexOf(target[i + 2])) : target[i];
-    if (coded) i += 2;
+    const int code = coded ? 16 * HexOf(target[i + 1]) + HexOf(target[i + 2]) : '/';
+    if (code == '/') {  // a coded slash is no slash of the path, for proxies neither
+      path += target[i];
+    } else {
+      path += static_cast<char>(code);
+      i += 2;
+    }
   }
   return path;
 }
 
-std::string HeaderText(const Answer& answer, int64_t length, bool keep_alive) {
+std::string HeaderText(const Answer& answer, int64_t length, bool chunks, bool keep_alive) {
   const auto reason = beast::http::obsolete_reason(
       beast::http::int_to_status(static_cast<unsigned>(answer.status)));
   std::string text = "HTTP/1.1 " + std::to_string(answer.status) + " " + std::string(reason);
@@ -152,7 +157,7 @@ std::string HeaderText(const Answer& answer, int64_t length, bool keep_alive) {
   };
   if (!answer.content_type.empty()) add("Content-Type", answer.content_type);
   if (length >= 0) add("Content-Length", std::to_string(length));
-  if (length == -1) add("Transfer-Encoding", "chunked");
+  if (chunks) add("Transfer-Encoding", "chunked");
   add("Connection", keep_alive ? "keep-alive" : "close");
   for (const auto& [name, value] : answer.fields) add(name, value);
   return text.append("\r\n\r\n");

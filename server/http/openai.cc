@@ -141,15 +141,11 @@ absl::StatusOr<Work> Pooling(const Door& door, Asked& asked) {
   if (absl::Status s = read.ReadInput("input"); !s.ok()) return s;
   read.request().output = EncodeOutput::kTokenEmbeddings;
   read.work.write = [](Result result) {
-    ListAnswer list = DataList(*result, "pool");
-    list.rows = RowsOf(result->output);
-    list.row = TokenRows(
-        result,
-        [](size_t i) {
-          return R"({"index":)" + std::to_string(i) + R"(,"object":"pooling","data":)";
-        },
-        "}");
-    return AnswerOf(std::move(list));
+    ListAnswer envelope = DataList(*result, "pool");
+    const auto open = [](size_t i) {
+      return R"({"index":)" + std::to_string(i) + R"(,"object":"pooling","data":)";
+    };
+    return AnswerOf({envelope.head, result->lengths, open, "}", VectorRows(result), envelope.tail});
   };
   return std::move(read.work);
 }

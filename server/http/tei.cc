@@ -39,11 +39,11 @@ absl::StatusOr<Work> Embed(const Door& door, Asked& asked) {
   });
 }
 
+std::string NoText(size_t) { return ""; }
+
 absl::StatusOr<Work> EmbedAll(const Door& door, Asked& asked) {
   return Rows(door, asked, kTokenRows, false, [](Result result) {
-    const size_t rows = RowsOf(result->output);
-    const auto nothing = [](size_t) { return std::string(); };
-    return AnswerOf({"[", rows, TokenRows(std::move(result), nothing, ""), "]"});
+    return AnswerOf({"[", result->lengths, NoText, "", VectorRows(result), "]"});
   });
 }
 
@@ -126,18 +126,8 @@ absl::StatusOr<Work> Tokenize(const Door& door, Asked& asked) {
   read.request().truncate = false;
   read.work.names.texts = "inputs";
   read.work.write = [](Result result) {
-    ListAnswer list{.head = "[[", .tail = "]]"};
-    list.rows = result->tokenized->ids.size();
-    list.row = [result, sequence = size_t{0}, left = int64_t{-1}](size_t i,
-                                                                  std::string* out) mutable {
+    const auto write = [result](size_t i, std::string* out) {
       const Tokenized& from = *result->tokenized;
-      if (left < 0) left = from.lengths[0];
-      while (left == 0) {
-        left = from.lengths[++sequence];
-        out->back() = ']';
-        out->append(",[");
-      }
-      --left;
       const Json start = from.special[i] ? Json() : Json(from.characters[i].begin);
       const Json stop = from.special[i] ? Json() : Json(from.characters[i].end);
       out->append(Dump({{"id", from.ids[i]},
@@ -146,7 +136,7 @@ absl::StatusOr<Work> Tokenize(const Door& door, Asked& asked) {
                         {"start", start},
                         {"stop", stop}}));
     };
-    return AnswerOf(std::move(list));
+    return AnswerOf({"[", result->tokenized->lengths, NoText, "", write, "]"});
   };
   return std::move(read.work);
 }
@@ -218,11 +208,18 @@ absl::StatusOr<Work> Vectors(const Door& door, Asked& asked) {
     }
     if (!inner.status().ok()) return inner.status();
   }
-  if (absl::Status s = read.ReadInput(name); !s.ok()) return s;
+  Json text;
+  if (several) {
+    if (absl::Status s = read.ReadInput(name); !s.ok()) return s;
+  } else {
+    const auto one = read.fields.Text(name);
+    if (!one.has_value()) read.fields.Fail(name, "missing: give a text");
+    if (absl::Status s = read.status(); !s.ok()) return s;
+    read.request().input = TextInput{{*one}, {}};
+    text = std::string(*one);
+  }
   read.request().output = EncodeOutput::kPooled;
   read.work.names.texts = name;
-  Json text;
-  if (!several) text = std::string(read.fields.Text(name).value_or(""));
   read.work.write = [several, text](Result result) {
     const int64_t dims = result->output.shape.back();
     const std::string text_of_one = Members({{"text", text}});

@@ -160,16 +160,24 @@ RowWriter VectorRows(Result result) {
   };
 }
 
-RowWriter TokenRows(Result result, std::string (*before)(size_t sequence), std::string after) {
-  return [result = std::move(result), before, after = std::move(after), sequence = size_t{0},
-          left = int64_t{0}](size_t i, std::string* out) mutable {
-    if (left == 0) {
-      left = result->lengths[sequence];
-      out->append(before(sequence++)).push_back('[');
+Answer AnswerOf(NestedAnswer list) {
+  Answer answer;
+  answer.more = [list = std::move(list), sequence = size_t{0}, in = int64_t{0},
+                 at = size_t{0}](std::string* out) mutable {
+    if (sequence == 0 && in == 0) out->append(list.head);
+    for (; sequence < list.lengths.size(); ++sequence, in = 0) {
+      if (in == 0) out->append(sequence == 0 ? "" : ",").append(list.open(sequence)).push_back('[');
+      for (; in < list.lengths[sequence]; ++in) {
+        if (in > 0 && out->size() >= kPieceBytes) return true;
+        if (in > 0) out->push_back(',');
+        list.write(at++, out);
+      }
+      out->append("]").append(list.close);
     }
-    AppendFloats(Row(result->output, i), out);
-    if (--left == 0) out->append("]").append(after);
+    out->append(list.tail);
+    return false;
   };
+  return answer;
 }
 
 std::vector<float> CosinesToFirst(const EncodeResult& result) {

@@ -74,8 +74,17 @@ std::string Members(const Json& object);
 // Rows of vectors, as bare arrays.
 RowWriter VectorRows(Result result);
 
-// Rows of tokens in a list for each sequence, each list after `before` and followed by `after`.
-RowWriter TokenRows(Result result, std::string (*before)(size_t sequence), std::string after);
+// A list of lists, one for each sequence: its `write` appends the i-th of all elements. `open` and
+// `close` come around each list.
+struct NestedAnswer {
+  std::string head;
+  std::vector<int64_t> lengths;  // of the lists
+  std::string (*open)(size_t sequence);
+  std::string_view close;
+  RowWriter write;
+  std::string tail;
+};
+Answer AnswerOf(NestedAnswer list);
 
 // Cosines between the first row and the others.
 std::vector<float> CosinesToFirst(const EncodeResult& result);

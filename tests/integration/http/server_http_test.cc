@@ -186,6 +186,12 @@ TEST_F(ServerHttpTest, TokensGoThereAndBack) {
   std::vector<int64_t> ids;
   for (const json& token : tokens[1]) ids.push_back(token["id"]);
   EXPECT_EQ(Post("/decode", {{"ids", ids}}).json(), json({"a dog"}));
+  for (const std::vector<std::string>& texts : std::vector<std::vector<std::string>>{
+           {"a", "", "a"}, {"", "", "a"}, {"", "a", ""}, {"", ""}, {""}}) {
+    const json rows = Post("/tokenize", {{"inputs", texts}, {"add_special_tokens", false}}).json();
+    ASSERT_EQ(rows.size(), texts.size());
+    for (size_t i = 0; i < texts.size(); ++i) EXPECT_EQ(rows[i].size(), texts[i].size()) << rows;
+  }
 }
 
 TEST_F(ServerHttpTest, AttentionTakesBinaryTensors) {
@@ -216,6 +222,26 @@ TEST_F(ServerHttpTest, AttentionTakesBinaryTensors) {
   EXPECT_EQ(text["outputs"][0]["data"].get<std::vector<float>>(), output);
   EXPECT_GT(output[7], output[6]);
 
+  // Beyond a piece, in either form.
+  json large = json::array();
+  for (const char* name : {"query", "key", "value"}) {
+    large.push_back({{"name", name},
+                     {"datatype", "FP32"},
+                     {"shape", {256, 1, 128}},
+                     {"data", std::vector<float>(256 * 128, 0.1f)}});
+  }
+  const json long_text = Post("/v2/models/castor_attention/infer", {{"inputs", large}}).json();
+  const HttpAnswer long_binary =
+      Post("/v2/models/castor_attention/infer",
+           {{"inputs", large}, {"parameters", {{"binary_data_output", true}}}});
+  const auto numbers = long_text["outputs"][0]["data"].get<std::vector<float>>();
+  ASSERT_EQ(numbers.size(), 256u * 128);
+  EXPECT_EQ(std::memcmp(numbers.data(),
+                        long_binary.body.data() +
+                            std::stoul(long_binary.fields.at("inference-header-content-length")),
+                        numbers.size() * sizeof(float)),
+            0);
+
   inputs[2]["parameters"]["binary_data_size"] = 33;
   const std::string wrong = json{{"inputs", inputs}}.dump();
   EXPECT_THAT(Connect()
@@ -234,7 +260,7 @@ TEST_F(ServerHttpTest, ErrorsHaveTheFormOfThePathsProtocol) {
     const char* code;
     const char* text;  // in the message
   };
-  const std::string deep(1 << 20, '['), digits(1 << 20, '7');
+  const std::string deep(1 << 20, '['), digits(1 << 20, '7'), zeros(400, '0');
   std::string members = "{\"input\": \"a\"";
   for (int i = 0; i < 1100; ++i) members += ", \"k" + std::to_string(i) + "\": 1";
   for (const Case& c : std::initializer_list<Case>{
@@ -260,12 +286,22 @@ TEST_F(ServerHttpTest, ErrorsHaveTheFormOfThePathsProtocol) {
            {"/v1/embeddings", "", 400, "MALFORMED_MESSAGE", "not JSON"},
            {"/v1/embeddings", deep, 400, "MALFORMED_MESSAGE", "not JSON"},
            {"/v1/embeddings", "{\"input\": " + digits + "}", 400, "MALFORMED_MESSAGE", "too big"},
+           {"/v1/embeddings", "{\"x\": 0." + zeros + "123456789012345678901, \"input\": []}", 400,
+            "INVALID_FIELD", "1 to 4096 texts"},
+           {"/v1/embeddings", std::string("{\"input\": \"a\"}\0", 15), 400, "MALFORMED_MESSAGE",
+            "NUL"},
            {"/v1/embeddings", members + "}", 400, "MALFORMED_MESSAGE", "members"},
            {"/v1/rerank", R"({"query": "a", "documents": ["b"]})", 404, "MODEL_NOT_FOUND",
             "rerank"},
            {"/v1/rerank", R"({"query": "a", "documents": ["b"], "model": "tiny_bert"})", 400,
             "INVALID_FIELD", "cannot rerank"},
            {"/v1/nothing", "{}", 404, "NOT_SERVED", "/docs"},
+           {"/predict", R"({"inputs": [["a", 5]], "model": "tiny_bert"})", 400, "INVALID_FIELD",
+            "cannot classify"},
+           {"/rerank", R"({"query": "a", "texts": []})", 404, "MODEL_NOT_FOUND", "rerank"},
+           {"/models/none/embed", R"({"inputs": "a"})", 404, "MODEL_NOT_FOUND", "\"none\""},
+           {"/decode", R"({"ids": [-1]})", 400, "INVALID_FIELD", "ids[0]"},
+           {"/vectors", R"({"text": ["a", "b"]})", 400, "INVALID_FIELD", "text"},
            {"/embed", R"({"inputs": 1})", 400, "INVALID_FIELD", "inputs"},
            {"/embed", R"({"inputs": "a", "truncation_direction": "up"})", 400, "INVALID_FIELD",
             "left or right"},
@@ -358,6 +394,8 @@ TEST_F(ServerHttpTest, BodiesThatMayNotBeReadAreNotWaitedFor) {
            {"Content-Length: 5\r\nContent-Length: 6\r\n", 400},
            {"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", 400},
            {"Transfer-Encoding: gzip, chunked\r\n", 400},
+           {"Transfer-Encoding: xchunked\r\n", 400},
+           {"Transfer-Encoding: chunked\r\n\r\n+1", 400},
            {"X: " + std::string(20'000, 'x') + "\r\n", 431},
            {"Content-Length: 5\r\ncastor-tenant: a b\r\n", 400},
            {"Content-Length: 100\r\n", 408}}) {
