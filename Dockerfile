@@ -32,15 +32,16 @@ RUN tests/run.sh
 FROM scratch AS runtime
 ARG CASTOR_GIT_COMMIT=unknown
 LABEL org.opencontainers.image.title="castor" \
-      org.opencontainers.image.description="Attention and encoder inference over gRPC" \
+      org.opencontainers.image.description="Attention and encoder inference over gRPC and HTTP" \
       org.opencontainers.image.version="0.1.0" \
       org.opencontainers.image.revision="${CASTOR_GIT_COMMIT}"
 COPY --from=build /rootfs /
 ENV PATH=/opt/castor/bin \
     CASTOR_LISTEN=0.0.0.0:50051 \
+    CASTOR_HTTP_LISTEN=0.0.0.0:8080 \
     CASTOR_METRICS_LISTEN=0.0.0.0:9464 \
     CASTOR_LOG_FORMAT=json
-EXPOSE 50051 9464
+EXPOSE 50051 8080 9464
 # Numeric, so that runAsNonRoot can be checked. The server handles SIGTERM as process 1 itself.
 USER 10001:10001
 ENTRYPOINT ["/opt/castor/bin/castor-server"]

@@ -56,12 +56,12 @@ model=minilm=.deps/minilm
 if $serve; then
   step "serving; in another terminal try $castor --help; Ctrl-C stops"
   rm -f "$log"
-  exec build/server/castor-server --model "$model"
+  exec build/server/castor-server --model "$model" --http-listen 127.0.0.1:8080
 fi
 
 step "starting castor-server"
-build/server/castor-server --listen 127.0.0.1:0 --metrics-listen 127.0.0.1:0 --model "$model" \
-  2>"$log" &
+build/server/castor-server --listen 127.0.0.1:0 --http-listen 127.0.0.1:0 \
+  --metrics-listen 127.0.0.1:0 --model "$model" 2>"$log" &
 server=$!
 # The server prints where it listens once all models are loaded.
 listening=
@@ -75,6 +75,7 @@ cat "$log"
 [ -n "$listening" ] || die "the server did not start; its log is above"
 address=$(sed -n 's/.*grpc=\([^ ]*\).*/\1/p' <<<"$listening")
 metrics=$(sed -n 's/.*metrics=\([^ ]*\).*/\1/p' <<<"$listening")
+http=$(sed -n 's/.*http=\([^ ]*\).*/\1/p' <<<"$listening")
 
 step "attention: random sequences of three lengths, checked by the client's own computation"
 show "$castor" attend --server "$address" --lengths 7,128,300 --heads 4 --head-dim 64
@@ -84,6 +85,11 @@ show "$castor" encode --server "$address" \
   "The cat sleeps on the warm windowsill." \
   "A cat is napping by the sunny window." \
   "Interest rates rose by half a point."
+
+step "the same over HTTP, as OpenAI's clients ask, at http://$http/v1"
+curl --silent --show-error --fail --max-time 10 "http://$http/v1/embeddings" \
+  --data '{"model": "minilm", "input": "The cat sleeps on the warm windowsill.", "dimensions": 4}'
+echo
 
 step "metrics, at http://$metrics/metrics"
 curl --silent --show-error --fail --max-time 10 "http://$metrics/metrics" |

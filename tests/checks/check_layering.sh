@@ -54,7 +54,7 @@ find engine server client -type f \
       if (header ~ /^(ATen\/cuda|ATen\/native\/cuda|c10\/cuda|cuda|cub\/|cooperative_groups)/) return "cuda"
       if (header ~ /^(ATen|c10|caffe2|torch)\//) return "torch"
       if (header ~ /^(grpc|grpcpp|google\/protobuf)\//) return "grpc"
-      if (header ~ /^(prometheus\/|microhttpd\.h)/) return "prometheus"
+      if (header ~ /^(prometheus\/|boost\/beast|boost\/asio|rapidjson\/)/) return "prometheus"
       if (header ~ /^absl\//) return "absl"
       if (header ~ /^(spdlog|CLI|toml\+\+)\//) return "log"
       return ""

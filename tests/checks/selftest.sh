@@ -61,7 +61,7 @@ server/main.cc <torch/torch.h>
 client/client.cc "engine/engine.h"
 client/client.cc "server/main.h"
 client/client.cc <prometheus/counter.h>
-client/client.cc <microhttpd.h>
+client/client.cc <boost/beast/http.hpp>
 engine/device/cpu.cc <toml++/toml.h>
 TEXT
 

@@ -3,6 +3,7 @@
 {{- $v := .Values -}}
 {{- $any := $v.service.listenAddress -}}
 - --listen={{ $any }}:50051
+- --http-listen={{ if $v.http.enabled }}{{ $any }}:8080{{ else }}off{{ end }}
 - --health-listen={{ $any }}:50052
 - --metrics-listen={{ if $v.metrics.enabled }}{{ $any }}:9464{{ else }}off{{ end }}
 - --device={{ ternary "cuda" "cpu" $v.gpu.enabled }}
