@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <boost/asio/dispatch.hpp>
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core.hpp>
@@ -43,17 +44,23 @@ inline constexpr std::chrono::seconds kFarewell{1};
 class OpenConnection {
  public:
   virtual ~OpenConnection() = default;
-  // The listener leaves. Any thread.
+  // The listener leaves, or stops. Any thread.
   virtual void EndIfIdle() = 0;
+  virtual void Close() = 0;
 };
 
-// Shared by a listener's connections.
+// Shared by a listener's connections, which it outlives: the engine may answer a call after its
+// listener has gone.
 struct Shared {
+  Shared(const ListenerSettings& how, MakeExchange exchanges)
+      : settings(how), make(std::move(exchanges)) {}
+
+  net::io_context context;
   const ListenerSettings settings;
   const MakeExchange make;
   std::atomic<bool> leaving = false;
-  Mutex mu{};
-  std::map<OpenConnection*, std::weak_ptr<OpenConnection>> open ABSL_GUARDED_BY(mu){};
+  Mutex mu;
+  std::map<OpenConnection*, std::weak_ptr<OpenConnection>> open ABSL_GUARDED_BY(mu);
 };
 
 using ParsedFields = beast::http::fields;
@@ -88,8 +95,12 @@ class Connection final : public Responder,
                          public std::enable_shared_from_this<Connection<Stream>> {
  public:
   template <typename... More>  // the TLS context
-  Connection(Shared& shared, std::string peer, net::ip::tcp::socket socket, More&... more)
-      : shared_(shared), peer_(std::move(peer)), stream_(std::move(socket), more...) {}
+  Connection(std::shared_ptr<Shared> shared, std::string peer, net::ip::tcp::socket socket,
+             More&... more)
+      : owned_(std::move(shared)),
+        shared_(*owned_),
+        peer_(std::move(peer)),
+        stream_(std::move(socket), more...) {}
 
   ~Connection() override {
     MutexLock lock(shared_.mu);
@@ -106,11 +117,12 @@ class Connection final : public Responder,
 
   void EndIfIdle() override {
     net::post(stream_.get_executor(), [self = this->shared_from_this()] {
-      if (self->exchange_ == nullptr) self->Farewell();
+      if (self->exchange_ == nullptr) self->End();
     });
   }
 
   void Respond(Answer answer) override {
+    if (shared_.context.stopped()) return;  // no thread would run it
     // Executors copy what they run.
     auto shared = std::make_shared<Answer>(std::move(answer));
     net::post(stream_.get_executor(), [self = this->shared_from_this(), shared] {
@@ -156,10 +168,12 @@ class Connection final : public Responder,
     parser_->header_limit(kMaxHeaderBytes);
     parser_->body_limit(std::numeric_limits<uint64_t>::max());  // the exchange bounds it
     Lowest().expires_after(shared_.settings.idle);
+    reading_ = true;
     beast::http::async_read_header(stream_, buffer_, *parser_, Bind(&Connection::OnHeader));
   }
 
   void OnHeader(Error error, size_t /*bytes*/) {
+    reading_ = false;
     Lowest().expires_never();  // from here on the exchange knows the time
     if (error == beast::http::error::end_of_stream) return Farewell();
     if (error && !IsMalformed(error)) return End();
@@ -230,10 +244,12 @@ class Connection final : public Responder,
     body.data = body_.data() + received_;
     body.size = body_.size() - received_;
     body.more = true;
+    reading_ = true;
     beast::http::async_read(stream_, buffer_, *parser_, Bind(&Connection::OnBodyPart));
   }
 
   void OnBodyPart(Error error, size_t /*bytes*/) {
+    reading_ = false;
     if (exchange_ == nullptr) return;
     received_ = body_.size() - parser_->get().body().size;
     if (error == beast::http::error::need_buffer) error = {};
@@ -325,13 +341,14 @@ class Connection final : public Responder,
 
   void Farewell() {
     if constexpr (std::same_as<Stream, Tls>) {
-      if (!std::exchange(saying_farewell_, true) && Lowest().socket().is_open()) {
+      // Its reading would get in the way of another.
+      if (!reading_ && Lowest().socket().is_open()) {
+        reading_ = true;
         Lowest().expires_after(kFarewell);
-        stream_.async_shutdown([self = this->shared_from_this()](Error) { self->End(); });
+        return stream_.async_shutdown([self = this->shared_from_this()](Error) { self->End(); });
       }
-    } else {
-      End();
     }
+    End();
   }
 
   // The peer still gets what was written: Connections closes the socket when it has been taken.
@@ -342,6 +359,7 @@ class Connection final : public Responder,
     Lowest().socket().close(ignored);
   }
 
+  const std::shared_ptr<Shared> owned_;
   Shared& shared_;
   const std::string peer_;
   Stream stream_;
@@ -358,7 +376,7 @@ class Connection final : public Responder,
   bool keep_alive_ = false;
   bool rejected_ = false;  // what follows on the connection is not a request
   bool watching_ = false;
-  bool saying_farewell_ = false;
+  bool reading_ = false;  // from the stream
 };
 
 }  // namespace castor::server::http

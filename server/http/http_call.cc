@@ -59,6 +59,11 @@ class TextsProtocol {
   std::shared_ptr<EncodeResult> result_;
 };
 
+class InferRequest final : public oip::InferRequest {
+ public:
+  using oip::InferRequest::InferRequest;
+};
+
 // Azure's SDKs send their key in a header of its own.
 std::string ApiKey(const Header& header) {
   for (const auto& [name, value] : header.fields) {
@@ -88,7 +93,6 @@ class HttpCall final : public Exchange,
         header_(std::move(header)),
         api_key_(ApiKey(header_)),
         found_(FindRoute(door, header_.method, header_.path)),
-        asked_{.header = header_, .wildcard = found_.wildcard},
         responder_(std::move(responder)),
         request_id_(Printable(Call::header("x-request-id"), kMaxRequestIdBytes)),
         caller_(services_.authorizer.Authorize(*this, may())),
@@ -224,14 +228,15 @@ class HttpCall final : public Exchange,
 
   // Hands the request to the engine, or answers it.
   absl::Status Start(std::string body) {
-    if (!found_.model.empty()) asked_.model = found_.model;
-    if (const auto named = header("castor-model"); !named.empty()) asked_.model = named;
+    Asked asked{.header = header_, .wildcard = found_.wildcard};  // its memory ends with this
+    if (!found_.model.empty()) asked.model = found_.model;
+    if (const auto named = header("castor-model"); !named.empty()) asked.model = named;
     if (found_.route->example.empty()) {
-      asked_.raw = std::move(body);
-    } else if (absl::Status s = asked_.body.Parse(std::move(body), services_.decoding); !s.ok()) {
+      asked.raw = std::move(body);
+    } else if (absl::Status s = asked.body.Parse(std::move(body), services_.decoding); !s.ok()) {
       return s;
     }
-    absl::StatusOr<Work> work = found_.route->handle(door_, asked_);
+    absl::StatusOr<Work> work = found_.route->handle(door_, asked);
     if (!work.ok()) return work.status();
     held_.reset();  // from here on admission counts it
     const RequestParts parts{services_.engine, services_.shared_memory, services_.metrics,
@@ -338,7 +343,6 @@ class HttpCall final : public Exchange,
   const Header header_;
   const std::string api_key_;  // as a bearer token
   const Found found_;
-  Asked asked_;
   const std::shared_ptr<Responder> responder_;
   const std::string request_id_;
   const absl::StatusOr<Caller> caller_;
@@ -351,7 +355,7 @@ class HttpCall final : public Exchange,
   TextsWork texts_work_;
   InferWork infer_work_;
   std::optional<EngineRequest<TextsProtocol>> texts_;
-  std::optional<oip::InferRequest> infer_;
+  std::optional<InferRequest> infer_;
   std::shared_ptr<HttpCall> self_;
   CallTable::Row row_;  // last: the table's thread may call End until it has left
 };

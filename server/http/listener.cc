@@ -44,18 +44,18 @@ class HttpListener final : public Listener {
                MakeExchange make, Connections& connections)
       : certificates_(certificates),
         connections_(connections),
-        shared_{.settings = settings, .make = std::move(make)} {}
+        shared_(std::make_shared<Shared>(settings, std::move(make))) {}
   ~HttpListener() override { Stop(); }
 
   absl::Status Start(Metrics* metrics) {
     if (!connections_.ok()) return absl::UnavailableError("no file descriptor is left (ulimit -n)");
-    auto acceptor = Acceptor::Bind(shared_.settings.address);
+    auto acceptor = Acceptor::Bind(shared_->settings.address);
     if (!acceptor.ok()) return acceptor.status();
     acceptor_ = *std::move(acceptor);
-    for (int i = 0; i < shared_.settings.threads; ++i) {
+    for (int i = 0; i < shared_->settings.threads; ++i) {
       threads_.emplace_back([this] {
         pthread_setname_np(pthread_self(), "http");
-        context_.run();
+        shared_->context.run();
       });
     }
     acceptor_->Start([this](int, int socket, const sockaddr_storage& from) { Take(socket, from); },
@@ -67,32 +67,35 @@ class HttpListener final : public Listener {
 
   void Leave() override {
     acceptor_->StopListening();
-    shared_.leaving = true;
-    std::vector<std::shared_ptr<OpenConnection>> open;  // the last to let go takes the lock
-    {
-      MutexLock lock(shared_.mu);
-      for (const auto& [raw, weak] : shared_.open) open.push_back(weak.lock());
-    }
-    for (const auto& connection : open) {
-      if (connection != nullptr) connection->EndIfIdle();
-    }
+    shared_->leaving = true;
+    for (const auto& connection : OpenConnections()) connection->EndIfIdle();
   }
 
   void Stop() override {
     if (acceptor_ == nullptr) return;
     Leave();
     acceptor_->Stop();
-    context_.stop();
+    for (const auto& connection : OpenConnections()) connection->Close();
+    work_.reset();  // the threads end when no connection waits for anything
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
   }
 
  private:
+  std::vector<std::shared_ptr<OpenConnection>> OpenConnections() {
+    std::vector<std::shared_ptr<OpenConnection>> open;  // the last to let go takes the lock
+    MutexLock lock(shared_->mu);
+    for (const auto& [raw, weak] : shared_->open) {
+      if (auto connection = weak.lock()) open.push_back(std::move(connection));
+    }
+    return open;
+  }
+
   // On the acceptor's thread.
   void Take(int descriptor, const sockaddr_storage& from) {
     const auto family = from.ss_family == AF_INET6 ? net::ip::tcp::v6() : net::ip::tcp::v4();
     const absl::Status taken = Guarded([&] {
-      net::ip::tcp::socket socket(net::make_strand(context_));
+      net::ip::tcp::socket socket(net::make_strand(shared_->context));
       socket.assign(family, descriptor);
       std::string peer = NameOfPeer(from).name;
       if (certificates_ == nullptr) {
@@ -101,7 +104,7 @@ class HttpListener final : public Listener {
       }
       const auto now = certificates_->current();
       if (now != given_) {
-        tls_ = MakeContext(*now, shared_.settings);
+        tls_ = MakeContext(*now, shared_->settings);
         given_ = now;
       }
       std::make_shared<Connection<Tls>>(shared_, std::move(peer), std::move(socket), *tls_)
@@ -115,9 +118,8 @@ class HttpListener final : public Listener {
   std::shared_ptr<const Certificates> given_;  // those of tls_
   std::shared_ptr<net::ssl::context> tls_;
   std::unique_ptr<Acceptor> acceptor_;
-  Shared shared_;
-  net::io_context context_;  // connections that are left go with it
-  net::executor_work_guard<net::io_context::executor_type> work_{context_.get_executor()};
+  const std::shared_ptr<Shared> shared_;
+  net::executor_work_guard<net::io_context::executor_type> work_{shared_->context.get_executor()};
   std::vector<std::thread> threads_;
 };
 

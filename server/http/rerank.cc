@@ -22,7 +22,7 @@ absl::StatusOr<Work> Rerank(const Door& door, Asked& asked) {
   const int64_t top_n = read.fields.Integer("top_n").value_or(0);
   if (top_n < 0) read.fields.Fail("top_n", "must be at least 0");
   const bool property = read.fields.Find("property") != nullptr;
-  const bool raw = read.fields.Bool("raw_scores").value_or(false);
+  const bool raw = tei && read.fields.Bool("raw_scores").value_or(false);
   const bool texts =
       property || read.fields.Bool(tei ? "return_text" : "return_documents").value_or(false);
   if (absl::Status s = read.status(); !s.ok()) return s;
@@ -43,28 +43,26 @@ absl::StatusOr<Work> Rerank(const Door& door, Asked& asked) {
   if (!late) decoded.request.prompt_name = std::move(options.prompt_name);
   read.work.names = {.texts = name, .query = "query"};
   read.work.write = [tei, raw, property, late, top_n, query = std::string(*query)](Result result) {
-    const auto [logits, scores] = ScoresOf(*result);
-    std::vector<int32_t> order = RankByLogit(logits);
+    const auto scores = std::make_shared<RerankScores>(ScoresOf(*result));
+    std::vector<int32_t> order = RankByLogit(scores->logits);
     if (top_n > 0 && static_cast<size_t>(top_n) < order.size()) order.resize(top_n);
-    const auto text = [&](int32_t i) { return std::string(result->texts[i + (late ? 1 : 0)]); };
-    Json rows = Json::array();
-    for (const int32_t i : order) {
-      Json& row = rows.emplace_back(Json::object());
+    const auto text = [result, late](int32_t i) {
+      return std::string(result->texts[i + (late ? 1 : 0)]);
+    };
+    ListAnswer list{.head = "[", .rows = order.size(), .tail = "]"};
+    list.row = [tei, raw, result, scores, text, order](size_t rank, std::string* out) {
+      const int32_t i = order[rank];
+      Json row = Json::object();
       row["index"] = i;
-      if (tei) {
-        row["score"] = (raw ? logits : scores)[i];
-        if (!result->texts.empty()) row["text"] = text(i);
-        continue;
-      }
-      row["relevance_score"] = scores[i];
-      if (!result->texts.empty()) row["document"] = {{"text", text(i)}};
-    }
-    if (tei) return JsonAnswer(rows);
+      row[tei ? "score" : "relevance_score"] = (raw ? scores->logits : scores->scores)[i];
+      if (!result->texts.empty() && tei) row["text"] = text(i);
+      if (!result->texts.empty() && !tei) row["document"] = {{"text", text(i)}};
+      out->append(Dump(row));
+    };
+    if (tei) return AnswerOf(std::move(list));
     const int64_t tokens = TokensOf(*result);
-    Json json = {{"id", "rerank"},
-                 {"model", result->model},
-                 {"results", std::move(rows)},
-                 {"usage", {{"prompt_tokens", tokens}, {"total_tokens", tokens}}},
+    list.head = "{" + Members({{"id", "rerank"}, {"model", result->model}}) + ",\"results\":[";
+    Json json = {{"usage", {{"prompt_tokens", tokens}, {"total_tokens", tokens}}},
                  {"meta",
                   {{"api_version", {{"version", "2"}}},
                    {"billed_units", {{"search_units", 1}, {"input_tokens", tokens}}},
@@ -72,12 +70,13 @@ absl::StatusOr<Work> Rerank(const Door& door, Asked& asked) {
     if (property) {
       json["query"] = query;
       json["scores"] = Json::array();
-      for (size_t i = 0; i < scores.size(); ++i) {
+      for (size_t i = 0; i < scores->scores.size(); ++i) {
         json["scores"].push_back(
-            {{"document", text(static_cast<int32_t>(i))}, {"score", scores[i]}});
+            {{"document", text(static_cast<int32_t>(i))}, {"score", scores->scores[i]}});
       }
     }
-    return JsonAnswer(json);
+    list.tail = "]," + Members(json) + "}";
+    return AnswerOf(std::move(list));
   };
   return std::move(read.work);
 }
