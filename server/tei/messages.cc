@@ -81,18 +81,6 @@ void ToProbabilities(std::vector<float>* logits) {
   for (float& x : *logits) x /= sum;
 }
 
-// Indices by descending score. Of equal scores the last index comes first, as in the original; NaN
-// comes last.
-std::vector<int> OrderByScore(const std::vector<float>& scores) {
-  std::vector<int> order(scores.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::sort(order, std::greater(), [&](int i) {
-    const bool known = !std::isnan(scores[i]);
-    return std::pair(known ? scores[i] : -std::numeric_limits<float>::infinity(), i);
-  });
-  return order;
-}
-
 std::vector<float> ValuesOf(const TensorResult& tensor) {
   const auto* const values = tensor.data.as<float>();
   return {values, values + tensor.data.size() / sizeof(float)};
@@ -197,7 +185,7 @@ void Fill(const EncodeResult& result, const AnswerContext& context, const ModelI
           proto::PredictResponse* out) {
   std::vector<float> scores = ValuesOf(result.output);
   if (!context.raw_scores) ToProbabilities(&scores);
-  for (const int i : OrderByScore(scores)) {
+  for (const int32_t i : RankByLogit(scores)) {
     proto::Prediction* const row = out->add_predictions();
     row->set_score(scores[i]);
     row->set_label(result.labels[i]);
@@ -208,7 +196,7 @@ void Fill(const EncodeResult& result, const AnswerContext& context, const ModelI
           proto::RerankResponse* out) {
   std::vector<float> scores = ValuesOf(result.output);
   if (!context.raw_scores) std::ranges::transform(scores, scores.begin(), Sigmoid);
-  for (const int i : OrderByScore(scores)) {
+  for (const int32_t i : RankByLogit(scores)) {
     proto::Rank* const row = out->add_ranks();
     row->set_index(static_cast<uint32_t>(i));
     row->set_score(scores[i]);
@@ -267,29 +255,6 @@ Headers HeadersOf(const proto::Metadata& metadata) {
           {"x-tokenization-time", milliseconds(metadata.tokenization_time_ns())},
           {"x-queue-time", milliseconds(metadata.queue_time_ns())},
           {"x-inference-time", milliseconds(metadata.inference_time_ns())}};
-}
-
-absl::Status RenameFields(const absl::Status& error, bool submitted, bool reranks) {
-  constexpr std::string_view kTexts = "texts.texts", kPairs = "texts.pairs", kTokens = "tokens.";
-  constexpr std::string_view kTooLong = "is longer than ", kTokensAre = " tokens";
-  const std::optional<std::string> field = castor::FieldOf(error);
-  if (!field.has_value()) return error;
-  std::string_view problem(error.message().data(), error.message().size());
-  problem.remove_prefix(std::min(problem.size(), field->size() + 2));
-  if (problem.starts_with(kTooLong)) {
-    problem.remove_prefix(kTooLong.size());
-    return Invalid("`inputs` must have less than " +
-                   std::string(problem.substr(0, problem.find(kTokensAre))) +
-                   " tokens. Given: more");
-  }
-  std::string name = *field;
-  if (field->starts_with(kTokens)) {
-    name = field->substr(kTokens.size());
-  } else if (field->starts_with(kTexts) || field->starts_with(kPairs)) {
-    const bool query = field->starts_with(kTexts) && field->size() > kTexts.size() && !submitted;
-    name = !reranks ? "inputs" : query ? "query" : "texts" + field->substr(kTexts.size());
-  }
-  return InvalidField(ReasonOf(error), name, problem);
 }
 
 }  // namespace castor::server::tei

@@ -64,8 +64,4 @@ void Fill(const EncodeResult& result, int64_t characters, double total_us, proto
 using Headers = std::vector<std::pair<std::string, std::string>>;
 Headers HeadersOf(const proto::Metadata& metadata);
 
-// The engine's error with the protocol's wording and field names. `submitted`: it came after
-// Submit. `reranks`: the request has `query` and `texts`.
-absl::Status RenameFields(const absl::Status& error, bool submitted, bool reranks);
-
 }  // namespace castor::server::tei

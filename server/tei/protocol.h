@@ -24,6 +24,7 @@
 
 #include "engine/base/error.h"
 #include "server/codec/regions.h"
+#include "server/codec/rerank_codec.h"
 #include "server/codec/response.h"
 #include "server/codec/slice_view.h"
 #include "server/services/call.h"
@@ -79,7 +80,13 @@ class Protocol {
   }
 
   static absl::Status Refusal(const absl::Status& error, bool submitted) {
-    return RenameFields(error, submitted, std::same_as<Request, wire::tei::RerankRequest>);
+    constexpr bool kReranks = std::same_as<Request, wire::tei::RerankRequest>;
+    constexpr bool kDecodes = std::same_as<Request, wire::tei::DecodeRequest>;
+    constexpr TextFields kNames{.texts = kReranks   ? "texts"
+                                         : kDecodes ? "ids"
+                                                    : "inputs",
+                                .query = kReranks ? "query" : ""};
+    return RenameTextFields(error, kNames, /*late_interaction=*/false, submitted);
   }
 
   // The initial metadata of the answer.

@@ -83,9 +83,9 @@ TEST_F(ServerTeiTest, RefusesInItsOwnWords) {
   const uint32_t limit = Ask(*info_, &tei::Info::Stub::Info, {}).max_input_length();
   std::string text;
   for (uint32_t i = 0; i < limit; ++i) text += "cat ";
-  EXPECT_EQ(refusal([&](auto* r) { r->set_inputs(text); }),
-            "3 Input validation error: `inputs` must have less than " + std::to_string(limit) +
-                " tokens. Given: more");
+  EXPECT_TRUE(refusal([&](auto* r) {
+                r->set_inputs(text);
+              }).starts_with("3 inputs[0]: is longer than " + std::to_string(limit) + " tokens"));
   const std::string blank(limit * 250 + 1, ' ');
   EXPECT_EQ(refusal([&](auto* r) { r->set_inputs(blank); }),
             "3 Input validation error: `inputs` must have less than " +
@@ -171,7 +171,7 @@ TEST_F(ServerTeiTest, RanksInOneCallAndInAStream) {
     order.push_back(rank.index());
     EXPECT_EQ(rank.text(), texts[rank.index()]);
   }
-  EXPECT_EQ(order, (std::vector<uint32_t>{2, 0, 1}));  // of equal ones the last first
+  EXPECT_EQ(order, (std::vector<uint32_t>{0, 2, 1}));  // of equal ones the first first
   EXPECT_NEAR(once.ranks(0).score(), 0.1158823, 1e-4);
   EXPECT_NEAR(once.ranks(2).score(), 0.0772159, 1e-4);
   EXPECT_EQ(once.metadata().compute_chars(), 3u * 7 + 8 + 8 + 17);
@@ -226,7 +226,7 @@ TEST_F(ServerTeiTest, RanksInOneCallAndInAStream) {
   std::string words;
   for (int i = 0; i < 50; ++i) words += "answers ";
   Rerank(RerankOf("a", {"b", words}));
-  EXPECT_TRUE(Code(status_).starts_with("3 Input validation error: `inputs` must have less than"));
+  EXPECT_TRUE(Code(status_).starts_with("3 texts[1]: is longer than"));
 }
 
 TEST_F(ServerTeiTest, CutsTextsIntoTokensAndBack) {
