@@ -1,8 +1,11 @@
 """Attacks over HTTP/1.1, as those of attacks.py."""
 
+import functools
 import json
 import os
 import re
+import resource
+import select
 import socket
 import time
 
@@ -13,10 +16,15 @@ EMBED, TOKENIZE = "/models/embed/embed", "/models/embed/tokenize"
 PREDICT, INFER = "/models/rank/predict", "/v2/models/embed/infer"
 GOOD = b'{"inputs":"a"}'
 MILLION = 1_000_000
+TRANSFER_SECONDS = 3
 
 
-def connect(target, timeout: float = 20) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", target.http_port), timeout=timeout)
+KEPT = 128 << 20  # what the server may keep of memory after an attack: twice --max-kept-bytes
+CROWD = "127.0.0.3"  # where those come from who open as many connections as they can
+
+
+def connect(target, timeout: float = 20, source: str = "127.0.0.1") -> socket.socket:
+    return socket.create_connection(("127.0.0.1", target.http_port), timeout, (source, 0))
 
 
 def head(path: str, fields: str, method: str = "POST") -> bytes:
@@ -65,10 +73,10 @@ def good_row(target) -> list:
 
 
 def unharmed(attack):
-    """The attack, after which a good call must be answered as before."""
+    """The attack, after which a good call must be answered as before, and memory given back."""
 
     def checked(target) -> str:
-        before = good_row(target)
+        before, resident = good_row(target), target.resident()
         try:
             seen = attack(target)
         except Harm:
@@ -76,10 +84,14 @@ def unharmed(attack):
             raise
         if good_row(target) != before:
             raise Harm("a good call is answered otherwise than before")
+        end = time.monotonic() + 20
+        while target.resident() > resident + KEPT:
+            if time.monotonic() > end:
+                raise Harm(f"it keeps {(target.resident() - resident) >> 20} MiB")
+            time.sleep(0.2)
         return seen
 
-    checked.__name__, checked.__doc__ = attack.__name__, attack.__doc__
-    return checked
+    return functools.wraps(attack)(checked)
 
 
 def many(element: bytes, count: int = MILLION) -> bytes:
@@ -159,7 +171,6 @@ AMBIGUOUS = [
         CHUNKED + "Content-Length: 14\r\n", "Content-Length: 4\r\n" + CHUNKED, CHUNKED * 2,
         "Transfer-Encoding : chunked\r\n", "Transfer-Encoding: gzip, chunked\r\n",
         "Transfer-Encoding: \x0bchunked\r\n")],
-    # Nobody knows where these bodies end.
     *[(fields, b"") for fields in (
         "Transfer-Encoding: identity\r\n", "Transfer-Encoding: xchunked\r\n",
         "Transfer-Encoding: chunked, identity\r\n", "Transfer-Encoding: gzip\r\n")],
@@ -188,10 +199,9 @@ def http_smuggling(target) -> str:
         answer = exchange(target, head(EMBED, fields) + body + HIDDEN, 5)
         if re.findall(rb"HTTP/1.1 (\d+)", answer) != [b"200", b"404"]:
             raise Harm(f"{fields!r} {body[:30]!r} is answered with {answer[:200]!r}")
-    # A whole request as a body, and one behind a refusal that did not read the body.
-    for path, most in ((EMBED, 1), ("/no/such/path", 1)):
+    for path in (EMBED, "/no/such/path"):  # a whole request as a body, read or not
         answer = exchange(target, head(path, f"Content-Length: {len(HIDDEN)}\r\n") + HIDDEN, 1)
-        if answer.count(b"HTTP/1.1 ") > most or b"/hidden is no path" in answer:
+        if answer.count(b"HTTP/1.1 ") > 1 or b"/hidden is no path" in answer:
             raise Harm(f"the body of {path} is read as a request")
     return f"{len(AMBIGUOUS)} refused"
 
@@ -253,7 +263,137 @@ def http_pipelined_unread(target) -> str:
     return f"{len(peers)} connections"
 
 
-HTTP_ATTACKS = [http_json_bombs, http_smuggling, http_strange_but_right, http_pipelined_unread]
+def crowd(target, wanted: int, begin: bytes) -> list[socket.socket]:
+    """As many connections as one host gets, at most so many, that have sent this much."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    peers = []
+    for _ in range(min(wanted, hard - 1000)):
+        try:
+            peers.append(connect(target, 20, CROWD))
+            peers[-1].setblocking(False)
+            peers[-1].send(begin)
+        except OSError:
+            pass  # still_open sees it
+    time.sleep(0.5)
+    return still_open(peers)
+
+
+def still_open(peers: list[socket.socket], part: bytes = b"") -> list[socket.socket]:
+    """Sends each a part and reads what has come; returns those that the server has not closed."""
+    left = []
+    for peer in peers:
+        try:
+            peer.send(part)
+            seen = peer.recv(1 << 16)
+        except BlockingIOError:
+            seen = b"?"
+        except OSError:
+            seen = b""
+        left.append(peer) if seen else peer.close()
+    return left
+
+
+def drip(target, begin: bytes, wanted: int = 10000) -> str:
+    """A byte a second on as many connections as there may be. In the end none is left."""
+    peers = crowd(target, wanted, begin)
+    held, finish = len(peers), time.monotonic() + max(target.seconds, 3 * TRANSFER_SECONDS)
+    while time.monotonic() < finish:
+        peers = still_open(peers, b"a")
+        time.sleep(1)
+    left = len(peers)
+    for peer in peers:
+        peer.close()
+    if left > 0:
+        raise Harm(f"{left} of {held} are still open")
+    return f"{held} of {wanted} let in"
+
+
+@unharmed
+def http_get_flood(target) -> str:
+    """GET requests, 20 at once, on 500 connections."""
+    requests, finish, rounds = head("/health", "", "GET") * 20, time.monotonic() + target.seconds, 0
+    peers = crowd(target, 500, b"")
+    while time.monotonic() < finish:
+        peers, rounds = still_open(peers, requests), rounds + 1
+        time.sleep(0.05)  # the neighbour is a thread of this program
+    for peer in peers:
+        peer.close()
+    return f"{len(peers)} connections, {rounds} rounds"
+
+
+@unharmed
+def http_dripped_headers(target) -> str:
+    """Headers that come a byte a second."""
+    return drip(target, b"GET / HTTP/1.1\r\nX: ")
+
+
+@unharmed
+def http_idle_after_a_call(target) -> str:
+    """A connection on which no other request comes is closed, or the next one would be lost."""
+    with connect(target, 3 * TRANSFER_SECONDS) as peer:
+        peer.sendall(head(EMBED, f"Content-Length: {len(GOOD)}\r\n") + GOOD)
+        try:
+            return f"{peer.recv(1 << 16)[9:12].decode()}, closed{peer.recv(1).decode()}"
+        except TimeoutError:
+            raise Harm("it is still open") from None
+
+
+@unharmed
+def http_dripped_bodies(target) -> str:
+    """Bodies that come a byte a second."""
+    return drip(target, head(EMBED, "Content-Length: 1000\r\n"))
+
+
+@unharmed
+def http_unsent_bodies(target) -> str:
+    """Bodies of 60 MiB that are announced and never come."""
+    return drip(target, head(EMBED, f"Content-Length: {60 << 20}\r\n"), 2000)
+
+
+HEAVY_TEXTS = json.dumps({"inputs": ["the answers of the mill " * 20] * 2048}).encode()
+
+
+@unharmed
+def http_unread_embed_all(target) -> str:
+    """Token embeddings of 2,048 texts that nobody reads, on 8 connections."""
+    request = head("/models/embed/embed_all", f"Content-Length: {len(HEAVY_TEXTS)}\r\n")
+    peers = [connect(target, 20, CROWD) for _ in range(8)]
+    for peer in peers:
+        peer.sendall(request + HEAVY_TEXTS)
+    time.sleep(max(target.seconds, 10))
+    answered = sum(peer.recv(12)[9:] == b"200" for peer in select.select(peers, [], [], 0)[0])
+    for peer in peers:
+        peer.close()
+    return f"{answered} answered"
+
+
+@unharmed
+def http_gone_while_computing(target) -> str:
+    """Clients that leave when the server has begun to compute."""
+    finish = time.monotonic() + max(target.seconds, 5)
+    while time.monotonic() < finish:
+        peers = [connect(target, 20, CROWD) for _ in range(8)]
+        for peer in peers:
+            peer.sendall(head(EMBED, f"Content-Length: {len(HEAVY_TEXTS)}\r\n") + HEAVY_TEXTS)
+        time.sleep(0.2)
+        for peer in peers:
+            peer.close()
+    end = time.monotonic() + 10
+    while target.metric("castor_inflight_requests") > 2:  # the neighbour's
+        if time.monotonic() > end:
+            raise Harm("their requests are still in the queue")
+        time.sleep(0.1)
+    return "all gone"
+
+
+CROWDS = [http_get_flood, http_dripped_headers, http_idle_after_a_call, http_dripped_bodies,
+          http_unsent_bodies, http_unread_embed_all, http_gone_while_computing]
+HTTP_ATTACKS = [http_json_bombs, http_smuggling, http_strange_but_right, http_pipelined_unread,
+                *CROWDS]
 for attack in HTTP_ATTACKS:
     attack.arguments = ["--model", f"rank={GOLDEN}/heads/cross_encoder",
-                        "--model", f"embed={GOLDEN}/tiny_bert"]
+                        "--model", f"embed={GOLDEN}/tiny_bert",
+                        "--transfer-timeout", f"{TRANSFER_SECONDS}s"]
+for attack in CROWDS:
+    attack.serves_neighbour = True
