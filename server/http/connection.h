@@ -8,6 +8,7 @@
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
@@ -38,7 +39,7 @@ using Tls = beast::ssl_stream<beast::tcp_stream>;
 inline constexpr uint32_t kMaxHeaderBytes = 16 << 10;
 // The first memory for a body; it doubles as the body arrives.
 inline constexpr size_t kFirstBodyBytes = 16 << 10;
-// For a TLS peer to answer our farewell.
+// For a TLS peer to answer our farewell, and for the rest of a request when the listener leaves.
 inline constexpr std::chrono::seconds kFarewell{1};
 
 class OpenConnection {
@@ -117,7 +118,14 @@ class Connection final : public Responder,
 
   void EndIfIdle() override {
     net::post(stream_.get_executor(), [self = this->shared_from_this()] {
-      if (self->exchange_ == nullptr) self->End();
+      if (self->exchange_ != nullptr) return;
+      // A request that has been sent is answered, or refused, before.
+      char byte;
+      const int socket = self->Lowest().socket().native_handle();
+      const bool sent = self->Lowest().socket().is_open() &&
+                        (self->buffer_.size() > 0 ||
+                         recv(socket, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT) > 0);
+      sent ? self->EndAfter(kFarewell) : self->End();
     });
   }
 
@@ -149,7 +157,7 @@ class Connection final : public Responder,
 
   void Greet() {
     if constexpr (std::same_as<Stream, Tls>) {
-      Lowest().expires_after(shared_.settings.handshake);
+      EndAfter(shared_.settings.handshake);
       stream_.async_handshake(net::ssl::stream_base::server, Bind(&Connection::OnGreeted));
     } else {
       ReadHeader();
@@ -167,14 +175,14 @@ class Connection final : public Responder,
     parser_.emplace();
     parser_->header_limit(kMaxHeaderBytes);
     parser_->body_limit(std::numeric_limits<uint64_t>::max());  // the exchange bounds it
-    Lowest().expires_after(shared_.settings.idle);
+    EndAfter(shared_.settings.idle);
     reading_ = true;
     beast::http::async_read_header(stream_, buffer_, *parser_, Bind(&Connection::OnHeader));
   }
 
   void OnHeader(Error error, size_t /*bytes*/) {
     reading_ = false;
-    Lowest().expires_never();  // from here on the exchange knows the time
+    timer_.cancel();  // from here on the exchange knows the time
     if (error == beast::http::error::end_of_stream) return Farewell();
     if (error && !IsMalformed(error)) return End();
     const auto& message = parser_->get();
@@ -344,15 +352,27 @@ class Connection final : public Responder,
       // Its reading would get in the way of another.
       if (!reading_ && Lowest().socket().is_open()) {
         reading_ = true;
-        Lowest().expires_after(kFarewell);
+        EndAfter(kFarewell);
         return stream_.async_shutdown([self = this->shared_from_this()](Error) { self->End(); });
       }
     }
     End();
   }
 
+  // Ends the connection then, unless `timer_` is set anew or cancelled. Beast's own timers close
+  // the socket without a word to the peer.
+  void EndAfter(std::chrono::milliseconds time) {
+    timer_.expires_after(time);
+    timer_.async_wait([weak = this->weak_from_this()](Error error) {
+      const auto self = weak.lock();
+      if (error || self == nullptr) return;
+      if (self->timer_.expiry() <= std::chrono::steady_clock::now()) self->End();
+    });
+  }
+
   // The peer still gets what was written: Connections closes the socket when it has been taken.
   void End() {
+    timer_.cancel();
     if (!Lowest().socket().is_open()) return;
     ::shutdown(Lowest().socket().native_handle(), SHUT_RDWR);
     Error ignored;
@@ -363,6 +383,7 @@ class Connection final : public Responder,
   Shared& shared_;
   const std::string peer_;
   Stream stream_;
+  net::steady_timer timer_{stream_.get_executor()};
   beast::flat_buffer buffer_{kMaxHeaderBytes + (64 << 10)};
   std::optional<beast::http::request_parser<beast::http::buffer_body>> parser_;
   std::shared_ptr<Exchange> exchange_;  // null: between two requests

@@ -406,6 +406,9 @@ TEST_F(ServerHttpTest, BodiesThatMayNotBeReadAreNotWaitedFor) {
     EXPECT_EQ(answer.fields.at("connection"), "close");
     EXPECT_TRUE(connection.Ended());
   }
+  HttpExchange idle = Connect();
+  EXPECT_EQ(idle.Get("/health").status, 200);
+  EXPECT_TRUE(idle.Ended()) << "after a second without a request";
   EXPECT_TRUE(AwaitNoCalls());
 }
 
