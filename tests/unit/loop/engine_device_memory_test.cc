@@ -128,7 +128,7 @@ TEST_F(EngineDeviceMemoryTest, AnIdleEngineGivesItsStagingMemoryBack) {
   for (int id = 0; id < 40; ++id) EXPECT_TRUE(answers_.Get(id).ok());
   clock_->Advance(std::chrono::seconds(14));
   answers_.Clear();
-  EXPECT_GT(memory().host_cached_bytes, 5 * kMiB) << "kept for the next burst";
+  EXPECT_GT(memory().host_cached_bytes, 0) << "kept for the next burst";
   while (memory().host_cached_bytes > 0) {
     clock_->Advance(std::chrono::seconds(1));
     std::this_thread::yield();
