@@ -84,7 +84,7 @@ suppressions=$root/tests/sanitizers/tsan.supp external_symbolizer_path=$symboliz
 esac
 if $inputs; then
   tests=(base_test client_test codec_test encoder_directories_test hf_test loop_test
-    server_access_test server_test server_unit_test)
+    server_access_test server_heads_test server_test server_unit_test)
   for corpus in tests/fuzz/corpus/*/; do
     # This one's twin is the emulated CUDA kernels, which take minutes to compile.
     [ "$corpus" = tests/fuzz/corpus/attention_plan/ ] || tests+=("fuzz_$(basename "$corpus")_corpus")
