@@ -256,7 +256,8 @@ def main() -> int:
     parser.add_argument("--server", required=True, help="the castor-server to attack")
     parser.add_argument("--seconds", type=float, default=2, help="how long a flood lasts")
     parser.add_argument("--rounds", type=int, default=2, help="how often good callers play")
-    parser.add_argument("--only", help="the one attack to make")
+    parser.add_argument("--only", metavar="PREFIX", help="make the attacks of such names alone")
+    parser.add_argument("--without", metavar="PREFIX", help="make none of such names")
     parser.add_argument("--heavy", action="store_true",
                         help="also what takes gigabytes of memory for some seconds")
     parser.add_argument("--log", help="also write the table to this file")
@@ -275,7 +276,10 @@ def main() -> int:
                              for attack in TLS_ATTACKS + BOMBS + TEI_TLS_ATTACKS] +
                             [(scene, how) for scene in HONEST for how in (None, security)
                              if arguments.seconds >= 10 or how is None or scene is not keepalive]):
-            if arguments.only and attack.__name__ != arguments.only:
+            name = attack.__name__
+            if not name.startswith(arguments.only or ""):
+                continue
+            if arguments.without and name.startswith(arguments.without):
                 continue
             row, good = attack_once(arguments.server, attack, arguments.seconds, arguments.rounds,
                                     how)
