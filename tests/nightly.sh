@@ -17,8 +17,8 @@ Parts, all by default, in this order:
   hostile   the attacks, 20 seconds each
   gpu       castor-gpu-check on the CPU's device
   chart     the Helm chart: golden renders, refusals, schemas of every supported Kubernetes
-  clients   other languages' gRPC clients, Triton's, KServe's and TEI's, Tokenize against
-            transformers' tokenizers, and the rotation of certificates and tokens
+  clients   other languages' gRPC clients, Triton's, KServe's and TEI's, stock HTTP clients, Tokenize
+            against transformers' tokenizers, and the rotation of certificates and tokens
   python    the Python package with every Python, old and new libraries, and other packages
   cast      trains a CAST encoder for a few steps, serves it, and compares what both compute
 Environment: JOBS overrides how many compilers run at once (default: one a core).
@@ -95,6 +95,7 @@ clients() {
   tests/oip/run.sh build/server/castor-server "$logs"
   "$logs/venv/bin/pip" install --quiet grpcio-tools sentence-transformers
   "$logs/venv/bin/python" tests/tei/client.py --server build/server/castor-server
+  tests/http/run.sh --server build/server/castor-server
 }
 
 python() { client/python/tests/matrix.sh; }
