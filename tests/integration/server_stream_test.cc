@@ -103,8 +103,8 @@ class StreamTest : public ServerTest {
     engine_ = fake;
   }
 
-  // Of messages with `tokens` each, `at_once` are read while none is answered; all get
-  // answers.
+  // Sends a message of each number of tokens. The server reads `at_once` of them while none is
+  // answered; in the end all are.
   void ExpectRead(int64_t at_once, const std::vector<int64_t>& tokens) {
     engine_->Hold();
     Attending stream(*attention_);

@@ -152,7 +152,7 @@ using Resized = std::map<int64_t, int64_t>;
 struct Checkpoint {
   const char* directory;
   Resized (*resized)(const Sizes& s);  // what its weights' sizes become
-  // What its config has beside the keys that EditConfig knows.
+  // Its config's keys that EditConfig does not know.
   void (*edit)(const Sizes& sizes, nlohmann::json& config) = [](const Sizes&, nlohmann::json&) {};
   bool has_activation = true;  // false: another key says it
 };

@@ -85,7 +85,7 @@ TEST(BatchKeyTest, TellsApartWhateverALaunchHasInCommon) {
   EXPECT_NE(BatchKey(1, Vanilla{}), BatchKey(1, Clustered{}));
 }
 
-// Which attention kernel an encode request gets, and what is said to those that a model refuses.
+// The attention kernel that an encode request gets, and the error for one that a model refuses.
 
 ModelInfo SoftmaxModel() {
   ModelInfo info;

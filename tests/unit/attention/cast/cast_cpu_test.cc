@@ -320,7 +320,8 @@ class CastAssignmentTest : public testing::Test, protected Seeded {
   static constexpr int kKinds = 10;
 };
 
-// Some rounds have so many clusters that tokens keep lists of candidates and rebuild them.
+// In some rounds there are so many clusters that each token keeps a list of candidates, and
+// rebuilds it.
 TEST_F(CastAssignmentTest, SingleAssignmentIsTheSerialLoops) {
   for (int round = 0; round < Scaled(5000); ++round) {
     const bool many = random_() % 50 == 0;
