@@ -155,11 +155,12 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options,
         " plus one for each connection");
   }
   for (const ModelSource& model : options.engine.models) {
-    if (!options.protocols.oip || model.name != oip::kAttentionModel) continue;
+    if (!options.protocols.oip && options.http.listen.empty()) continue;
+    if (model.name != oip::kAttentionModel) continue;
     return absl::InvalidArgumentError("--model " + model.name +
                                       ": the Open Inference Protocol has attention itself under "
                                       "that name; give the model another, or leave oip out of "
-                                      "--protocols");
+                                      "--protocols and --http-listen off");
   }
   absl::StatusOr<Access> access = Access::Open(options.access);
   if (!access.ok()) return access.status();

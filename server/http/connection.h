@@ -32,8 +32,8 @@ namespace castor::server::http {
 namespace beast = boost::beast;
 namespace net = boost::asio;
 
-using Plain = beast::tcp_stream;
-using Tls = beast::ssl_stream<beast::tcp_stream>;
+using Plain = net::ip::tcp::socket;
+using Tls = beast::ssl_stream<Plain>;
 
 // A request's header, as the socket has it.
 inline constexpr uint32_t kMaxHeaderBytes = 16 << 10;
@@ -64,10 +64,8 @@ struct Shared {
   std::map<OpenConnection*, std::weak_ptr<OpenConnection>> open ABSL_GUARDED_BY(mu);
 };
 
-using ParsedFields = beast::http::fields;
-
 // Whether a proxy in front may disagree on where the body ends, and so on the next request.
-inline bool IsAmbiguous(const ParsedFields& fields) {
+inline bool IsAmbiguous(const beast::http::fields& fields) {
   int lengths = 0;
   for (const auto& field : fields) {
     const auto value = field.value();
@@ -121,11 +119,12 @@ class Connection final : public Responder,
       if (self->exchange_ != nullptr) return;
       // A request that has been sent is answered, or refused, before.
       char byte;
-      const int socket = self->Lowest().socket().native_handle();
-      const bool sent = self->Lowest().socket().is_open() &&
+      const int socket = self->Lowest().native_handle();
+      const bool sent = self->Lowest().is_open() &&
                         (self->buffer_.size() > 0 ||
                          recv(socket, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT) > 0);
-      sent ? self->EndAfter(kFarewell) : self->End();
+      if (sent) return self->EndAfter(kFarewell);
+      self->End();
     });
   }
 
@@ -272,13 +271,13 @@ class Connection final : public Responder,
   // Notices a peer that goes away while its answer is computed.
   void Watch() {
     if (std::exchange(watching_, true)) return;
-    Lowest().socket().async_wait(
-        net::socket_base::wait_read, [self = this->shared_from_this()](Error error) {
-          self->watching_ = false;
-          if (error || self->exchange_ == nullptr) return;
-          pollfd peer{self->Lowest().socket().native_handle(), POLLRDHUP, 0};
-          if (poll(&peer, 1, 0) > 0) self->Gone();
-        });
+    Lowest().async_wait(net::socket_base::wait_read,
+                        [self = this->shared_from_this()](Error error) {
+                          self->watching_ = false;
+                          if (error || self->exchange_ == nullptr) return;
+                          pollfd peer{self->Lowest().native_handle(), POLLRDHUP, 0};
+                          if (poll(&peer, 1, 0) > 0) self->Gone();
+                        });
   }
 
   void Write(Answer answer) {
@@ -350,7 +349,7 @@ class Connection final : public Responder,
   void Farewell() {
     if constexpr (std::same_as<Stream, Tls>) {
       // Its reading would get in the way of another.
-      if (!reading_ && Lowest().socket().is_open()) {
+      if (!reading_ && Lowest().is_open()) {
         reading_ = true;
         EndAfter(kFarewell);
         return stream_.async_shutdown([self = this->shared_from_this()](Error) { self->End(); });
@@ -359,8 +358,7 @@ class Connection final : public Responder,
     End();
   }
 
-  // Ends the connection then, unless `timer_` is set anew or cancelled. Beast's own timers close
-  // the socket without a word to the peer.
+  // Ends the connection then, unless `timer_` is set anew or cancelled.
   void EndAfter(std::chrono::milliseconds time) {
     timer_.expires_after(time);
     timer_.async_wait([weak = this->weak_from_this()](Error error) {
@@ -373,10 +371,10 @@ class Connection final : public Responder,
   // The peer still gets what was written: Connections closes the socket when it has been taken.
   void End() {
     timer_.cancel();
-    if (!Lowest().socket().is_open()) return;
-    ::shutdown(Lowest().socket().native_handle(), SHUT_RDWR);
+    if (!Lowest().is_open()) return;
+    ::shutdown(Lowest().native_handle(), SHUT_RDWR);
     Error ignored;
-    Lowest().socket().close(ignored);
+    Lowest().close(ignored);
   }
 
   const std::shared_ptr<Shared> owned_;

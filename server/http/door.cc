@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "absl/strings/str_replace.h"
+#include "engine/base/error.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "server/version.h"
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kModels = "/models/", kV1 = "/v1";
 
-// What the route's `*` stands for; nothing if the path is another.
+// The text that the route's `*` stands for; nothing if the path is another.
 std::optional<std::string_view> Match(std::string_view pattern, std::string_view path) {
   const size_t star = pattern.find('*');
   if (star == pattern.npos) {
@@ -32,7 +32,7 @@ std::string WithCodedSlashes(const std::string& name) {
   return absl::StrReplaceAll(name, {{"/", "%2F"}});
 }
 
-// What an error's details say, as far as HTTP tells it.
+// The details of an error that HTTP tells.
 struct Told {
   google::rpc::ErrorInfo info;
   google::rpc::BadRequest bad_request;
@@ -61,7 +61,7 @@ int StatusOf(grpc::StatusCode code, std::string_view reason) {
     case grpc::StatusCode::CANCELLED:
       return 408;
     case grpc::StatusCode::RESOURCE_EXHAUSTED:
-      return reason == "TOO_LARGE" ? 413 : 429;
+      return reason == castor::NameOf(Reason::kTooLarge) ? 413 : 429;
     case grpc::StatusCode::UNIMPLEMENTED:
       return 501;
     case grpc::StatusCode::UNAVAILABLE:

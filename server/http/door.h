@@ -39,13 +39,13 @@ struct Door {
 struct Asked {
   const Header& header;
   std::string_view wildcard = {};  // the part of the path that the route's `*` stands for
-  std::optional<std::string> model =
-      std::nullopt;      // by the header castor-model or the path's /models/NAME/
+  // By the header castor-model or the path's /models/NAME/.
+  std::optional<std::string> model = std::nullopt;
   std::string raw = {};  // the body as it came
   JsonBody body = {};    // parsed, if the route takes JSON
 };
 
-// What the engine shall compute, and how the result becomes an answer.
+// Work for the engine, and how the result becomes an answer.
 struct TextsWork {
   DecodedRerank decoded = {};  // of a rerank, or of any other request
   TextFields names = {};       // of the protocol, for its errors
@@ -67,7 +67,7 @@ enum class ErrorForm {
   kPlain,   // {"error"}
 };
 
-// What a caller must be allowed, by the gRPC method that does the same.
+// The permissions that routes need: those of the gRPC methods that do the same.
 inline constexpr std::string_view kMayEncode = "/castor.v1.EncoderService/Encode";
 inline constexpr std::string_view kMayRerank = "/castor.v1.EncoderService/Rerank";
 inline constexpr std::string_view kMayTokenize = "/castor.v1.EncoderService/Tokenize";

@@ -185,7 +185,7 @@ class HttpCall final : public Exchange,
   }
 
  private:
-  // Who may refuse the call.
+  // Says who may refuse the call.
   enum class Turn {
     kOurs,  // the connection's thread, or it is with the engine or answered
     kBody,  // the first to take it: the connection when the body has come, or the table
@@ -243,8 +243,8 @@ class HttpCall final : public Exchange,
                              services_.decoding};
     RequestOrigin origin{record_.received(), deadline_, caller_->tenant, record_.trace()};
     if (auto* answer = std::get_if<Answer>(&*work)) {
+      AddFields(answer);
       record_.Answered(answer->body.size(), {}, request_id_);
-      AddFields(&*answer);
       Send(std::move(*answer));
     } else if (auto* texts = std::get_if<TextsWork>(&*work)) {
       texts_work_ = std::move(*texts);

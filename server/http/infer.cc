@@ -22,7 +22,7 @@ using inference::ModelInferRequest;
 using inference::ModelInferResponse;
 using oip::Model;
 
-// Of a request and of an answer: the size of the JSON before binary tensors.
+// The header field that gives the size of the JSON in front of binary tensors.
 constexpr std::string_view kHeaderLength = "inference-header-content-length";
 constexpr std::string_view kBinarySize = "binary_data_size";
 constexpr std::string_view kBinaryData = "binary_data";
@@ -110,7 +110,7 @@ class Transcoder {
 
   absl::Status AddInput(const Value& input, size_t i) {
     ObjectReader fields(input);
-    const std::string name(fields.Text("name").value_or("inputs[" + std::to_string(i) + "]"));
+    const std::string name(fields.Text("name").value_or(FieldAt("inputs", i)));
     const auto datatype = fields.Text("datatype").value_or("");
     const auto shape = fields.Integers("shape").value_or(std::vector<int64_t>());
     if (!fields.status().ok()) return fields.status();
@@ -205,30 +205,21 @@ T Read(const char*& at) {
   return value;
 }
 
+template <typename T>
+void AppendInteger(const char*& at, std::string* out) {
+  *out += std::to_string(Read<T>(at));
+}
+
 // Appends the next element as JSON, and moves to the one after it. Null: JSON has no such type.
 using AppendElement = void (*)(const char*& at, std::string* out);
 AppendElement AppenderOf(std::string_view datatype) {
   if (datatype == "FP32") {
-    return [](const char*& at, std::string* out) {
-      const float value = Read<float>(at);
-      const size_t begin = out->size();
-      AppendFloats({&value, 1}, out);
-      out->pop_back();
-      out->erase(begin, 1);  // the brackets
-    };
+    return [](const char*& at, std::string* out) { AppendFloat(Read<float>(at), out); };
   }
-  if (datatype == "INT32") {
-    return [](const char*& at, std::string* out) { *out += std::to_string(Read<int32_t>(at)); };
-  }
-  if (datatype == "INT64") {
-    return [](const char*& at, std::string* out) { *out += std::to_string(Read<int64_t>(at)); };
-  }
-  if (datatype == "INT8") {
-    return [](const char*& at, std::string* out) { *out += std::to_string(Read<int8_t>(at)); };
-  }
-  if (datatype == "UINT8") {
-    return [](const char*& at, std::string* out) { *out += std::to_string(Read<uint8_t>(at)); };
-  }
+  if (datatype == "INT32") return AppendInteger<int32_t>;
+  if (datatype == "INT64") return AppendInteger<int64_t>;
+  if (datatype == "INT8") return AppendInteger<int8_t>;
+  if (datatype == "UINT8") return AppendInteger<uint8_t>;
   if (datatype == "BOOL") {
     return [](const char*& at, std::string* out) { *out += *at++ != 0 ? "true" : "false"; };
   }

@@ -17,6 +17,14 @@ namespace {
 // More than any request has; each lookup of a member looks at all of them.
 constexpr rapidjson::SizeType kMaxMembers = 1024;
 
+constexpr size_t kLongestFloat = 15;  // "-1.17549435e-38"
+
+// Writes it at `at`, where there is room for the longest; returns the end.
+char* WriteFloat(float value, char* at) {
+  if (std::isfinite(value)) return std::to_chars(at, at + kLongestFloat, value).ptr;
+  return std::ranges::copy(std::string_view("null"), at).out;
+}
+
 }  // namespace
 
 std::string Dump(const Json& json) {
@@ -163,18 +171,18 @@ std::optional<std::vector<int64_t>> ObjectReader::Integers(std::string_view name
   return integers;
 }
 
+void AppendFloat(float value, std::string* out) {
+  char text[kLongestFloat];
+  out->append(text, WriteFloat(value, text));
+}
+
 void AppendFloats(std::span<const float> values, std::string* out) {
-  constexpr size_t kLongest = 16;  // "-1.17549435e-38" and a comma
   const size_t begin = out->size();
-  out->resize(begin + kLongest * values.size() + 2);
+  out->resize(begin + (kLongestFloat + 1) * values.size() + 2);
   char* at = out->data() + begin;
   *at++ = '[';
   for (const float value : values) {
-    if (std::isfinite(value)) {
-      at = std::to_chars(at, at + kLongest, value).ptr;
-    } else {
-      at = std::ranges::copy(std::string_view("null"), at).out;
-    }
+    at = WriteFloat(value, at);
     *at++ = ',';
   }
   if (!values.empty()) --at;

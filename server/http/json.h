@@ -73,8 +73,9 @@ class ObjectReader {
   absl::Status status_;
 };
 
-// "[0.1,2]", each number with the fewest digits that give the same float again; null for those that
-// are not finite.
+// A number with the fewest digits that give the same float again; null if it is not finite.
+void AppendFloat(float value, std::string* out);
+// A list of them, "[0.1,2]".
 void AppendFloats(std::span<const float> values, std::string* out);
 
 // The little-endian bytes in base64, between quotes.

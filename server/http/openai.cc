@@ -1,4 +1,4 @@
-// OpenAI's routes, and vLLM's beside them.
+// The routes of OpenAI and vLLM.
 
 #include <array>
 #include <ctime>
@@ -99,10 +99,11 @@ absl::StatusOr<Work> Score(const Door& door, Asked& asked) {
     request.input = TextInput{.texts = *std::move(first), .pairs = *std::move(second)};
   } else {
     second->insert(second->begin(), first->front());
+    read.work.decoded.ranking.late_interaction = true;  // in errors: the first text is the query
     request.output = EncodeOutput::kPooled;
     request.input = TextInput{*std::move(second), {}};
   }
-  read.work.names = {.texts = "text_2", .query = ""};
+  read.work.names = {.texts = "text_2", .query = "text_1"};
   read.work.write = [pairs](Result result) {
     ListAnswer list = DataList(*result, "score");
     const auto column = std::span(result->output.data.as<float>(), RowsOf(result->output));

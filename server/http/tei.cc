@@ -1,10 +1,13 @@
-// The routes of text-embeddings-inference, and Weaviate's beside them.
+// The routes of text-embeddings-inference and Weaviate.
 
 #include <array>
 
+#include "absl/strings/ascii.h"
 #include "engine/base/error.h"
 #include "server/http/texts.h"
+#include "server/services/services.h"
 #include "server/tei/models.h"
+#include "server/tei/tei_service.h"
 #include "server/version.h"
 
 namespace castor::server::http {
@@ -109,7 +112,8 @@ absl::StatusOr<Work> Similarity(const Door& door, Asked& asked) {
   sentences->insert(sentences->begin(), *source);
   read.request().output = EncodeOutput::kPooled;
   read.request().input = TextInput{*std::move(sentences), {}};
-  read.work.names.texts = "inputs.sentences";
+  read.work.names = {.texts = "inputs.sentences", .query = "inputs.source_sentence"};
+  read.work.decoded.ranking.late_interaction = true;  // in errors: the first text is the query
   read.work.write = [](Result result) {
     Answer answer;
     AppendFloats(CosinesToFirst(*result), &answer.body);
@@ -166,23 +170,34 @@ absl::StatusOr<Work> Info(const Door& door, Asked& asked) {
                        {"max_client_batch_size", options.max_sequences}});
   }
   const ModelInfo& model = *chosen->model;
+  const ::tei::v1::InfoResponse info = tei::Describe(options, model);
   Json type;
   if (tei::Classifies(model)) {
-    type[ScoresPairs(model) ? "reranker" : "classifier"] = {{"labels", model.labels.size()}};
+    Json labels = Json::object(), ids = Json::object();
+    for (size_t i = 0; i < model.labels.size(); ++i) {
+      labels[std::to_string(i)] = model.labels[i];
+      ids[model.labels[i]] = i;
+    }
+    type[ScoresPairs(model) ? "reranker" : "classifier"] = {{"id2label", labels},
+                                                            {"label2id", ids}};
   } else {
-    type["embedding"] = {{"pooling", "mean"}};
+    const bool sparse = model.outputs.front() == EncodeOutput::kSparse;
+    const std::string pooling = v1::Pooling_Name(ToProto(model).pooling());
+    type["embedding"] = {{"pooling", sparse ? "splade" : absl::AsciiStrToLower(pooling)}};
   }
-  return JsonAnswer({{"model_id", model.name},
+  return JsonAnswer({{"model_id", info.model_id()},
                      {"model_sha", nullptr},
-                     {"model_dtype", model.dtype == DType::kBFloat16 ? "bfloat16" : "float32"},
+                     {"model_dtype", info.model_dtype()},
                      {"model_type", type},
-                     {"max_concurrent_requests", options.max_queued_requests},
-                     {"max_input_length", model.max_tokens},
-                     {"max_batch_tokens", options.max_batch_tokens},
-                     {"max_batch_requests", options.max_batch_requests},
-                     {"max_client_batch_size", options.max_sequences},
+                     {"max_concurrent_requests", info.max_concurrent_requests()},
+                     {"max_input_length", info.max_input_length()},
+                     {"max_batch_tokens", info.max_batch_tokens()},
+                     {"max_batch_requests", info.max_batch_requests()},
+                     {"max_client_batch_size", info.max_client_batch_size()},
                      {"auto_truncate", true},
-                     {"version", std::string(Version())}});
+                     {"tokenization_workers", info.tokenization_workers()},
+                     {"version", info.version()},
+                     {"sha", info.sha()}});
 }
 
 absl::StatusOr<Work> Health(const Door& door, Asked&) {

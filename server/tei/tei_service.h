@@ -10,6 +10,9 @@
 
 namespace castor::server::tei {
 
+// What TEI's Info says of a model.
+proto::InfoResponse Describe(const EngineOptions& options, const ModelInfo& model);
+
 class TeiService final : public MessageService {
  public:
   // `models` outlives this.

@@ -1,6 +1,6 @@
-// A call as its protocol shows it, before and beside its message. Everything that accounts for
-// calls (authorization, tenants, bounds, records, traces) works on this alone, so it holds for gRPC
-// and for HTTP.
+// A call as its protocol shows it: everything about it but its message. Everything that accounts
+// for calls (authorization, tenants, bounds, records, traces) works on this alone, so it holds for
+// gRPC and for HTTP.
 #pragma once
 
 #include <grpcpp/server_context.h>

@@ -175,6 +175,9 @@ TEST_F(ServerHttpTest, ClassifiersAnswerInTheFormsOfTeiAndVllm) {
     EXPECT_EQ(tei[i][0]["score"].get<float>(), *std::max_element(rows[i].begin(), rows[i].end()));
   }
   EXPECT_EQ(one, tei[0]);
+  const json type = Connect().Get("/info").json()["model_type"]["classifier"];
+  EXPECT_EQ(type["id2label"].size(), rows[0].size());
+  EXPECT_EQ(type["label2id"][type["id2label"]["1"]], 1);
 }
 
 TEST_F(ServerHttpTest, TokensGoThereAndBack) {
@@ -261,6 +264,8 @@ TEST_F(ServerHttpTest, ErrorsHaveTheFormOfThePathsProtocol) {
     const char* text;  // in the message
   };
   const std::string deep(1 << 20, '['), digits(1 << 20, '7'), zeros(400, '0');
+  std::string words;
+  for (int i = 0; i < 100; ++i) words += "cat ";
   std::string members = "{\"input\": \"a\"";
   for (int i = 0; i < 1100; ++i) members += ", \"k" + std::to_string(i) + "\": 1";
   for (const Case& c : std::initializer_list<Case>{
@@ -302,6 +307,13 @@ TEST_F(ServerHttpTest, ErrorsHaveTheFormOfThePathsProtocol) {
            {"/models/none/embed", R"({"inputs": "a"})", 404, "MODEL_NOT_FOUND", "\"none\""},
            {"/decode", R"({"ids": [-1]})", 400, "INVALID_FIELD", "ids[0]"},
            {"/vectors", R"({"text": ["a", "b"]})", 400, "INVALID_FIELD", "text"},
+           {"/similarity",
+            "{\"inputs\": {\"source_sentence\": \"a\", \"sentences\": [\"b\", \"" + words +
+                "\"]}, \"truncate\": false}",
+            400, "INVALID_FIELD", "inputs.sentences[1]"},
+           {"/v1/score",
+            "{\"text_1\": \"" + words + "\", \"text_2\": [\"b\"], \"truncate\": false}", 400,
+            "INVALID_FIELD", "text_1"},
            {"/embed", R"({"inputs": 1})", 400, "INVALID_FIELD", "inputs"},
            {"/embed", R"({"inputs": "a", "truncation_direction": "up"})", 400, "INVALID_FIELD",
             "left or right"},
@@ -342,6 +354,9 @@ TEST_F(ServerHttpTest, TheDocumentOfPathsIsWhatIsServed) {
   EXPECT_THAT(Connect().Get("/").body, HasSubstr("tiny_bert"));
   EXPECT_EQ(Connect().Get("/v1/models").json()["data"][0]["id"], "tiny_bert");
   EXPECT_EQ(Connect().Get("/v1/models/tiny_bert").json()["owned_by"], "castor");
+  const json info = Connect().Get("/info").json();
+  EXPECT_EQ(info["model_id"], "tiny_bert");
+  EXPECT_EQ(info["model_type"], (json{{"embedding", {{"pooling", "cls"}}}}));
   EXPECT_EQ(Connect().Send("HEAD", "/nothing", "", "Connection: close\r\n").status, 404);
 }
 
