@@ -145,7 +145,7 @@ bool FakeEngine::AwaitWaiting(int64_t requests) {
 }
 
 bool FakeEngine::AwaitRunning() {
-  return Await([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return running_; });
+  return Await([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return held_running_; });
 }
 
 bool FakeEngine::AwaitCancels(int64_t calls) {
@@ -293,8 +293,10 @@ void FakeEngine::Work() {
       entry = std::move(waiting_.front());
       waiting_.pop_front();
       running_ = true;
+      held_running_ = running_held_;
       changed_.NotifyAll();
       while (running_held_) changed_.Wait(mu_);
+      held_running_ = false;
       failure = failure_;
     }
     std::move(entry.answer)(failure);
