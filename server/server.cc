@@ -106,7 +106,8 @@ void LogModel(const ModelInfo& info) {
   const bool pools =
       std::count(info.outputs.begin(), info.outputs.end(), EncodeOutput::kPooled) > 0;
   std::string outputs;
-  const v1::Model model = ToProto(info);
+  v1::Model model;
+  Describe(info, &model);
   for (const int output : model.outputs()) {
     const std::string& name = v1::EncodeOutput_Name(static_cast<v1::EncodeOutput>(output));
     outputs.append(outputs.empty() ? "" : ", ").append(name);

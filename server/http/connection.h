@@ -102,6 +102,7 @@ class Connection final : public Responder,
         stream_(std::move(socket), more...) {}
 
   ~Connection() override {
+    End();  // of a connection that no handler waits for: Asio threw
     MutexLock lock(shared_.mu);
     shared_.open.erase(this);
   }
@@ -111,7 +112,7 @@ class Connection final : public Responder,
       MutexLock lock(shared_.mu);
       shared_.open[this] = this->weak_from_this();
     }
-    net::dispatch(stream_.get_executor(), [self = this->shared_from_this()] { self->Greet(); });
+    net::dispatch(stream_.get_executor(), Bind(&Connection::Greet));
   }
 
   void EndIfIdle() override {
@@ -128,13 +129,10 @@ class Connection final : public Responder,
     });
   }
 
-  void Respond(Answer answer) override {
+  void Respond(Answer answer) noexcept override {
     if (shared_.context.stopped()) return;  // no thread would run it
-    // Executors copy what they run.
-    auto shared = std::make_shared<Answer>(std::move(answer));
-    net::post(stream_.get_executor(), [self = this->shared_from_this(), shared] {
-      if (self->exchange_ != nullptr) self->Write(std::move(*shared));
-    });
+    given_ = std::move(answer);
+    net::post(stream_.get_executor(), Bind(&Connection::WriteGiven));
   }
 
   void Close() override {
@@ -151,7 +149,12 @@ class Connection final : public Responder,
            error != HttpError::partial_message;
   }
 
-  auto Bind(auto method) { return beast::bind_front_handler(method, this->shared_from_this()); }
+  // A handler that calls `method`. The connection ends if it throws, for want of memory.
+  auto Bind(auto method) {
+    return [self = this->shared_from_this(), method](const auto&... arguments) {
+      if (!Guarded([&] { (self.get()->*method)(arguments...); }).ok()) self->Gone();
+    };
+  }
   Plain& Lowest() { return beast::get_lowest_layer(stream_); }
 
   void Greet() {
@@ -207,10 +210,12 @@ class Connection final : public Responder,
     if (!expects || parser_->is_done()) return ReadBody();
     static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
     net::async_write(stream_, net::buffer(kContinue.data(), kContinue.size()),
-                     [self = this->shared_from_this()](Error failed, size_t) {
-                       if (failed) return self->Gone();
-                       self->ReadBody();
-                     });
+                     Bind(&Connection::OnContinued));
+  }
+
+  void OnContinued(Error error, size_t /*bytes*/) {
+    if (error) return Gone();
+    ReadBody();
   }
 
   // What cannot be parsed has no exchange.
@@ -278,6 +283,10 @@ class Connection final : public Responder,
                           pollfd peer{self->Lowest().native_handle(), POLLRDHUP, 0};
                           if (poll(&peer, 1, 0) > 0) self->Gone();
                         });
+  }
+
+  void WriteGiven() {
+    if (exchange_ != nullptr) Write(std::move(given_));
   }
 
   void Write(Answer answer) {
@@ -387,6 +396,7 @@ class Connection final : public Responder,
   std::shared_ptr<Exchange> exchange_;  // null: between two requests
   std::string body_;
   size_t received_ = 0;  // of it
+  Answer given_;         // by Respond, on its way to the strand
   Answer answer_;        // being written
   std::string prefix_, suffix_;
   bool writing_ = false;

@@ -29,7 +29,7 @@ struct Header {
 
 struct Answer {
   int status = 200;
-  std::string content_type = "application/json";
+  std::string_view content_type = "application/json";  // a literal
   Fields fields = {};
   std::string body = {};
   // Appends the next piece of the body and returns whether another follows, so that a long answer
@@ -47,8 +47,8 @@ inline constexpr size_t kPieceBytes = 64 << 10;
 class Responder {
  public:
   virtual ~Responder() = default;
-  virtual void Respond(Answer answer) = 0;  // once
-  virtual void Close() = 0;                 // ends the connection
+  virtual void Respond(Answer answer) noexcept = 0;  // once
+  virtual void Close() = 0;                          // ends the connection
 };
 
 // One request, from its header to its answer's last byte. The connection calls everything, on one

@@ -136,18 +136,7 @@ class HttpCall final : public Exchange,
   std::optional<Answer> Begin(int64_t body_bytes) override {
     if (header_.method == "OPTIONS" && !door_.allow_origin.empty()) return Preflight();
     entered_ = true;
-    absl::Status may =
-        services_.calls.Enter(row_, is_health() ? CallTable::Kind::kHealth : CallTable::Kind::kWork,
-                              *this, [this](const absl::Status& why) { return End(why); });
-    may.Update(caller_.status());
-    if (may.ok() && !record_.accepted()) may = CallRecord::Draining();
-    if (may.ok() && found_.route == nullptr) {
-      may =
-          MakeError(Reason::kNotServed,
-                    header_.path + (found_.allowed.empty() ? " is no path of this server; see /docs"
-                                                           : " takes " + found_.allowed));
-    }
-    if (may.ok() && body_bytes > door_.max_body_bytes) may = TooLarge();
+    const absl::Status may = Guarded([&] { return MayBegin(body_bytes); });
     if (!may.ok()) return Refusal(may);
     turn_ = Turn::kBody;
     return std::nullopt;
@@ -156,11 +145,13 @@ class HttpCall final : public Exchange,
   std::optional<Answer> Hold(int64_t bytes) override {
     if (bytes <= kUncountedBytes) return std::nullopt;
     held_.reset();  // both together could exceed the quota
-    const std::string host = header_.peer.substr(0, header_.peer.rfind(':'));
-    auto held = services_.engine.Reserve(caller_->tenant.empty() ? host : caller_->tenant, bytes);
-    absl::Status may = held.status();
-    if (held.ok()) held_ = *std::move(held);
-    if (bytes > 2 * door_.max_body_bytes) may = TooLarge();  // in chunks
+    const absl::Status may = Guarded([&]() -> absl::Status {
+      if (bytes > 2 * door_.max_body_bytes) return TooLarge();  // in chunks
+      const std::string host = header_.peer.substr(0, header_.peer.rfind(':'));
+      auto held = services_.engine.Reserve(caller_->tenant.empty() ? host : caller_->tenant, bytes);
+      if (held.ok()) held_ = *std::move(held);
+      return held.status();
+    });
     if (may.ok() || !Pass(Turn::kBody, Turn::kOurs)) return std::nullopt;
     return Refusal(may);
   }
@@ -185,6 +176,24 @@ class HttpCall final : public Exchange,
   }
 
  private:
+  absl::Status MayBegin(int64_t body_bytes) {
+    if (absl::Status s = services_.calls.Enter(
+            row_, is_health() ? CallTable::Kind::kHealth : CallTable::Kind::kWork, *this,
+            [this](const absl::Status& why) { return End(why); });
+        !s.ok()) {
+      return s;
+    }
+    if (!caller_.ok()) return caller_.status();
+    if (!record_.accepted()) return CallRecord::Draining();
+    if (found_.route == nullptr) {
+      return MakeError(
+          Reason::kNotServed,
+          header_.path + (found_.allowed.empty() ? " is no path of this server; see /docs"
+                                                 : " takes " + found_.allowed));
+    }
+    return body_bytes > door_.max_body_bytes ? TooLarge() : absl::OkStatus();
+  }
+
   // Says who may refuse the call.
   enum class Turn {
     kOurs,  // the connection's thread, or it is with the engine or answered
@@ -300,6 +309,10 @@ class HttpCall final : public Exchange,
     const google::rpc::Status told = record_.RefusedMessage(error, subject(), request_id_);
     Answer answer{.status = 503};
     Guarded([&] {
+      if (ReasonOf(error) == Reason::kOutOfMemory) {  // nlohmann's destructors abort without memory
+        answer.body = R"({"error":"out of memory"})";
+        return;
+      }
       answer =
           ErrorAnswer(found_.route == nullptr ? ErrorForm::kOpenAi : found_.route->errors, told);
       if (found_.route == nullptr && answer.status == 501) {

@@ -55,7 +55,7 @@ class HttpListener final : public Listener {
     for (int i = 0; i < shared_->settings.threads; ++i) {
       threads_.emplace_back([this] {
         pthread_setname_np(pthread_self(), "http");
-        shared_->context.run();
+        while (!Guarded([&] { shared_->context.run(); }).ok()) continue;  // Asio had no memory
       });
     }
     acceptor_->Start([this](int, int socket, const sockaddr_storage& from) { Take(socket, from); },

@@ -4,6 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "engine/base/error.h"
+#include "server/codec/enums.h"
 #include "server/http/texts.h"
 #include "server/services/services.h"
 #include "server/tei/models.h"
@@ -170,7 +171,8 @@ absl::StatusOr<Work> Info(const Door& door, Asked& asked) {
                        {"max_client_batch_size", options.max_sequences}});
   }
   const ModelInfo& model = *chosen->model;
-  const ::tei::v1::InfoResponse info = tei::Describe(options, model);
+  ::tei::v1::InfoResponse info;
+  tei::Describe(options, model, &info);
   Json type;
   if (tei::Classifies(model)) {
     Json labels = Json::object(), ids = Json::object();
@@ -182,7 +184,7 @@ absl::StatusOr<Work> Info(const Door& door, Asked& asked) {
                                                             {"label2id", ids}};
   } else {
     const bool sparse = model.outputs.front() == EncodeOutput::kSparse;
-    const std::string pooling = v1::Pooling_Name(ToProto(model).pooling());
+    const std::string pooling = v1::Pooling_Name(ToWire(kPoolings, model.pooling));
     type["embedding"] = {{"pooling", sparse ? "splade" : absl::AsciiStrToLower(pooling)}};
   }
   return JsonAnswer({{"model_id", info.model_id()},

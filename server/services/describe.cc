@@ -26,44 +26,42 @@ int64_t SizeOfRows(const ModelInfo& model) {
 
 }  // namespace
 
-v1::Model ToProto(const ModelInfo& model) {
-  v1::Model result;
-  result.set_name(model.name);
-  result.set_family(model.family);
-  result.set_dtype(ToWire(kDTypes, model.dtype));
-  result.set_hidden_size(SizeOfRows(model));
-  result.set_body_size(model.hidden_size);
-  result.set_layers(model.layers);
-  result.set_heads(model.heads);
-  result.set_max_tokens(model.max_tokens);
-  result.set_vocabulary_size(model.vocabulary_size);
-  result.set_pooling(ToWire(kPoolings, model.pooling));
-  result.set_normalize(model.normalize);
-  result.set_dimensions(static_cast<int32_t>(model.dimensions));
-  result.set_similarity_fn_name(model.similarity);
-  result.set_truncation_side(ToWire(kTruncationSides, model.truncation_side));
+void Describe(const ModelInfo& model, v1::Model* out) {
+  out->set_name(model.name);
+  out->set_family(model.family);
+  out->set_dtype(ToWire(kDTypes, model.dtype));
+  out->set_hidden_size(SizeOfRows(model));
+  out->set_body_size(model.hidden_size);
+  out->set_layers(model.layers);
+  out->set_heads(model.heads);
+  out->set_max_tokens(model.max_tokens);
+  out->set_vocabulary_size(model.vocabulary_size);
+  out->set_pooling(ToWire(kPoolings, model.pooling));
+  out->set_normalize(model.normalize);
+  out->set_dimensions(static_cast<int32_t>(model.dimensions));
+  out->set_similarity_fn_name(model.similarity);
+  out->set_truncation_side(ToWire(kTruncationSides, model.truncation_side));
   for (const KernelName kernel : model.kernels) {
-    result.add_kernels(ToWire(kKernelNames, kernel));
+    out->add_kernels(ToWire(kKernelNames, kernel));
   }
   for (const EncodeOutput output : model.outputs) {
-    result.add_outputs(ToWire(kEncodeOutputs, output));
+    out->add_outputs(ToWire(kEncodeOutputs, output));
   }
   for (const Prompt& prompt : model.prompts.all) {
-    v1::Model::Prompt* const added = result.add_prompts();
+    v1::Model::Prompt* const added = out->add_prompts();
     added->set_name(prompt.name);
     added->set_text(prompt.text);
     added->set_left_out(prompt.left_out);
   }
-  result.set_default_prompt(model.prompts.default_name);
-  for (const std::string& label : model.labels) result.add_labels(label);
-  result.set_token_labels(model.token_labels);
-  result.set_parameters(model.parameters);
-  result.set_weight_bytes(model.weight_bytes);
+  out->set_default_prompt(model.prompts.default_name);
+  for (const std::string& label : model.labels) out->add_labels(label);
+  out->set_token_labels(model.token_labels);
+  out->set_parameters(model.parameters);
+  out->set_weight_bytes(model.weight_bytes);
   if (model.int8.has_value()) {
-    result.mutable_int8()->set_mean_cosine(model.int8->mean_cosine);
-    result.mutable_int8()->set_least_cosine(model.int8->least_cosine);
+    out->mutable_int8()->set_mean_cosine(model.int8->mean_cosine);
+    out->mutable_int8()->set_least_cosine(model.int8->least_cosine);
   }
-  return result;
 }
 
 v1::ServerInfo Describe(const Engine& engine) {

@@ -18,7 +18,7 @@ ModelService::ModelService(const ServiceContext& services) : MessageService(serv
                 services, [&services](const Caller&, const v1::ListModelsRequest&,
                                       v1::ListModelsResponse* answer) {
                   for (const ModelInfo& model : services.engine.info().models) {
-                    *answer->add_models() = ToProto(model);
+                    Describe(model, answer->add_models());
                   }
                   return absl::OkStatus();
                 }));
@@ -29,7 +29,7 @@ ModelService::ModelService(const ServiceContext& services) : MessageService(serv
                             v1::Model* answer) -> absl::Status {
                   for (const ModelInfo& model : services.engine.info().models) {
                     if (model.name != request.name()) continue;
-                    *answer = ToProto(model);
+                    Describe(model, answer);
                     return absl::OkStatus();
                   }
                   return MakeError(Reason::kModelNotFound, "no model is named \"" + request.name() +

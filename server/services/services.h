@@ -13,7 +13,9 @@
 
 namespace castor::server {
 
-v1::Model ToProto(const ModelInfo& model);
+// Fills `out` rather than returns it: a protobuf that moves into another arena is copied inside a
+// noexcept function, so that a failed allocation would end the process.
+void Describe(const ModelInfo& model, v1::Model* out);
 
 // Everything but version, commit, uptime and the server's own limits.
 v1::ServerInfo Describe(const Engine& engine);

@@ -25,23 +25,21 @@ proto::ModelType TypeOf(const ModelInfo& model) {
 
 }  // namespace
 
-proto::InfoResponse Describe(const EngineOptions& options, const ModelInfo& model) {
-  proto::InfoResponse info;
-  info.set_version(std::string(Version()));
-  info.set_sha(std::string(GitCommit()));
-  info.set_model_id(model.name);
-  info.set_model_dtype(model.int8.has_value()            ? "int8"
-                       : model.dtype == DType::kBFloat16 ? "bfloat16"
-                                                         : "float32");
-  info.set_model_type(TypeOf(model));
-  info.set_max_concurrent_requests(static_cast<uint32_t>(options.max_queued_requests));
-  info.set_max_input_length(static_cast<uint32_t>(model.max_tokens));
-  info.set_max_batch_tokens(static_cast<uint32_t>(options.max_batch_tokens));
-  info.set_max_batch_requests(static_cast<uint32_t>(options.max_batch_requests));
-  info.set_max_client_batch_size(static_cast<uint32_t>(options.max_sequences));
-  info.set_tokenization_workers(static_cast<uint32_t>(
+void Describe(const EngineOptions& options, const ModelInfo& model, proto::InfoResponse* info) {
+  info->set_version(std::string(Version()));
+  info->set_sha(std::string(GitCommit()));
+  info->set_model_id(model.name);
+  info->set_model_dtype(model.int8.has_value()            ? "int8"
+                        : model.dtype == DType::kBFloat16 ? "bfloat16"
+                                                          : "float32");
+  info->set_model_type(TypeOf(model));
+  info->set_max_concurrent_requests(static_cast<uint32_t>(options.max_queued_requests));
+  info->set_max_input_length(static_cast<uint32_t>(model.max_tokens));
+  info->set_max_batch_tokens(static_cast<uint32_t>(options.max_batch_tokens));
+  info->set_max_batch_requests(static_cast<uint32_t>(options.max_batch_requests));
+  info->set_max_client_batch_size(static_cast<uint32_t>(options.max_sequences));
+  info->set_tokenization_workers(static_cast<uint32_t>(
       options.cpu_threads != 0 ? options.cpu_threads : AvailableProcessors()));
-  return info;
 }
 
 absl::Status RerankStreamProtocol::Add(const grpc::ByteBuffer& bytes, const std::string& holder) {
@@ -105,7 +103,7 @@ void TeiService::AddInfo() {
     const Choice& choice = models_.Choose(GrpcCall(incoming.context));
     return TypedMethod<proto::InfoRequest, proto::InfoResponse>(
         services_, [this, &choice](const Caller&, const auto&, proto::InfoResponse* out) {
-          if (choice.error.ok()) *out = Describe(services_.engine.options(), choice.model);
+          if (choice.error.ok()) Describe(services_.engine.options(), choice.model, out);
           return choice.error;
         })(std::move(incoming));
   });

@@ -10,8 +10,8 @@
 
 namespace castor::server::tei {
 
-// What TEI's Info says of a model.
-proto::InfoResponse Describe(const EngineOptions& options, const ModelInfo& model);
+// TEI's Info about a model.
+void Describe(const EngineOptions& options, const ModelInfo& model, proto::InfoResponse* info);
 
 class TeiService final : public MessageService {
  public:

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -93,6 +94,7 @@ void Acceptor::Stop() {
 }
 
 void Acceptor::Run() {
+  pthread_setname_np(pthread_self(), "acceptor");
   for (size_t listening = sockets_->descriptors().size(); listening > 0;) {
     epoll_event event;
     if (epoll_wait(epoll_, &event, 1, -1) < 1 || AcceptAll(event.data.fd)) continue;

@@ -67,9 +67,9 @@ class HttpClient {
   // The answer to "METHOD PATH"; then the connection closes.
   // `headers`: more of them, each with its end of line.
   std::string Ask(const std::string& method, const std::string& path,
-                  const std::string& headers = "") {
+                  const std::string& headers = "", const std::string& body = "") {
     return Send(method + " " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + headers +
-                "\r\n")
+                "\r\n" + body)
                ? ReadAll()
                : "";
   }
