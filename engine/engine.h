@@ -153,10 +153,19 @@ struct Int8Fidelity {
 
 // A named text that is put before a request's texts.
 struct Prompt {
+  // A special token that begins the text, such as PyLate's "[Q] ".
+  struct Marker {
+    int64_t id = 0;
+    size_t bytes = 0;  // of the text
+    size_t place = 0;  // among a sequence's tokens, whose special tokens come first
+  };
   std::string name;
   std::string text;
-  int32_t left_out = 0;    // the number of first tokens that are not pooled because of it
-  int64_t max_tokens = 0;  // of a sequence that has it; 0: the model's maximum
+  int32_t left_out = 0;        // the number of first tokens that are not pooled because of it
+  int64_t max_tokens = 0;      // of a sequence that has it; 0: the model's maximum
+  int64_t padded_to = 0;       // tokens of a sequence that has it, at least; 0: it is not padded
+  bool hides_padding = false;  // from all tokens: none attends to it
+  std::optional<Marker> marker = std::nullopt;
 };
 
 struct Prompts {

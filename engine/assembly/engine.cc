@@ -186,7 +186,8 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeComple
   SetCall(work.request.call, now, job.get());
   job->operation = Operation::kEncode;
   job->kernel = NameOf(work.kernel);
-  job->batch_key = BatchKey(work.model->number, work.kernel);
+  const bool hides = work.prompt != nullptr && work.prompt->hides_padding;
+  job->batch_key = BatchKey(work.model->number, work.kernel, hides);
   job->cost = EstimateEncodeCost(work);
   const bool runs = work.request.runs();
   if (runs) {

@@ -61,11 +61,12 @@ std::string BatchKey(const attention::Spec& spec) {
   return key;
 }
 
-std::string BatchKey(uint64_t model, const Kernel& kernel) {
+std::string BatchKey(uint64_t model, const Kernel& kernel, bool hides) {
   std::string key;
   key.reserve(32);
   key += 'e';
   Append(key, model);
+  Append(key, hides);
   AppendKernel(key, kernel);
   return key;
 }

@@ -66,6 +66,12 @@ void CountTokens(EncodeWork* work) {
 
 // The number of rows of this output for each sequence.
 std::vector<int64_t> RowsPerSequence(const EncodeWork& work, EncodeOutput output) {
+  const std::vector<int32_t>& kept = work.prepared.kept_seqlens;
+  if (output == EncodeOutput::kTokenEmbeddings && !kept.empty()) {
+    std::vector<int64_t> lengths;
+    for (size_t i = 1; i < kept.size(); ++i) lengths.push_back(kept[i] - kept[i - 1]);
+    return lengths;
+  }
   if (encoder::PerToken(work.model->info, output)) return work.token_counts;
   const std::vector<Spans::Range>& ranges = work.request.spans.ranges;
   const bool in_spans = output == EncodeOutput::kPooled && !ranges.empty();
@@ -109,6 +115,9 @@ absl::Status StageOutput(EncodeOutput kind, HostPool& pool, EncodeWork* work) {
   item.cu_seqlens = work->prepared.cu_seqlens;
   item.ids = work->prepared.ids;
   item.type_ids = work->prepared.type_ids;
+  item.hidden = work->prepared.hidden;
+  item.kept = work->prepared.kept;
+  item.kept_seqlens = work->prepared.kept_seqlens;
   if (const auto* embeddings = std::get_if<EmbeddingInput>(&request.input)) {
     item.embeddings = work->input.data();
     item.embeddings_dtype = embeddings->values.dtype;

@@ -76,8 +76,9 @@ struct EncodeWork {
 // Requests with equal keys may share a batch. A key is the bytes of everything that one launch has
 // in common: the operation; for attention all of its Spec, with biases by their address, so that a
 // request with biases of its own runs alone; for an encoder the model's number and the kernel's
-// parameters. Lengths are not part of the key: batches are ragged.
+// parameters, and whether tokens are hidden from others. Lengths are not part of the key: batches
+// are ragged.
 std::string BatchKey(const attention::Spec& spec);
-std::string BatchKey(uint64_t model, const Kernel& kernel);
+std::string BatchKey(uint64_t model, const Kernel& kernel, bool hides);
 
 }  // namespace castor

@@ -207,6 +207,49 @@ void ReadLengths(ConfigReader& config, Directory* directory) {
   }
 }
 
+// Reads the padding of queries, where the file says something of it.
+void ReadExpansion(ConfigReader& config, Directory* directory) {
+  auto& expansion = directory->late_interaction.expansion;
+  if (config.IsNull("query_expansion")) expansion.reset();
+  if (!config.Has("query_expansion")) return;
+  const std::string strategy = config.String("query_expansion.strategy", "");
+  if (strategy != "fixed" && strategy != "min") {
+    config.Fail("query_expansion.strategy", "must be \"fixed\" or \"min\"");
+  }
+  expansion = {.length = ReadSize(config, "query_expansion.length", 1),
+               .cuts = strategy == "fixed",
+               .attends = config.Bool("query_expansion.attend", false),
+               .token = config.String("query_expansion.token", ""),
+               .key = config.path() + ": query_expansion: "};
+  for (const std::string& key : config.Keys("query_expansion")) {
+    if (IsAmong("strategy length attend token", key)) continue;
+    config.Fail("query_expansion." + key, "is not known");
+  }
+}
+
+// string.punctuation of Python, character by character: the default of PyLate and of Stanford.
+std::vector<std::string> Punctuation() {
+  std::vector<std::string> words;
+  for (const char c : std::string_view("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")) words.push_back({c});
+  return words;
+}
+
+// Reads the MultiVectorMask module.
+void ReadMask(ConfigReader& config, Directory* directory) {
+  LateInteractionFiles& late = directory->late_interaction;
+  late.masks = true;
+  const std::vector<std::string> words = config.Strings("skiplist_words");
+  if (words.empty()) return;
+  if (!late.skiplist.empty()) {
+    config.Fail("skiplist_words", "config_sentence_transformers.json has a skiplist, too");
+  }
+  late.skiplist = words;
+  if (!config.Has("skiplist_tasks")) return;
+  const bool one = config.json().at("skiplist_tasks").is_string();
+  late.skiplist_tasks =
+      one ? std::vector{config.String("skiplist_tasks", "")} : config.Strings("skiplist_tasks");
+}
+
 // Reads sentence_bert_config.json, or the file that old versions wrote instead.
 absl::Status ReadTransformer(bool masked, Directory* directory) {
   constexpr std::string_view kNames[] = {
@@ -226,6 +269,7 @@ absl::Status ReadTransformer(bool masked, Directory* directory) {
     }
     directory->lowercase = config->Bool("do_lower_case", false);
     ReadLengths(*config, directory);
+    ReadExpansion(*config, directory);
     const std::string task =
         config->String("transformer_task", masked ? "fill-mask" : "feature-extraction");
     const auto* const row = std::find_if(std::begin(kTasks), std::end(kTasks),
@@ -296,10 +340,14 @@ absl::StatusOr<bool> AddModule(const std::string& folder, const Module& module, 
   const bool drops = module.type == "Dropout";
   if (!drops && (module.type != "MultiVectorMask" || directory->pools)) return false;
   const std::string file = folder + "/config.json";
+  directory->late_interaction.masks |= !drops;
   if (!NameExists(file)) return true;
   absl::StatusOr<ConfigReader> config =
       ReadConfig(drops ? File::kDropout : File::kMultiVectorMask, file);
   if (!config.ok()) return config.status();
+  if (drops) return true;
+  ReadMask(*config, directory);
+  if (!config->status().ok()) return config->status();
   return true;
 }
 
@@ -373,25 +421,40 @@ absl::Status ReadPipeline(const std::string& path, const std::string& model_type
   }
   // PyLate's files do not list this module.
   if (model_type == "ColBERT") directory->normalize = true;
+  if (directory->late_interaction.expansion.has_value() && !directory->late_interaction.masks) {
+    return Invalid(file, "has no MultiVectorMask, which the query_expansion needs");
+  }
   return absl::OkStatus();
 }
 
-// Reads PyLate's top-level keys; `pylate`: with its defaults.
+// Reads PyLate's top-level keys; `pylate`: with its defaults. sentence_bert_config.json, which is
+// read later, takes precedence. Source: sentence-transformers 6.2, _parse_model_config of
+// multi_vector_encoder/model.py.
 void ReadMultiVector(ConfigReader& config, bool pylate, Directory* directory) {
+  LateInteractionFiles& late = directory->late_interaction;
   ReadLengths(config, directory);
-  const bool has_marks = pylate || directory->query_length || directory->document_length ||
-                         config.Has("query_prefix") || config.Has("document_prefix") ||
-                         config.Has("skiplist_words") || config.Has("do_query_expansion");
-  const bool expands = has_marks && !config.IsNull("query_expansion");
-  if (config.Bool("do_query_expansion", expands)) {
-    config.Fail("do_query_expansion",
-                "queries are not padded with mask tokens here: set it to false");
+  bool marked = false;
+  for (const char* key :
+       {"query_length", "document_length", "do_query_expansion", "attend_to_expansion_tokens",
+        "attend_to_mask_tokens", "query_prefix", "document_prefix", "skiplist_words"}) {
+    marked |= config.json().contains(key);
   }
-  if (pylate && (!config.Has("skiplist_words") || config.Count("skiplist_words") > 0)) {
-    config.Fail("skiplist_words",
-                "answers hold a row for each token: set it to [] and drop these tokens' rows when "
-                "comparing");
+  if (config.json().contains("query_expansion")) {
+    ReadExpansion(config, directory);
+  } else if (marked && config.Bool("do_query_expansion", true)) {
+    const bool attends = config.Bool("attend_to_mask_tokens", false);
+    late.expansion = {.length = directory->query_length.value_or(32),
+                      .attends = config.Bool("attend_to_expansion_tokens", attends),
+                      .key = config.path() + ": do_query_expansion: "};
+    directory->query_length.reset();
   }
+  for (const char* key : {"query_prefix", "document_prefix"}) {
+    const std::string prefix = config.String(key, "");
+    if (!prefix.empty()) late.prefixes.push_back(prefix);
+  }
+  if (!pylate) return;
+  late.masks = true;
+  late.skiplist = config.Has("skiplist_words") ? config.Strings("skiplist_words") : Punctuation();
 }
 
 constexpr std::string_view kModelTypes[] = {"SentenceTransformer", "CrossEncoder", "SparseEncoder",
@@ -446,6 +509,31 @@ absl::StatusOr<Directory> ReadDirectory(const std::string& path) {
   if (status.ok()) status = ReadPipeline(path, model_type, &directory);
   if (!status.ok()) return status;
   return directory;
+}
+
+// Source: sentence-transformers 6.2, _maybe_load_stanford_metadata of
+// multi_vector_encoder/model.py.
+absl::Status ReadStanford(Directory* directory) {
+  const std::string file = directory->transformer + "/artifact.metadata";
+  absl::StatusOr<ConfigReader> read =
+      NameExists(file) ? ReadConfig(File::kArtifact, file)
+                       : ConfigReader(File::kArtifact, nlohmann::json::object(), file);
+  if (!read.ok()) return read.status();
+  ConfigReader& config = *read;
+  LateInteractionFiles& late = directory->late_interaction;
+  late.masks = true;
+  late.expansion = {.length = config.Has("query_maxlen") ? ReadSize(config, "query_maxlen", 1) : 32,
+                    .attends = config.Bool("attend_to_mask_tokens", false),
+                    .key = file + ": query_maxlen: "};
+  if (config.Has("doc_maxlen")) directory->document_length = ReadSize(config, "doc_maxlen", 1);
+  if (config.Bool("mask_punctuation", true)) late.skiplist = Punctuation();
+  const auto marker = [&](const char* key, const char* prompt, const char* fallback) {
+    late.prefixes.push_back(config.String(key, fallback) + " ");
+    directory->prompts.all.push_back({.name = prompt, .text = late.prefixes.back()});
+  };
+  marker("doc_token_id", "document", "[unused1]");  // prompts are sorted by name
+  marker("query_token_id", "query", "[unused0]");
+  return config.status();
 }
 
 }  // namespace castor::encoder

@@ -22,6 +22,23 @@ struct LogitScoreModule {
   std::optional<int64_t> no = {};
 };
 
+// The rules for queries and documents of a late-interaction model, as its files have them.
+struct LateInteractionFiles {
+  struct Expansion {  // of queries, which are padded to `length` tokens
+    int64_t length = 32;
+    bool cuts = true;        // longer queries are cut to it
+    bool attends = false;    // whether tokens attend to the padding
+    std::string token = {};  // empty: the tokenizer's mask token, else its end-of-text token
+    std::string key = {};    // where it is set: file and key, for errors
+  };
+  std::optional<Expansion> expansion;
+  std::vector<std::string> skiplist;  // tokens whose rows are dropped
+  std::vector<std::string> skiplist_tasks = {"document"};
+  // Tokens of the vocabulary that begin prompts and may be unknown to tokenizer.json as tokens.
+  std::vector<std::string> prefixes;
+  bool masks = false;  // there is a MultiVectorMask module, or the format implies it
+};
+
 // The task that the transformer is loaded for.
 enum class Task { kFeatures, kSequenceClassification, kFillMask, kTextGeneration };
 
@@ -45,6 +62,7 @@ struct Directory {
   // Token limits of texts with the prompt "query" or "document"; unset: max_tokens.
   std::optional<int64_t> query_length;
   std::optional<int64_t> document_length;
+  LateInteractionFiles late_interaction;
   int64_t dimensions = 0;             // truncate_dim; 0: all
   std::string similarity;             // similarity_fn_name; empty: none
   std::optional<int64_t> max_tokens;  // max_seq_length
@@ -54,5 +72,9 @@ struct Directory {
 // Reads modules.json and the files that belong to it; all are optional. Unknown modules are errors,
 // and so are unsupported settings that would change the result.
 absl::StatusOr<Directory> ReadDirectory(const std::string& path);
+
+// Adds the rules of Stanford's ColBERT, the class HF_ColBERT, which has no modules.json, from its
+// artifact.metadata.
+absl::Status ReadStanford(Directory* directory);
 
 }  // namespace castor::encoder

@@ -141,10 +141,8 @@ std::span<const Key> DirectoryKeys() {
       // ---- sentence_bert_config.json
       Read(kTransformer, "Transformer",
            "max_seq_length do_lower_case transformer_task module_output_name modality_config "
-           "query_length document_length"),
+           "query_length document_length query_expansion"),
       Ignored(kTransformer, "Transformer", "unpad_inputs"),
-      Refused(kTransformer, "Transformer", "query_expansion", "null",
-              "queries are not padded with mask tokens: set it to null"),
       Refused(kTransformer, "Transformer", "model_args model_kwargs", "null {}",
               "save the model with these arguments applied"),
       Refused(kTransformer, "Transformer", "tokenizer_args processor_kwargs", "null {}",
@@ -164,11 +162,10 @@ std::span<const Key> DirectoryKeys() {
       Refused(kSentenceTransformers, "SparseEncoder", "max_active_dims", "null",
               "answers hold all weights: set it to null and keep the largest when comparing"),
       Read(kSentenceTransformers, "PyLate's queries",
-           "query_length query_prefix do_query_expansion"),
+           "query_length query_prefix query_expansion do_query_expansion "
+           "attend_to_expansion_tokens attend_to_mask_tokens"),
       Read(kSentenceTransformers, "PyLate's documents",
            "document_length document_prefix skiplist_words"),
-      Refused(kSentenceTransformers, "PyLate's queries", "query_expansion", "null",
-              "queries are not padded with mask tokens: set it to null"),
 
       // ---- modules
       Read(kPooling, "Pooling",
@@ -185,13 +182,15 @@ std::span<const Key> DirectoryKeys() {
       Read(kSplade, "SpladePooling", "pooling_strategy activation_function"),
       Ignored(kSplade, "SpladePooling", "embedding_dimension word_embedding_dimension chunk_size"),
       Read(kLogitScore, "LogitScore", "true_token_id false_token_id module_input_name"),
-      Refused(kMultiVectorMask, "MultiVectorMask", "skiplist_words", "null []",
-              "answers hold a row for each token: set it to [] and drop these tokens' rows when "
-              "comparing"),
+      Read(kMultiVectorMask, "MultiVectorMask", "skiplist_words skiplist_tasks"),
       Refused(kMultiVectorMask, "MultiVectorMask", "keep_only_token_ids", "null",
               "answers hold a row for each token: set it to null and drop the other rows when "
               "comparing"),
-      Ignored(kMultiVectorMask, "MultiVectorMask", "skiplist_tasks"),
+
+      // ---- artifact.metadata
+      Read(kArtifact, "Stanford's ColBERT",
+           "query_token_id doc_token_id query_maxlen doc_maxlen mask_punctuation "
+           "attend_to_mask_tokens"),
   };
   return kKeys;
 }

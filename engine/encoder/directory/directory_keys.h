@@ -30,6 +30,7 @@ enum class File {
   kSplade,
   kLogitScore,
   kMultiVectorMask,
+  kArtifact,
 };
 
 enum class Use {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <exception>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -41,10 +43,62 @@ struct LoadedNetwork {
   int64_t weight_bytes;
 };
 
+// The ids of the tokens that the files name.
+absl::Status SetLateInteraction(const LateInteractionFiles& files, const LoadedTokenizer& tokenizer,
+                                const FamilyModel& model, InputRules* rules) {
+  std::set<std::string> wanted(files.skiplist.begin(), files.skiplist.end());
+  std::vector<std::string> fillers;
+  if (files.expansion.has_value()) fillers = tokenizer.fillers;
+  if (files.expansion.has_value() && !files.expansion->token.empty()) {
+    fillers = {files.expansion->token};
+  }
+  wanted.insert(fillers.begin(), fillers.end());
+  if (wanted.empty()) return absl::OkStatus();
+  const auto ids = FindTokens(*tokenizer.tokenizer, wanted);
+  if (!ids.ok()) return ids.status();
+  LateInteraction& late = rules->late;
+  for (const std::string& word : files.skiplist) {
+    if (ids->contains(word)) late.skipped.push_back(ids->at(word));
+  }
+  std::ranges::sort(late.skipped);
+  const auto has = [&](std::string_view task) {
+    return std::ranges::count(files.skiplist_tasks, task) > 0;
+  };
+  late.skips_queries = has("query");
+  late.skips_documents = has("document");
+  if (!files.expansion.has_value()) return absl::OkStatus();
+
+  const std::string& key = files.expansion->key;
+  const BodyInfo& body = model.body->info();
+  const int64_t length = files.expansion->length;
+  const bool attends = files.expansion->attends;
+  const auto filler =
+      std::ranges::find_if(fillers, [&](const std::string& token) { return ids->contains(token); });
+  if (filler == fillers.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(key, "the vocabulary lacks its token, by default the mask token"));
+  }
+  late.padding = ids->at(*filler);
+  std::string problem;
+  if (tokenizer.pads_left) problem = "needs a tokenizer with the padding_side \"right\"";
+  if (length > rules->max_tokens) {
+    problem = absl::StrCat("its length exceeds the limit of ", rules->max_tokens, " tokens");
+  }
+  // A token whose window holds hidden tokens only would attend to nothing.
+  if (!attends && body.local_layers > 0 && length > body.window) {
+    problem = "its length exceeds the window of local layers, which needs `attend`";
+  }
+  if (!attends && (body.disentangled || body.cast.has_value())) {
+    problem = "is served for this family with `attend` only";
+  }
+  if (problem.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(key, problem));
+}
+
 // Builds the network and its tokenizer: the family reads body and rules, the directory sets limits,
 // and both decide the head.
-absl::StatusOr<LoadedNetwork> LoadNetwork(const Directory& directory, at::ScalarType dtype,
-                                          bool int8, at::Device device, AttentionFn attention) {
+absl::StatusOr<LoadedNetwork> LoadNetwork(Directory& directory, at::ScalarType dtype, bool int8,
+                                          at::Device device, AttentionFn attention) {
   const std::string& folder = directory.transformer;
   if (NameExists(folder + "/adapter_config.json")) {
     return absl::InvalidArgumentError(
@@ -75,6 +129,9 @@ absl::StatusOr<LoadedNetwork> LoadNetwork(const Directory& directory, at::Scalar
                      std::string(kEmbedders)));
   }
   if (!config->status().ok()) return config->status();
+  if (!directory.has_modules && !classes.empty() && classes.front() == "HF_ColBERT") {
+    if (absl::Status status = ReadStanford(&directory); !status.ok()) return status;
+  }
   absl::StatusOr<LoadedTokenizer> tokenizer =
       LoadTokenizer(folder, {.model_type = model_type,
                              .tokenizer_class = config->String("tokenizer_class", ""),
@@ -101,6 +158,10 @@ absl::StatusOr<LoadedNetwork> LoadNetwork(const Directory& directory, at::Scalar
   rules.max_tokens = std::min(rules.max_tokens, limit.value_or(rules.max_tokens));
   rules.cut_left = tokenizer->cut_left;
   rules.text_types = tokenizer->type_ids;
+  if (absl::Status s = SetLateInteraction(directory.late_interaction, *tokenizer, *model, &rules);
+      !s.ok()) {
+    return s;
+  }
   absl::StatusOr<LoadedHead> head =
       LoadHead(directory, *config, **files, *model, weights.prefix(), dtype, device);
   if (!head.ok()) return head.status();
@@ -143,9 +204,22 @@ absl::StatusOr<Prompts> LoadPrompts(const Directory& directory, const InputRules
                                     const hf::Tokenizer& tokenizer) {
   Prompts prompts = directory.prompts;
   LimitPrompt("document", directory.document_length, &prompts);
-  LimitPrompt("query", directory.query_length, &prompts);
-  absl::Status status =
-      FinishPrompts(tokenizer, rules.max_tokens, directory.include_prompt, &prompts);
+  std::optional<int64_t> query_length = directory.query_length;
+  if (const auto& expansion = directory.late_interaction.expansion; expansion.has_value()) {
+    if (query_length.value_or(expansion->length) < expansion->length) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(expansion->key, "its length exceeds query_length"));
+    }
+    query_length = expansion->cuts ? expansion->length : query_length.value_or(rules.max_tokens);
+  }
+  LimitPrompt("query", query_length, &prompts);
+  for (Prompt& prompt : prompts.all) {
+    if (prompt.name != kQueryPrompt || !directory.late_interaction.expansion.has_value()) continue;
+    prompt.padded_to = directory.late_interaction.expansion->length;
+    prompt.hides_padding = !directory.late_interaction.expansion->attends;
+  }
+  absl::Status status = FinishPrompts(tokenizer, rules.max_tokens, directory.include_prompt,
+                                      directory.late_interaction.prefixes, &prompts);
   if (!status.ok()) {
     return absl::Status(status.code(),
                         absl::StrCat(directory.transformer, "/config_sentence_transformers.json: ",

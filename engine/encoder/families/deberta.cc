@@ -98,6 +98,7 @@ void ReadDistances(ConfigReader& config, const std::vector<std::string>& terms, 
   }
   // Queries that share a centroid differ in their distance from a key.
   body->info.kernels = {KernelName::kVanilla};
+  body->info.disentangled = true;
   body->disentangled = relative;
 }
 

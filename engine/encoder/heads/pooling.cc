@@ -4,6 +4,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/maximum.h>
@@ -136,6 +137,14 @@ absl::StatusOr<at::Tensor> MaxSim(const at::Tensor& rows, std::span<const int32_
   return scores.unsqueeze(1);
 }
 
+// Indices from host memory.
+template <typename T>
+at::Tensor OnDevice(std::span<const T> values, const HeadInputs& in) {
+  return at::from_blob(const_cast<T*>(values.data()), {std::ssize(values)},  // only read
+                       c10::CppTypeToScalarType<T>::value)
+      .to(in.rows.device());
+}
+
 }  // namespace
 
 at::Tensor Pool(Pooling pooling, const at::Tensor& rows, const at::Tensor& offsets) {
@@ -199,8 +208,8 @@ HeadActivations PoolingHead::activations(int64_t hidden, DType dtype) const {
   bytes.tokens = {.token = row + in_float + (converts ? in_float : 0) + kIndices,
                   .sequence = poolings_.empty() ? kernels::Count(0) : bytes.pooled.sequence};
   if (!of_tokens_.empty()) {
-    // All rows are projected; those of a group are copied and scaled.
-    bytes.tokens.token += of_tokens_.row_bytes() + 3 * kernels::Count(of_tokens_.out()) *
+    // All rows are projected; those of a group are copied and scaled, and those with a row copied.
+    bytes.tokens.token += of_tokens_.row_bytes() + 4 * kernels::Count(of_tokens_.out()) *
                                                        static_cast<int64_t>(sizeof(float));
     bytes.batch = kMostHeadRows * in_float;
   }
@@ -297,11 +306,15 @@ absl::StatusOr<std::vector<at::Tensor>> PoolingHead::ReadOut(const HeadInputs& i
       const BatchItem& item = batch.items[i];
       outputs[i] = wanted.narrow(0, first, rows_of(item));
       first += rows_of(item);
+      const bool keeps_all = pools || item.kept_seqlens.empty();
+      if (!keeps_all) outputs[i] = at::index_select(outputs[i], 0, OnDevice(item.kept, in));
       if (item.output_kind != EncodeOutput::kMaxSim) continue;
       const at::Tensor offsets =
-          in.offsets.narrow(0, in.packing.first_sequence[i], item.sequences() + 1)
-              .sub(in.packing.first_token[i]);
-      absl::StatusOr<at::Tensor> scores = MaxSim(outputs[i], item.cu_seqlens, offsets, in.control);
+          keeps_all ? in.offsets.narrow(0, in.packing.first_sequence[i], item.sequences() + 1)
+                          .sub(in.packing.first_token[i])
+                    : OnDevice(item.kept_seqlens, in).to(at::kLong);
+      absl::StatusOr<at::Tensor> scores =
+          MaxSim(outputs[i], keeps_all ? item.cu_seqlens : item.kept_seqlens, offsets, in.control);
       if (!scores.ok()) return scores.status();
       outputs[i] = *std::move(scores);
     }

@@ -20,7 +20,8 @@ int64_t HeadsAtOnce(const Qkv& qkv, const HeadBytes& bytes, int64_t tokens) {
   return (even + grain - 1) / grain * grain;
 }
 
-attention::Spec OfHeads(attention::Spec spec, HeadRange range) {
+attention::Spec OfHeads(attention::Spec spec, HeadRange range, const BodyInputs& in) {
+  spec.key_bias_heads = in.key_bias.defined() ? 1 : 0;
   spec.kv_heads = range.count / spec.group();
   spec.heads = range.count;
   attention::PositionBias& bias = spec.bias;
@@ -48,6 +49,7 @@ absl::Status Attend(const at::Tensor& qkv, const attention::Spec& spec, const Bo
   problem.value_head_stride = spec.head_dim;
   problem.cu_seqlens_q = problem.cu_seqlens_k = in.packing.cu_seqlens;
   problem.cast = cast;
+  if (in.key_bias.defined()) problem.key_bias = in.key_bias.const_data_ptr<float>();
   return in.attention(spec, problem, in.control);
 }
 
@@ -69,7 +71,7 @@ absl::StatusOr<at::Tensor> SelfAttention(const Projection& projection, const at:
     if (!output.defined()) output = at::empty({x.size(0), qkv.heads * qkv.head_dim()}, x.options());
     const at::Tensor columns =
         output.narrow(1, range.first * qkv.head_dim(), range.count * qkv.head_dim());
-    absl::Status status = Attend(*rows, OfHeads(spec, range), in, cast, columns);
+    absl::Status status = Attend(*rows, OfHeads(spec, range, in), in, cast, columns);
     if (!status.ok()) return status;
   }
   return output;

@@ -35,6 +35,10 @@ struct BatchItem {
   // The ranges that are pooled; empty: each sequence as a whole.
   std::span<const RowRange> spans = {};
 
+  std::span<const int64_t> hidden = {};        // tokens that no token attends to
+  std::span<const int64_t> kept = {};          // tokens with a row, where tokens have rows,
+  std::span<const int32_t> kept_seqlens = {};  // and their offsets; empty: all have one
+
   // The rows that this request wants. Requests that differ here still share the forward pass.
   EncodeOutput output_kind = EncodeOutput::kPooled;
   Pooling pooling = Pooling::kMean;
@@ -60,6 +64,9 @@ struct BatchItem {
       return static_cast<int64_t>(spans.size());
     }
     if (output_kind == EncodeOutput::kMaxSim) return sequences() - 1;
+    if (output_kind == EncodeOutput::kTokenEmbeddings && !kept_seqlens.empty()) {
+      return std::ssize(kept);
+    }
     return output_kind == EncodeOutput::kTokenEmbeddings || (labels() && token_labels)
                ? tokens()
                : sequences();

@@ -49,6 +49,8 @@ struct BodyInfo {
   // keys.
   bool causal = false;
 
+  bool disentangled = false;  // DeBERTa's attention, which cannot hide tokens
+
   bool projected() const { return embedding_size > 0 && embedding_size != hidden; }
   int64_t head_size() const { return head_dim > 0 ? head_dim : hidden / heads; }
   int64_t width() const { return heads * head_size(); }  // of a token's queries
@@ -64,9 +66,10 @@ std::vector<AttentionLayers> AttentionLayersOf(const BodyInfo& info, DType dtype
 
 // A packed batch on the device, as a body reads it.
 struct BodyInputs {
-  at::Tensor ids;        // int64 [tokens]
-  at::Tensor type_ids;   // int64 [tokens]
-  at::Tensor positions;  // int64 [tokens], from InputRules::first_position in each sequence
+  at::Tensor ids;            // int64 [tokens]
+  at::Tensor type_ids;       // int64 [tokens]
+  at::Tensor positions;      // int64 [tokens], from InputRules::first_position in each sequence
+  at::Tensor key_bias = {};  // Packing's, on the device; undefined: there is none
   const Batch& batch;
   const Packing& packing;
   const Inputs& inputs;  // for rows that come as embeddings

@@ -27,9 +27,11 @@ Network::Network(Network&&) noexcept = default;
 
 Activations Network::activations(DType dtype) const {
   constexpr int64_t kIndex = sizeof(int64_t);
-  return {.body = body_->activations(),
-          .head = head_->activations(body_->info().hidden, dtype),
-          .indices = {.token = 3 * kIndex, .sequence = kIndex, .span = 2 * kIndex}};
+  return {
+      .body = body_->activations(),
+      .head = head_->activations(body_->info().hidden, dtype),
+      .indices = {
+          .token = 3 * kIndex + int64_t{sizeof(float)}, .sequence = kIndex, .span = 2 * kIndex}};
 }
 
 absl::StatusOr<std::vector<at::Tensor>> Network::Forward(const Batch& batch, const Packing& packing,
@@ -37,10 +39,16 @@ absl::StatusOr<std::vector<at::Tensor>> Network::Forward(const Batch& batch, con
                                                          RunControl& control) const {
   const c10::InferenceMode inference;
   const int64_t tokens = packing.tokens();
+  at::Tensor key_bias;
+  if (!packing.key_bias.empty()) {  // only read; from_blob takes no const pointer
+    key_bias = at::from_blob(const_cast<float*>(packing.key_bias.data()), {tokens}, at::kFloat)
+                   .to(inputs.indices.device());
+  }
   const BodyInputs in{
       .ids = inputs.indices.narrow(0, 0, tokens),
       .type_ids = inputs.indices.narrow(0, tokens, tokens),
       .positions = inputs.indices.narrow(0, 2 * tokens, tokens),
+      .key_bias = key_bias,
       .batch = batch,
       .packing = packing,
       .inputs = inputs,

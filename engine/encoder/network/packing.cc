@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <span>
 
 namespace castor::encoder {
@@ -40,6 +41,13 @@ Packing Pack(const Batch& batch) {
     for (const RowRange& rows : item.spans) packing.span_rows += rows.end - rows.begin;
     for (size_t s = 1; s < item.cu_seqlens.size(); ++s) {
       packing.cu_seqlens.push_back(first + item.cu_seqlens[s]);
+    }
+  }
+  for (size_t i = 0; i < batch.items.size(); ++i) {
+    if (batch.items[i].hidden.empty()) continue;
+    packing.key_bias.resize(static_cast<size_t>(packing.tokens()));
+    for (const int64_t token : batch.items[i].hidden) {
+      packing.key_bias[packing.first_token[i] + token] = -std::numeric_limits<float>::infinity();
     }
   }
   return packing;

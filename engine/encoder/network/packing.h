@@ -16,6 +16,7 @@ struct Packing {
   std::vector<int64_t> first_token;     // per item: its first row among the batch's tokens
   std::vector<int64_t> first_sequence;  // per item: its first sequence among the batch's
   std::vector<int64_t> first_span;      // per item: its first span among the batch's
+  std::vector<float> key_bias;          // [tokens], -Inf for hidden tokens; empty: none is hidden
   int64_t spans = 0;                    // of all items
   int64_t span_rows = 0;                // of all spans
 

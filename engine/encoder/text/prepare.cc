@@ -38,13 +38,42 @@ absl::Status CutLengths(const std::vector<int64_t>& lengths, std::string_view fi
   return absl::OkStatus();
 }
 
+// Pads a query that was appended to `prepared`, whose offsets do not have it yet, and marks the
+// tokens that have a row.
+absl::Status ApplyLateInteraction(const LateInteraction& late, const Prompt* prompt,
+                                  int64_t max_tokens, Prepared* prepared) {
+  const auto first = static_cast<size_t>(prepared->cu_seqlens.back());
+  const int64_t padded_to = prompt == nullptr ? 0 : std::min(prompt->padded_to, max_tokens);
+  const size_t padded = first + static_cast<size_t>(padded_to);
+  for (; prepared->ids.size() < padded; prepared->type_ids.push_back(0)) {
+    if (prompt->hides_padding)
+      prepared->hidden.push_back(static_cast<int64_t>(prepared->ids.size()));
+    prepared->ids.push_back(late.padding);
+  }
+  if (late.skipped.empty()) return absl::OkStatus();
+  if (prepared->kept_seqlens.empty()) prepared->kept_seqlens.push_back(0);
+  const bool query = prompt != nullptr && prompt->name == kQueryPrompt;
+  const bool skips = query ? late.skips_queries : late.skips_documents;
+  for (size_t i = first; i < prepared->ids.size(); ++i) {
+    if (skips && std::ranges::binary_search(late.skipped, prepared->ids[i])) continue;
+    prepared->kept.push_back(static_cast<int64_t>(i));
+  }
+  const auto kept = static_cast<int32_t>(prepared->kept.size());
+  if (kept == prepared->kept_seqlens.back()) {
+    return InvalidField(FieldAt("texts.texts", static_cast<size_t>(prepared->sequences())),
+                        "has only tokens of the model's skiplist, which have no rows");
+  }
+  prepared->kept_seqlens.push_back(kept);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<bool> PrepareTexts(const EncodeRequest& request, const InputRules& rules,
                                   const Prompts& prompts, const hf::Tokenizer& tokenizer,
                                   const Slice& slice, Prepared* prepared) {
   const TextInput& input = std::get<TextInput>(request.input);
   const int64_t added = tokenizer.added_tokens(!input.pairs.empty());
-  if (const Prompt* const named = PromptOf(request, prompts)) {
-    prepared->left_out = named->left_out;
+  if (const Prompt* const first = PromptOf(request, prompts)) {
+    prepared->left_out = first->left_out;
   } else if (!prompts.pooled && request.prompt.has_value() && !request.prompt->empty() &&
              prepared->sequences() == 0) {
     const auto left_out = CountLeftOut(tokenizer, *request.prompt, MaxTokens(request, rules));
@@ -62,19 +91,19 @@ absl::StatusOr<bool> PrepareTexts(const EncodeRequest& request, const InputRules
     if (bytes >= slice.bytes) return false;
     if (slice.stop && slice.stop()) return MakeError(Reason::kCancelled, "tokenizing was stopped");
     const std::string_view prompt = PromptTextOf(request, prompts, i);
-    options.max_tokens = MaxTokens(request, rules, PromptOf(request, prompts, i));
-    if (options.max_tokens <= added) {
-      return InvalidField("max_tokens",
-                          absl::StrCat("leaves no room for text after ", added, " special tokens"));
+    const Prompt* const named = PromptOf(request, prompts, i);
+    options.max_tokens = MaxTokens(request, rules, named);
+    const int64_t special = added + (named != nullptr && named->marker.has_value() ? 1 : 0);
+    if (options.max_tokens <= special) {
+      return InvalidField(
+          "max_tokens", absl::StrCat("leaves no room for text after ", special, " special tokens"));
     }
     bytes += BytesOf(input, i) + static_cast<int64_t>(prompt.size());
     std::optional<std::string_view> pair;
     if (!input.pairs.empty()) pair = input.pairs[i];
-    std::string_view text = input.texts[i];
-    if (!prompt.empty()) text = prompted.assign(prompt).append(text);
     const absl::StatusOr<bool> cut =
-        tokenizer.Encode(text, pair, options, &prepared->ids, &prepared->type_ids,
-                         needs_offsets ? &offsets : nullptr);
+        EncodePrompted(tokenizer, named, prompt, input.texts[i], pair, options, &prompted,
+                       &prepared->ids, &prepared->type_ids, needs_offsets ? &offsets : nullptr);
     if (cut.status().code() == absl::StatusCode::kInvalidArgument) {
       return InvalidField(FieldAt("texts.texts", i), std::string(cut.status().message()));
     }
@@ -94,6 +123,9 @@ absl::StatusOr<bool> PrepareTexts(const EncodeRequest& request, const InputRules
     if (prepared->ids.size() == static_cast<size_t>(prepared->cu_seqlens.back())) {
       return InvalidField(FieldAt("texts.texts", i), "has no tokens");
     }
+    absl::Status late =
+        ApplyLateInteraction(rules.late, named, MaxTokens(request, rules), prepared);
+    if (!late.ok()) return late;
     prepared->truncated.push_back(*cut);
     prepared->cu_seqlens.push_back(static_cast<int32_t>(prepared->ids.size()));
     if (*cut && options.cut_left && !needs_offsets && !request.spans.ranges.empty()) {
@@ -175,7 +207,9 @@ int64_t TextModel::EstimateTokens(const EncodeRequest& request) const {
     int64_t total = 0;
     for (size_t i = 0; i < texts->texts.size(); ++i) {
       const auto prefix = static_cast<int64_t>(PromptTextOf(request, info_.prompts, i).size());
-      total += std::min(max_tokens, 2 * (prefix + BytesOf(*texts, i)) + 8);
+      const Prompt* const prompt = PromptOf(request, info_.prompts, i);
+      const int64_t least = prompt == nullptr ? 0 : prompt->padded_to;
+      total += std::min(max_tokens, std::max(least, 2 * (prefix + BytesOf(*texts, i)) + 8));
     }
     return total;
   }

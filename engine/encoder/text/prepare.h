@@ -17,6 +17,15 @@
 
 namespace castor::encoder {
 
+// The tokens that a late-interaction model adds to queries and leaves out of answers; other models
+// have none. A text with the prompt "query" is a query, any other a document.
+struct LateInteraction {
+  int64_t padding = 0;           // the id that pads queries to Prompt::padded_to
+  std::vector<int64_t> skipped;  // ids of tokens without a row, sorted
+  bool skips_queries = false;    // whether these have no row in queries,
+  bool skips_documents = false;  // and in documents
+};
+
 // The rules that turn texts and ids into the rows of a model's body. One of the three parts of a
 // model, with its body (body.h) and its head (head.h).
 struct InputRules {
@@ -29,6 +38,7 @@ struct InputRules {
   // The id of padding, if its tokens take the position before the first one and move no other
   // token: RoBERTa counts positions so, in texts that hold its padding token.
   std::optional<int64_t> padding = {};
+  LateInteraction late = {};
 };
 
 // A request's sequences, ready for a batch.
@@ -41,6 +51,9 @@ struct Prepared {
   int32_t left_out = 0;                   // tokens of the prompt, which are not pooled
   std::vector<PooledSpan> spans;          // one per range of the request
   std::vector<uint32_t> span_order;       // indices of spans by sequence, while preparing
+  std::vector<int64_t> hidden;            // tokens that no token attends to
+  std::vector<int64_t> kept;              // tokens with a row, unless `kept_seqlens` is empty: all
+  std::vector<int32_t> kept_seqlens;      // their offsets, as cu_seqlens
 
   int64_t sequences() const { return static_cast<int64_t>(cu_seqlens.size()) - 1; }
   int64_t tokens() const { return cu_seqlens.back(); }

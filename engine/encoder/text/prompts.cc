@@ -20,7 +20,7 @@ const Prompt* FindPrompt(std::string_view name, const Prompts& prompts) {
 }
 
 // Every sentence-transformers model has these prompts; they are empty unless a file sets them.
-constexpr std::string_view kAlwaysThere[] = {"query", "document"};
+constexpr std::string_view kAlwaysThere[] = {kQueryPrompt, "document"};
 
 constexpr std::string_view kBeforeTexts =
     "needs texts: a prompt cannot precede token ids or embeddings";
@@ -55,19 +55,76 @@ absl::StatusOr<std::vector<int64_t>> TokensOf(const hf::Tokenizer& tokenizer,
   return ids;
 }
 
+// The special token at the beginning of a prompt, if all others are text. `marked`: the tokens of
+// the prompt where special tokens count.
+absl::StatusOr<std::optional<Prompt::Marker>> FindMarker(const hf::Tokenizer& tokenizer,
+                                                         const std::string& prompt,
+                                                         const hf::EncodeOptions& plain,
+                                                         const std::vector<int64_t>& marked) {
+  hf::TokenOffsets offsets;
+  const auto letter = TokensOf(tokenizer, "a", plain, &offsets);
+  if (!letter.ok()) return letter.status();
+  const size_t place = offsets.texts[0].begin;
+  if (place >= marked.size()) return std::nullopt;
+  const absl::StatusOr<std::string> token = tokenizer.TokenOf(marked[place]);
+  if (!token.ok()) return token.status();
+  if (token->empty() || !prompt.starts_with(*token)) return std::nullopt;
+  auto rest = TokensOf(tokenizer, prompt.substr(token->size()), plain, nullptr);
+  if (!rest.ok()) return rest.status();
+  if (place > rest->size()) return std::nullopt;
+  rest->insert(rest->begin() + static_cast<ptrdiff_t>(place), marked[place]);
+  if (*rest != marked) return std::nullopt;
+  return Prompt::Marker{.id = marked[place], .bytes = token->size(), .place = place};
+}
+
+// The same for a prefix that is one token of the vocabulary: as a whole, or its first word.
+absl::StatusOr<std::optional<Prompt::Marker>> FindPrefix(const hf::Tokenizer& tokenizer,
+                                                         const std::string& prompt,
+                                                         const std::string& prefix) {
+  hf::TokenOffsets offsets;
+  const auto letter = TokensOf(tokenizer, "a", {}, &offsets);
+  if (!letter.ok()) return letter.status();
+  const std::string word = prefix.substr(0, prefix.find(' '));
+  const auto found = FindTokens(tokenizer, {prefix, word});
+  if (!found.ok()) return found.status();
+  for (const std::string& token : {prefix, word}) {
+    const auto id = found->find(token);
+    if (id == found->end() || token.empty() || !prompt.starts_with(token)) continue;
+    const size_t place = offsets.texts[0].begin;
+    const auto ids = TokensOf(tokenizer, token, {.allow_special_tokens = true}, nullptr);
+    if (!ids.ok()) return ids.status();
+    if (ids->size() == letter->size() && (*ids)[place] == id->second) break;  // it is one anyway
+    return Prompt::Marker{id->second, token.size(), place};
+  }
+  return std::nullopt;
+}
+
 absl::Status FinishPrompt(const hf::Tokenizer& tokenizer, int64_t max_tokens, bool include,
-                          Prompt* prompt) {
+                          const std::vector<std::string>& prefixes, Prompt* prompt) {
   if (prompt->text.empty()) return absl::OkStatus();
   const hf::EncodeOptions plain{.max_tokens = max_tokens};
   const auto ids = TokensOf(tokenizer, prompt->text, plain, nullptr);
   if (!ids.ok()) return ids.status();
+  for (const std::string& prefix : prefixes) {
+    if (!prompt->text.starts_with(prefix)) continue;
+    auto marker = FindPrefix(tokenizer, prompt->text, prefix);
+    if (!marker.ok()) return marker.status();
+    prompt->marker = *marker;
+    if (prompt->marker.has_value()) return absl::OkStatus();
+  }
   // A marker of the prompt would act only in requests that allow special tokens in their texts.
   const hf::EncodeOptions special{.max_tokens = max_tokens, .allow_special_tokens = true};
   const auto marked = TokensOf(tokenizer, prompt->text, special, nullptr);
   if (!marked.ok()) return marked.status();
   if (*marked != *ids) {
-    return absl::InvalidArgumentError(
-        "holds a special token of the tokenizer, which is not supported");
+    const auto marker = FindMarker(tokenizer, prompt->text, plain, *marked);
+    if (!marker.ok()) return marker.status();
+    prompt->marker = *marker;
+    if (!prompt->marker.has_value()) {
+      return absl::InvalidArgumentError(
+          "holds a special token of the tokenizer elsewhere than at its beginning, which is not "
+          "supported");
+    }
   }
   if (include) return absl::OkStatus();
   const absl::StatusOr<int32_t> left_out = CountLeftOut(tokenizer, prompt->text, max_tokens);
@@ -112,11 +169,22 @@ void LimitPrompt(const std::string& name, std::optional<int64_t> max_tokens, Pro
       *max_tokens;
 }
 
+absl::StatusOr<std::map<std::string, int64_t>> FindTokens(const hf::Tokenizer& tokenizer,
+                                                          const std::set<std::string>& tokens) {
+  std::map<std::string, int64_t> found;
+  for (int64_t id = 0; id < tokenizer.id_limit(); ++id) {
+    absl::StatusOr<std::string> token = tokenizer.TokenOf(id);
+    if (!token.ok()) return token.status();
+    if (tokens.contains(*token)) found[*std::move(token)] = id;
+  }
+  return found;
+}
+
 absl::Status FinishPrompts(const hf::Tokenizer& tokenizer, int64_t max_tokens, bool include,
-                           Prompts* prompts) {
+                           const std::vector<std::string>& prefixes, Prompts* prompts) {
   prompts->pooled = include;
   for (Prompt& prompt : prompts->all) {
-    const absl::Status status = FinishPrompt(tokenizer, max_tokens, include, &prompt);
+    const absl::Status status = FinishPrompt(tokenizer, max_tokens, include, prefixes, &prompt);
     if (!status.ok()) {
       return absl::Status(status.code(), absl::StrCat("prompts.", prompt.name, ": ",
                                                       std::string(status.message())));
@@ -132,6 +200,41 @@ absl::StatusOr<int32_t> CountLeftOut(const hf::Tokenizer& tokenizer, const std::
   if (!ids.ok()) return ids.status();
   const bool ends_special = offsets.texts[0].end < ids->size();
   return static_cast<int32_t>(ids->size()) - (ends_special ? 1 : 0);
+}
+
+absl::StatusOr<bool> EncodePrompted(const hf::Tokenizer& tokenizer, const Prompt* prompt,
+                                    std::string_view prompt_text, std::string_view text,
+                                    std::optional<std::string_view> pair, hf::EncodeOptions options,
+                                    std::string* joined, std::vector<int64_t>* ids,
+                                    std::vector<int64_t>* type_ids, hf::TokenOffsets* offsets) {
+  if (!prompt_text.empty()) text = joined->assign(prompt_text).append(text);
+  if (prompt == nullptr || !prompt->marker.has_value()) {
+    return tokenizer.Encode(text, pair, options, ids, type_ids, offsets);
+  }
+  const Prompt::Marker& marker = *prompt->marker;
+  const size_t at = ids->size() + marker.place;
+  --options.max_tokens;
+  const auto cut =
+      tokenizer.Encode(text.substr(marker.bytes), pair, options, ids, type_ids, offsets);
+  if (!cut.ok()) return cut;
+  for (auto& [values, value] : {std::pair(ids, marker.id), std::pair(type_ids, int64_t{0})}) {
+    values->insert(values->begin() + static_cast<ptrdiff_t>(at), value);
+  }
+  if (offsets == nullptr) return cut;
+  for (size_t i = offsets->texts[0].begin; i < offsets->texts[0].end; ++i) {
+    offsets->bytes[i].begin += marker.bytes;
+    offsets->bytes[i].end += marker.bytes;
+  }
+  offsets->bytes.insert(offsets->bytes.begin() + static_cast<ptrdiff_t>(marker.place),
+                        hf::TokenOffsets::Bytes{0, marker.bytes});
+  for (hf::TokenOffsets::Text& part : offsets->texts) {
+    part.begin += part.end > 0 ? 1 : 0;
+    part.end += part.end > 0 ? 1 : 0;
+  }
+  hf::TokenOffsets::Text& first = offsets->texts[0];
+  if (first.cut != SIZE_MAX) first.cut += marker.bytes;
+  if (first.head > 0) first.head += marker.bytes;
+  return cut;
 }
 
 absl::Status CheckPrompt(const EncodeRequest& request, const Prompts& prompts) {

@@ -4,9 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -17,6 +20,9 @@
 
 namespace castor::encoder {
 
+// The prompt of queries.
+inline constexpr std::string_view kQueryPrompt = "query";
+
 // Reads the prompts of config_sentence_transformers.json. Errors go to the reader.
 Prompts ReadPrompts(ConfigReader& config);
 
@@ -25,14 +31,28 @@ void LimitPrompt(const std::string& name, std::optional<int64_t> max_tokens, Pro
 
 // Refuses prompts that a model of `max_tokens` cannot put before texts, and counts the tokens that
 // are left out of pooling where the model's `include_prompt` is false. Errors name no file.
+// `prefixes`: texts that begin prompts and are one token if the vocabulary has them, or their first
+// word, whatever tokenizer.json makes of them.
 absl::Status FinishPrompts(const hf::Tokenizer& tokenizer, int64_t max_tokens, bool include,
-                           Prompts* prompts);
+                           const std::vector<std::string>& prefixes, Prompts* prompts);
+
+// The id of each of these entries of the vocabulary that it has.
+absl::StatusOr<std::map<std::string, int64_t>> FindTokens(const hf::Tokenizer& tokenizer,
+                                                          const std::set<std::string>& tokens);
 
 // The number of a prompt's tokens that pooling leaves out, as sentence-transformers counts them:
 // the tokens of the prompt alone, without one special token at the end. An error if the prompt
 // leaves no room for text.
 absl::StatusOr<int32_t> CountLeftOut(const hf::Tokenizer& tokenizer, const std::string& prompt,
                                      int64_t max_tokens);
+
+// Encodes the prompt's text and `text` as the tokenizer's Encode does. `prompt`: the model's, or
+// null. `joined` keeps the texts while offsets are in use.
+absl::StatusOr<bool> EncodePrompted(const hf::Tokenizer& tokenizer, const Prompt* prompt,
+                                    std::string_view prompt_text, std::string_view text,
+                                    std::optional<std::string_view> pair, hf::EncodeOptions options,
+                                    std::string* joined, std::vector<int64_t>* ids,
+                                    std::vector<int64_t>* type_ids, hf::TokenOffsets* offsets);
 
 // INVALID_FIELD if the request names an unknown prompt, or cannot have one.
 absl::Status CheckPrompt(const EncodeRequest& request, const Prompts& prompts);

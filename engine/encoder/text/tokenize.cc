@@ -76,19 +76,19 @@ absl::Status Describe(const hf::Tokenizer& tokenizer, std::span<const std::strin
 }
 
 absl::Status TokenizeOne(const EncodeRequest& request, const hf::Tokenizer& tokenizer,
-                         std::string_view prompt, const hf::EncodeOptions& options,
-                         Tokenized* out) {
+                         const Prompts& prompts, const hf::EncodeOptions& options, Tokenized* out) {
   const auto& input = std::get<TextInput>(request.input);
   const auto& how = std::get<TokenizeOnly>(request.instead);
   const size_t i = out->lengths.size();
+  const std::string_view prompt = PromptTextOf(request, prompts);
   std::string prompted;
   std::vector<std::string_view> texts = {input.texts[i]};
-  if (!prompt.empty()) texts[0] = prompted.assign(prompt).append(texts[0]);
   if (!input.pairs.empty()) texts.push_back(input.pairs[i]);
   hf::TokenOffsets offsets;
-  const auto cut =
-      tokenizer.Encode(texts[0], texts.size() > 1 ? std::optional(texts[1]) : std::nullopt, options,
-                       &out->ids, &out->type_ids, &offsets);
+  const auto cut = EncodePrompted(tokenizer, PromptOf(request, prompts), prompt, texts[0],
+                                  texts.size() > 1 ? std::optional(texts[1]) : std::nullopt,
+                                  options, &prompted, &out->ids, &out->type_ids, &offsets);
+  if (!prompt.empty()) texts[0] = prompted;
   if (cut.status().code() == absl::StatusCode::kInvalidArgument) {
     return InvalidField(FieldAt("texts.texts", i), std::string(cut.status().message()));
   }
@@ -164,7 +164,7 @@ absl::StatusOr<bool> TextModel::TokenizeSome(const EncodeRequest& request, const
     if (bytes >= slice.bytes) return false;
     if (slice.stop && slice.stop()) return MakeError(Reason::kCancelled, "tokenizing was stopped");
     bytes += BytesOf(input, out->lengths.size()) + static_cast<int64_t>(prompt.size());
-    absl::Status status = TokenizeOne(request, *tokenizer_, prompt, options, out);
+    absl::Status status = TokenizeOne(request, *tokenizer_, info_.prompts, options, out);
     if (!status.ok()) return status;
     if (std::ssize(out->ids) > most) {
       return InvalidField(FieldAt("texts.texts", out->lengths.size() - 1),

@@ -120,6 +120,26 @@ void ReadSides(ConfigReader& config, LoadedTokenizer* loaded) {
   }
   const std::string side = config.String("truncation_side", "");
   if (!side.empty()) loaded->cut_left = side == "left";
+  loaded->pads_left = config.String("padding_side", "") == "left";
+}
+
+// The mask token and the end-of-text token, from the first file that names them, else the class's
+// own mask token.
+std::vector<std::string> ReadFillers(const ConfigReader& config, const ConfigReader& map,
+                                     bool whole) {
+  std::vector<std::string> fillers;
+  for (const char* key : {"mask_token", "eos_token"}) {
+    for (const ConfigReader* file : {&config, &map}) {
+      const auto found = file->json().find(key);
+      if (found == file->json().end()) continue;
+      const nlohmann::json token =
+          found->is_object() ? nlohmann::json(found->value("content", "")) : *found;
+      if (token.is_string()) fillers.push_back(token.get<std::string>());
+      break;
+    }
+    if (fillers.empty() && !whole) fillers = {"[MASK]", "<mask>"};
+  }
+  return fillers;
 }
 
 void ReadInputNames(ConfigReader& config, LoadedTokenizer* loaded) {
@@ -251,6 +271,7 @@ absl::StatusOr<LoadedTokenizer> LoadTokenizer(const std::string& folder,
   ReadLimits(*config, &loaded);
   ReadSides(*config, &loaded);
   ReadInputNames(*config, &loaded);
+  loaded.fillers = ReadFillers(*config, *map, name == kWhole);
   loaded.chat_template =
       config->Has("chat_template") || NameExists(folder + "/chat_template.jinja");
   if (!config->status().ok()) return config->status();

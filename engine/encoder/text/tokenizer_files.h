@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/hf/tokenizer.h"
@@ -20,6 +21,8 @@ struct LoadedTokenizer {
   bool cut_left = false;              // truncation_side
   bool type_ids = false;              // the model gets type ids: model_input_names
   bool chat_template = false;         // the directory has one
+  bool pads_left = false;             // padding_side
+  std::vector<std::string> fillers;   // candidates for padding of queries, the best first
 };
 
 // Settings from outside the tokenizer's own files.

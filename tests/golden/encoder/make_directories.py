@@ -13,6 +13,7 @@ import read_directory
 import sentence_transformers
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from make_families import (byte_bpe, bytes_bpe, charsmap, deberta_unigram, llama_bpe, modern_bpe, mpnet_word_piece,
                            qwen_bpe, unigram, word_piece)
 from sentence_transformers import models as modules
@@ -242,6 +243,19 @@ def multi(folder, _):
         MultiVectorMask(), modules.Normalize(module_input_name="token_embeddings")])
 
 
+def stanford(family, out):
+    """Stanford's ColBERT: one class, markers of the vocabulary, and artifact.metadata."""
+    plain(family, "Model", out)
+    weights = {f"{family}.{name}": tensor
+               for name, tensor in load_file(out / "model.safetensors").items()}
+    torch.manual_seed(5)
+    save_file(weights | {"linear.weight": torch.randn(6, HIDDEN)}, out / "model.safetensors")
+    config = json.loads((out / "config.json").read_text())
+    (out / "config.json").write_text(json.dumps(config | {"architectures": ["HF_ColBERT"]}))
+    (out / "artifact.metadata").write_text(json.dumps(
+        {"query_maxlen": 16, "doc_maxlen": 20, "query_token_id": "##s", "doc_token_id": "##e"}))
+
+
 LABELS = dict(id2label={0: "calm", 1: "über", 2: "7"}, label2id={"calm": 0, "über": 1, "7": 2})
 
 HEADS = {
@@ -254,6 +268,7 @@ HEADS = {
     "sparse": piped(sparse),
     "sparse_untied": piped(sparse_untied),
     "multi": piped(multi),
+    "stanford": stanford,
 }
 
 

@@ -251,6 +251,9 @@ def make_colbert(out, folder, stanford):
         config = json.loads(pathlib.Path(folder, "config.json").read_text())
         config["architectures"] = ["HF_ColBERT"]
         (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+        (out / "artifact.metadata").write_text('{"mask_punctuation": false, "query_maxlen": 12}\n')
+        settings = json.loads((out / "tokenizer_config.json").read_text())
+        (out / "tokenizer_config.json").write_text(json.dumps(settings | {"mask_token": "[MASK]"}) + "\n")
     else:
         for name in ("config.json", "model.safetensors"):
             shutil.copy(f"{folder}/{name}", out / name)

@@ -35,8 +35,8 @@ import read_directory
 import safetensors.torch
 import torch
 from varied_keys import (BERT_CONFIG, BERT_SETTINGS, CONFIG, CROSS_KEYS, DENSE_KEYS, GONE, JSON_TEXTS,
-                         LABELS, MASKED_KEYS, MODULES, MULTI_KEYS, PIPELINE, PIPELINE_KEYS, POOLINGS,
-                         SENTENCE_KEYS, SETTINGS, SPARSE_KEYS, TOKENIZER, TOKENIZER_SETTINGS,
+                         LABELS, MASK, MASKED_KEYS, MODULES, MULTI_KEYS, PIPELINE, PIPELINE_KEYS, POOLINGS,
+                         SENTENCES, SENTENCE_KEYS, SETTINGS, SPARSE_KEYS, TOKENIZER, TOKENIZER_SETTINGS,
                          VOCABULARY, WITHOUT_TOKENIZER, WITHOUT_TOKENIZER_BPE, at, delete, keys, text)
 
 HIDDEN = make_directories.HIDDEN
@@ -80,6 +80,14 @@ BASES = {
     "bert-sparse": SPARSE_KEYS,
     "bert-sparse_untied": [],
     "bert-multi": MULTI_KEYS,
+    "modernbert-multi": keys(SENTENCES, {
+        "query_expansion": [{"strategy": "fixed", "length": 28},
+                            {"strategy": "min", "length": 28, "attend": True}]}) + keys(
+        MASK, {"skiplist_words": [[",", "!"]]}),
+    "bert-stanford": keys("artifact.metadata", {
+        "query_maxlen": [9, GONE], "doc_maxlen": [8, GONE], "mask_punctuation": [False],
+        "attend_to_mask_tokens": [True], "query_token_id": ["[MASK]", "the", "no such token"]}) + [
+        delete("artifact.metadata")],
     "distilbert-tokens": keys(SETTINGS, {
         "do_lower_case": [False, GONE], "tokenizer_class": ["BertTokenizer", GONE],
         "model_input_names": [["input_ids", "token_type_ids", "attention_mask"]]}) + keys(CONFIG, {
@@ -212,7 +220,8 @@ BASES = {
 
 
 # Where a case has many numbers, some of CASES.
-FEW = {"distilbert-tokens": [0, 4], "jina_v3-tokens": [0, 4], "bert-multi": [0]} | {
+FEW = {"distilbert-tokens": [0, 4], "jina_v3-tokens": [0, 4], "bert-multi": [0], "modernbert-multi": [0],
+       "bert-stanford": [0]} | {
     name: [0] for name in BASES if "-sparse" in name}
 WITH_VOCABULARY = ["bert-embed", "mpnet-embed", "roberta-embed"]
 

@@ -42,6 +42,8 @@ def kind_of(folder):
         return kind if kind in READERS else "SentenceTransformer"
     if "sentence_transformers" in config or "sbert_ce_default_activation_function" in config:
         return "CrossEncoder"
+    if config.get("architectures") == ["HF_ColBERT"]:
+        return "MultiVectorEncoder"
     for architecture in config.get("architectures") or []:
         for ending in ("SequenceClassification", "TokenClassification"):
             if architecture.endswith(ending):

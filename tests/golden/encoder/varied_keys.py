@@ -402,10 +402,24 @@ MULTI_KEYS = keys(MASK, {
                             {"strategy": "fixed", "length": 14, "attend": True},
                             {"strategy": "min", "length": 14, "token": "[PAD]"},
                             {"strategy": "nonsense", "length": 8}]}) + keys(PIPELINE, {
-        "prompts": [{"query": "the river: ", "document": "a "}], "similarity_fn_name": ["meanmaxsim"],
+        "prompts": [{"query": "the river: ", "document": "a "}, {"query": "[MASK]the ", "document": "[SEP] a"},
+                    {"query": "the [MASK]"}],
+        "similarity_fn_name": ["meanmaxsim"],
         "model_type": ["SentenceTransformer", "ColBERT"]}) + keys("1_Dense/config.json", {
             "module_input_name": [GONE], "module_output_name": [GONE]}) + \
     keys("3_Normalize/config.json", {"module_input_name": [GONE, "sentence_embedding"]}) + [
     at(MASK, "skiplist_words", [",", "the"]) + at(MASK, "skiplist_tasks", ["query", "document"]),
     at("modules.json", "2", GONE), at("modules.json", "3", GONE),
+    at(SENTENCES, "query_expansion", {"strategy": "fixed", "length": 14}) + at("modules.json", "2", GONE),
+    at(SENTENCES, "query_expansion", {"strategy": "min", "length": 9}) + at(SENTENCES, "query_length", 11),
+    at(SENTENCES, "query_expansion", {"strategy": "min", "length": 9}) + at(SENTENCES, "query_length", 5),
+    at(SENTENCES, "query_expansion", {"strategy": "fixed", "length": 14, "token": "no such token"}),
+    at(SENTENCES, "query_expansion", {"strategy": "fixed", "length": 14}) +
+    at(MASK, "skiplist_words", [",", "[MASK]"]) + at(MASK, "skiplist_tasks", ["query"]),
+    # As PyLate saves them.
+    at(PIPELINE, "model_type", "ColBERT") + at(PIPELINE, "query_prefix", "the") +
+    at(PIPELINE, "document_prefix", "a ") + at(PIPELINE, "query_length", 14),
+    at(PIPELINE, "model_type", "ColBERT") + at(PIPELINE, "do_query_expansion", False) +
+    at(PIPELINE, "skiplist_words", ["the"]),
+    at(PIPELINE, "attend_to_expansion_tokens", True) + at(PIPELINE, "query_length", 12),
 ]

@@ -113,6 +113,9 @@ absl::StatusOr<std::vector<float>> RowsOf(std::shared_ptr<const Model> model,
   const ModelInfo& info = model->info();
   BatchItem item{
       .cu_seqlens = prepared.cu_seqlens, .ids = prepared.ids, .type_ids = prepared.type_ids};
+  item.hidden = prepared.hidden;
+  item.kept = prepared.kept;
+  item.kept_seqlens = prepared.kept_seqlens;
   item.output_kind = *request.output;
   item.pooling = info.pooling;
   item.normalize = info.normalize;

@@ -80,9 +80,10 @@ TEST(BatchKeyTest, TellsApartWhateverALaunchHasInCommon) {
       EXPECT_NE(BatchKey(specs[a]), BatchKey(specs[b])) << a << " and " << b;
     }
   }
-  EXPECT_EQ(BatchKey(1, Vanilla{}), BatchKey(1, Vanilla{}));
-  EXPECT_NE(BatchKey(1, Vanilla{}), BatchKey(2, Vanilla{}));
-  EXPECT_NE(BatchKey(1, Vanilla{}), BatchKey(1, Clustered{}));
+  EXPECT_EQ(BatchKey(1, Vanilla{}, false), BatchKey(1, Vanilla{}, false));
+  EXPECT_NE(BatchKey(1, Vanilla{}, false), BatchKey(2, Vanilla{}, false));
+  EXPECT_NE(BatchKey(1, Vanilla{}, false), BatchKey(1, Vanilla{}, true));
+  EXPECT_NE(BatchKey(1, Vanilla{}, false), BatchKey(1, Clustered{}, false));
 }
 
 // The attention kernel that an encode request gets, and the error for one that a model refuses.

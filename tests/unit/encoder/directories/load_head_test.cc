@@ -4,9 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <functional>
+#include <memory>
+#include <numeric>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "engine/encoder/directory/load.h"
 #include "engine/encoder/layers/linear.h"
@@ -199,6 +204,42 @@ TEST(BgeM3Test, LayersAreNeverIgnored) {
     const TinyModel files("heads/splade_bert");
     WriteFile(files / "sparse_linear.pt", "a pickle");
     EXPECT_THAT(ErrorOf(files), HasSubstr("sparse_linear"));
+  }
+}
+
+// A query that is padded, of a document whose punctuation has no rows.
+TEST(LoadHeadTest, MaxSimComparesTheRowsThatEncodeGives) {
+  const std::shared_ptr<Model> model = LoadGolden("directories/bert-stanford");
+  const int64_t width = model->info().token_size;
+  const auto rows = [&](std::vector<std::string_view> texts, const char* prompt,
+                        EncodeOutput output) {
+    EncodeRequest request;
+    request.input = TextInput{std::move(texts), {}};
+    request.output = output;
+    if (prompt != nullptr) request.prompt_name = prompt;
+    const absl::StatusOr<Prepared> prepared = Prepare(request, *model);
+    EXPECT_TRUE(prepared.ok()) << prepared.status();
+    const auto all = RowsOf(model, request, *prepared);
+    EXPECT_TRUE(all.ok()) << all.status();
+    return *all;
+  };
+  const std::vector<std::string_view> texts = {"the mill", "a, b! the mill", "nobody."};
+  const auto query = rows({texts[0]}, "query", EncodeOutput::kTokenEmbeddings);
+  EXPECT_EQ(std::ssize(query), 16 * width);
+  const std::vector<float> scores = rows(texts, nullptr, EncodeOutput::kMaxSim);
+  ASSERT_EQ(scores.size(), 2U);
+  for (size_t d = 0; d < 2; ++d) {
+    const auto document = rows({texts[d + 1]}, "document", EncodeOutput::kTokenEmbeddings);
+    double sum = 0;
+    for (int64_t q = 0; q < std::ssize(query); q += width) {
+      double most = -INFINITY;
+      for (int64_t t = 0; t < std::ssize(document); t += width) {
+        most = std::max(most, std::inner_product(query.begin() + q, query.begin() + q + width,
+                                                 document.begin() + t, 0.0));
+      }
+      sum += most;
+    }
+    EXPECT_NEAR(scores[d], sum, 2e-5);
   }
 }
 

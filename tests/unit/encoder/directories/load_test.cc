@@ -182,7 +182,7 @@ TEST(LoadTest, RefusesPromptsAndLengthsThatLeaveNoRoom) {
               HasSubstr("prompts.query: must be a string"));
   EXPECT_THAT(prompts(R"({"prompts": {"": "the"}})"), HasSubstr("empty name"));
   EXPECT_THAT(
-      prompts(R"({"prompts": {"q": "[SEP] the"}})"),
+      prompts(R"({"prompts": {"q": "the [SEP] a"}})"),
       AllOf(HasSubstr("config_sentence_transformers.json"), HasSubstr("prompts.q: holds a")));
   std::string long_prompt;
   for (int i = 0; i < 31; ++i) long_prompt += "the ";
