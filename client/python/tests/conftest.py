@@ -42,7 +42,20 @@ def prompted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def server(prompted: Path) -> Iterator[Server]:
+def inference(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier of pairs, with the labels of natural language inference."""
+    folder, source = tmp_path_factory.mktemp("inference"), GOLDEN / "heads/bert_sequences"
+    for path in source.iterdir():
+        if path.name != "config.json":
+            (folder / path.name).symlink_to(path)
+    config = json.loads((source / "config.json").read_text())
+    config["id2label"] = {"0": "CONTRADICTION", "1": "neutral", "2": "entailment"}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def server(prompted: Path, inference: Path) -> Iterator[Server]:
     heads = GOLDEN / "heads"
     models = {
         "minilm": MINILM,
@@ -50,6 +63,7 @@ def server(prompted: Path) -> Iterator[Server]:
         "cross": heads / "cross_encoder",
         "labels": heads / "bert_sequences",
         "splade": heads / "splade_bert",
+        "inference": inference,
     }
     arguments = [f"--model={name}={path}" for name, path in models.items()]
     running = Server("--shared-memory", *arguments)

@@ -86,6 +86,36 @@ def expected(name: str) -> dict:
     return json.loads((GOLDEN / "heads" / name / "expected.json").read_text())
 
 
+def test_classifies_by_labels_of_the_call(client: castor.Client) -> None:
+    """Against transformers 5.24's pipeline of zero-shot-classification."""
+    texts, labels = ["the old mill", "answers"], ["river", "letter", "sea"]
+    by: dict[str, dict] = {"model": {"model": "inference"}}
+    by["each"] = {**by["model"], "multi_label": True}
+    by["template"] = {**by["model"], "hypothesis_template": "It is about {}!"}
+    want = {
+        "model": [("sea river letter", [0.3505136, 0.3343455, 0.3151409]),
+                  ("sea river letter", [0.3458322, 0.3314055, 0.3227623])],
+        "each": [("sea river letter", [0.8786187, 0.8722129, 0.8642341]),
+                 ("sea river letter", [0.8826042, 0.8759745, 0.8726626])],
+        "template": [("letter sea river", [0.3582058, 0.3227631, 0.319031]),
+                     ("letter river sea", [0.378687, 0.3138126, 0.3075004])],
+    }  # fmt: skip
+    for name, options in by.items():
+        got = client.classify(texts, labels, **options)
+        assert [each["sequence"] for each in got] == texts
+        assert [" ".join(each["labels"]) for each in got] == [order for order, _ in want[name]]
+        for each, (_, scores) in zip(got, want[name]):
+            assert abs(np.array(each["scores"]) - scores).max() < 2e-5
+    one = client.classify(texts[0], ["river"], model="inference")
+    assert one["labels"] == ["river"] and abs(one["scores"][0] - 0.8722129) < 2e-5
+    assert client.classify([], labels, model="inference") == []
+    for wrong in ([], ["a", "a"]):
+        with pytest.raises(ValueError, match="each once"):
+            client.classify(texts, wrong, model="inference")
+    with pytest.raises(ValueError, match="entailment"):
+        client.classify(texts, labels, model="labels")
+
+
 def test_scores_and_ranks(client: castor.Client) -> None:
     cases = [each for each in expected("cross_encoder")["cases"] if each["pair"] is not None]
     pairs = [(each["text"], each["pair"]) for each in cases]
@@ -243,7 +273,7 @@ def test_bad_input_names_the_field(client: castor.Client) -> None:
         client.encode("a", model="missing")
     with pytest.raises(LookupError, match="missing"):
         client.model("missing")
-    with pytest.raises(castor.InvalidFieldError, match="model must be one of cross, labels"):
+    with pytest.raises(castor.InvalidFieldError, match="model must be one of cross, "):
         client.encode([])
     with pytest.raises(castor.KernelNotAvailableError):
         client.encode("a", model="minilm", kernel="cast")

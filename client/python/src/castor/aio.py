@@ -77,6 +77,7 @@ class AsyncClient(Connection):
     encode_spans = _awaitable(requests.encode_spans)
     encode_sparse = _awaitable(requests.encode_sparse)
     predict = _awaitable(requests.predict)
+    classify = _awaitable(requests.classify)
     entities = _awaitable(requests.entities)
     rank = _awaitable(requests.rank)
     tokenize = _awaitable(requests.tokenize)

@@ -60,6 +60,7 @@ class Client(Connection):
     encode_spans = _blocking(requests.encode_spans)
     encode_sparse = _blocking(requests.encode_sparse)
     predict = _blocking(requests.predict)
+    classify = _blocking(requests.classify)
     entities = _blocking(requests.entities)
     rank = _blocking(requests.rank)
     tokenize = _blocking(requests.tokenize)

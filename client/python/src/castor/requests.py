@@ -241,6 +241,49 @@ async def predict(
     return parts[0] if one else parts
 
 
+async def classify(
+    session: Session,
+    inputs: str | Iterable[str],
+    labels: Sequence[str],
+    *,
+    multi_label: bool = False,
+    hypothesis_template: str = "This example is {}.",
+    **options: Unpack[Options],
+) -> Any:
+    """How well labels that the caller names fit each text, by a model of entailment (zero-shot).
+
+    As transformers' pipeline of zero-shot-classification: a dict for each text with `sequence`,
+    `labels` and `scores`, the best first; for one text its own. The hypothesis of a label is the
+    template with the label in it. Scores of a text add up to 1, unless `multi_label`: then each
+    label is judged by itself.
+    """
+    given, labels = texts.as_list(inputs), texts.as_list(labels, "labels")
+    hypotheses = [hypothesis_template.format(label) for label in labels]
+    if not labels or len({*hypotheses}) < len(labels):
+        raise ValueError("labels must be given, each once, and hypothesis_template must have a {}")
+    model = await session.model(options.get("model"))
+    found = [n for n, name in enumerate(model.labels) if name.lower().startswith("entail")]
+    if not found or model.token_labels:
+        raise ValueError(f"{model.name} has no label for entailment: it is no model of inference")
+    if not given:
+        return []
+    pairs: list[Text] = [(text, hypothesis) for text in given for hypothesis in hypotheses]
+    answers = await _encode(session, pairs, "logits", options)
+    rows = _rows(answers).reshape(len(given), len(labels), -1)
+    if multi_label or len(labels) == 1:  # against the first label that is not entailment
+        against = rows[..., -1 if found[0] == 0 else 0]
+        scores = 1 / (1 + np.exp(against - rows[..., found[0]]))
+    else:
+        powers = np.exp(rows[..., found[0]] - rows[..., found[0]].max(-1, keepdims=True))
+        scores = powers / powers.sum(-1, keepdims=True)
+    made = []
+    for text, each in zip(given, scores):
+        order = np.argsort(-each, kind="stable")
+        made.append({"sequence": text, "labels": [labels[n] for n in order],
+                     "scores": each[order].tolist()})  # fmt: skip
+    return made[0] if isinstance(inputs, str) else made
+
+
 async def entities(
     session: Session,
     inputs: str | Iterable[str],
