@@ -19,6 +19,7 @@ struct RerankFlags {
   std::string query;
   InputFlags documents;  // texts and text_file alone
   std::string model;
+  std::string instruction;
   int32_t top_n = 0;
   bool no_truncate = false;
 };
@@ -60,6 +61,7 @@ int Run(const RerankFlags& flags) {
   request.set_model(flags.model);
   request.set_query(flags.query);
   request.set_top_n(flags.top_n);
+  request.set_instruction(flags.instruction);
   request.set_return_documents(true);
   if (flags.no_truncate) request.set_truncate(false);
   InputReader reader(flags.documents);
@@ -98,6 +100,11 @@ Runner AddRerankCommand(CLI::App* command) {
   command->add_option("--top-n", flags->top_n, "Show only the best N documents")
       ->type_name("N")
       ->transform(Number(1, INT32_MAX));
+  command
+      ->add_option("--instruction", flags->instruction,
+                   "What a document must do for the query, for models that take one")
+      ->type_name("TEXT")
+      ->check(Utf8());
   command->add_flag("--no-truncate", flags->no_truncate, "Refuse documents that are too long");
   AddModelFlag(command, "Options", &flags->model);
   AddCommonFlags(command, &flags->common, false);

@@ -26,6 +26,11 @@ PredictedTime Times(const PredictedTime& time, double factor) {
           .correction = time.correction * factor};
 }
 
+// To each text, by the tokenizer or by the model's text around pairs.
+double AddedTokens(const EncodeWork& work) {
+  return kSpecialTokens + static_cast<double>(work.model->info.template_tokens);
+}
+
 // The bytes that become the tokens of text `i`: its own, its pair's and its prompt's.
 double BytesOf(const EncodeWork& work, size_t i) {
   const auto& input = std::get<TextInput>(work.request.input);
@@ -166,7 +171,9 @@ std::vector<int32_t> Forecast::ExpectedOffsets(const EncodeWork& work) const {
       }
     }
     offsets.reserve(texts->texts.size() + 1);
-    for (size_t i = 0; i < texts->texts.size(); ++i) add(kSpecialTokens + BytesOf(work, i) / ratio);
+    for (size_t i = 0; i < texts->texts.size(); ++i) {
+      add(AddedTokens(work) + BytesOf(work, i) / ratio);
+    }
     return offsets;
   }
   const auto* tokens = std::get_if<TokenInput>(&work.request.input);
@@ -185,7 +192,7 @@ void Forecast::LearnTexts(const EncodeWork& work) {
   for (size_t i = 0; i < prepared.truncated.size(); ++i) {
     if (prepared.truncated[i]) continue;  // the length of the whole text is not known
     bytes += BytesOf(work, i);
-    tokens += prepared.cu_seqlens[i + 1] - prepared.cu_seqlens[i] - kSpecialTokens;
+    tokens += prepared.cu_seqlens[i + 1] - prepared.cu_seqlens[i] - AddedTokens(work);
   }
   if (bytes <= 0 || tokens <= 0) return;
   // A long request has more weight than a word.

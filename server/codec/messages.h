@@ -276,6 +276,7 @@ struct RerankRequest : TextOptions {
   Kernel kernel;
   bool return_documents = false;
   bool allow_special_tokens = false;
+  Text instruction;
 
   using Fields = With<Field<"query", 3, &RerankRequest::query>,
                       Field<"documents", 4, &RerankRequest::documents, kSequences>,
@@ -283,7 +284,8 @@ struct RerankRequest : TextOptions {
                       OneOf<&RerankRequest::kernel, Case<"vanilla", 6>, Case<"clustered", 7>,
                             Case<"improved_clustered", 8>, Case<"cast", 9>, Case<"automatic", 10>>,
                       Field<"return_documents", 11, &RerankRequest::return_documents>,
-                      Field<"allow_special_tokens", 12, &RerankRequest::allow_special_tokens>>;
+                      Field<"allow_special_tokens", 12, &RerankRequest::allow_special_tokens>,
+                      Field<"instruction", 27, &RerankRequest::instruction>>;
 };
 
 struct TokenizeRequest : TextOptions {

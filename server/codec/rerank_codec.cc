@@ -52,6 +52,17 @@ absl::Status ConvertRerankRequest(wire::RerankRequest from, std::span<const Mode
     return InvalidField(from.prompt.has_value() ? "prompt" : "prompt_name",
                         "not allowed: this model has its own prompts for queries and documents");
   }
+  if (!from.instruction.empty()) {
+    if (model != nullptr && !model->takes_instruction) {
+      return InvalidField(
+          "instruction",
+          "not allowed: \"" + model->name + "\" has no place for one; see Model.takes_instruction");
+    }
+    if (from.prompt.has_value() || from.prompt_name.has_value()) {
+      return InvalidField("instruction", "cannot be combined with `prompt` or `prompt_name`");
+    }
+    from.prompt = std::move(from.instruction);
+  }
   out->ranking.late_interaction = late;
   out->ranking.top_n = from.top_n;
   wire::EncodeRequest pairs;

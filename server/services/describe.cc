@@ -56,6 +56,7 @@ void Describe(const ModelInfo& model, v1::Model* out) {
   out->set_default_prompt(model.prompts.default_name);
   for (const std::string& label : model.labels) out->add_labels(label);
   out->set_token_labels(model.token_labels);
+  out->set_takes_instruction(model.takes_instruction);
   out->set_parameters(model.parameters);
   out->set_weight_bytes(model.weight_bytes);
   if (model.int8.has_value()) {

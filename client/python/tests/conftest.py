@@ -63,6 +63,7 @@ def server(prompted: Path, inference: Path) -> Iterator[Server]:
         "cross": heads / "cross_encoder",
         "labels": heads / "bert_sequences",
         "splade": heads / "splade_bert",
+        "yesno": GOLDEN / "rerankers/qwen3",
         "inference": inference,
     }
     arguments = [f"--model={name}={path}" for name, path in models.items()]

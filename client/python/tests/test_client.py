@@ -141,6 +141,13 @@ def test_scores_and_ranks(client: castor.Client) -> None:
         client.rank("a", ["b", "c"], model="labels")
     with pytest.raises(TypeError, match="documents several"):
         client.rank("a", "b", model="cross")
+    [plain], [told] = (
+        client.rank("a", ["b"], model="yesno", instruction=text) for text in (None, "Judge not")
+    )
+    assert plain["score"] != told["score"]
+    assert told == client.rank("a", ["b"], model="yesno", prompt="Judge not")[0]
+    with pytest.raises(castor.InvalidFieldError, match="instruction"):
+        client.rank("a", ["b"], model="cross", instruction="Judge not")
     with pytest.raises(castor.InvalidFieldError) as caught:
         client.rank("a", ["b"] * 299 + ["long " * 600], model="cross", truncate=False)
     assert caught.value.index == 299

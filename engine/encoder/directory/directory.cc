@@ -159,6 +159,16 @@ absl::Status ReadLogitScore(const std::string& file, Directory* directory) {
   return config->status();
 }
 
+absl::Status ReadRerankTokens(const std::string& file, Directory* directory) {
+  if (!NameExists(file)) return absl::OkStatus();
+  absl::StatusOr<ConfigReader> config = ReadConfig(File::kRerank, file);
+  if (!config.ok()) return config.status();
+  if (!config->Has("true_token")) config->Fail("true_token", "is missing");
+  directory->tokens_of_answers = {config->String("true_token", ""),
+                                  config->String("false_token", "")};
+  return config->status();
+}
+
 // ---- the transformer
 
 struct TaskRow {
@@ -174,20 +184,26 @@ constexpr TaskRow kTasks[] = {
     {"text-generation", Task::kTextGeneration, "logits", "causal_logits"},
 };
 
-// Only texts are served, and their output must be the task's own.
-void CheckModality(ConfigReader& config, const TaskRow& task) {
+// Only texts are served, and their output must be the task's own. Pairs become messages where the
+// file has these.
+void ReadModality(ConfigReader& config, const TaskRow& task, Directory* directory) {
   for (const std::string& modality : config.Keys("modality_config")) {
+    if (modality != "text" && modality != "message") continue;  // other inputs are not served
+    const std::string key = "modality_config." + modality;
     if (modality == "message") {
-      config.Fail("modality_config.message",
-                  "sends texts through a chat template, which is not supported");
+      directory->message_format = config.String(key + ".format", "");
+      if (directory->message_format != "flat" && directory->message_format != "structured") {
+        config.Fail(key + ".format", "must be \"flat\" or \"structured\"");
+      }
+      if (task.task == Task::kFeatures || task.task == Task::kFillMask) {
+        config.Fail(key, "sends texts through a chat template, which only rerankers may do");
+      }
     }
-    if (modality != "text") continue;  // other inputs are not served
-    const std::string method = config.String("modality_config.text.method", "");
-    const std::string output = config.String("modality_config.text.method_output_name", "");
+    const std::string method = config.String(key + ".method", "");
+    const std::string output = config.String(key + ".method_output_name", "");
     if (method != "forward" || output != task.output) {
-      config.Fail("modality_config.text",
-                  absl::StrCat("must be the method \"forward\" with the output \"",
-                               std::string(task.output), "\""));
+      config.Fail(key, absl::StrCat("must be the method \"forward\" with the output \"",
+                                    std::string(task.output), "\""));
     }
   }
   // Without a modality_config the library ignores the output's name.
@@ -279,7 +295,7 @@ absl::Status ReadTransformer(bool masked, Directory* directory) {
       return config->status();
     }
     directory->task = row->task;
-    CheckModality(*config, *row);
+    ReadModality(*config, *row, directory);
     return config->status();
   }
   return absl::OkStatus();
@@ -501,11 +517,12 @@ absl::StatusOr<Directory> ReadDirectory(const std::string& path) {
   Directory directory;
   directory.transformer = path;
   directory.has_modules = NameExists(path + "/modules.json");
+  absl::Status status = ReadRerankTokens(path + "/castor_rerank.json", &directory);
+  if (!status.ok()) return status;
   // Without modules.json, sentence-transformers reads no file of its own.
   if (!directory.has_modules) return directory;
   std::string model_type;
-  absl::Status status =
-      ReadModelConfig(path + "/config_sentence_transformers.json", &model_type, &directory);
+  status = ReadModelConfig(path + "/config_sentence_transformers.json", &model_type, &directory);
   if (status.ok()) status = ReadPipeline(path, model_type, &directory);
   if (!status.ok()) return status;
   return directory;

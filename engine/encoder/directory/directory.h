@@ -22,6 +22,11 @@ struct LogitScoreModule {
   std::optional<int64_t> no = {};
 };
 
+// castor_rerank.json: the tokens by which a language model without LogitScore answers.
+struct RerankTokens {
+  std::string yes, no;  // `no` may be empty
+};
+
 // The rules for queries and documents of a late-interaction model, as its files have them.
 struct LateInteractionFiles {
   struct Expansion {  // of queries, which are padded to `length` tokens
@@ -56,6 +61,8 @@ struct Directory {
   std::vector<DenseModule> dense;      // of pooled rows, or of token rows without Pooling
   std::optional<SpladeConfig> splade;  // after a masked language model
   std::optional<LogitScoreModule> logit_score;  // after a language model
+  std::optional<RerankTokens> tokens_of_answers;
+  std::string message_format;  // of a chat template: "flat", "structured"; empty: does not apply
   bool normalize = false;
   bool include_prompt = true;  // whether a prompt's tokens are pooled
   Prompts prompts;             // as the files have them

@@ -186,6 +186,7 @@ std::span<const Key> DirectoryKeys() {
       Refused(kMultiVectorMask, "MultiVectorMask", "keep_only_token_ids", "null",
               "answers hold a row for each token: set it to null and drop the other rows when "
               "comparing"),
+      Read(kRerank, "castor_rerank.json", "true_token false_token"),
 
       // ---- artifact.metadata
       Read(kArtifact, "Stanford's ColBERT",
@@ -208,7 +209,7 @@ const Key* FindKey(File file, std::string_view name) {
 bool RefusesUnknown(File file) {
   return file == File::kTransformer || file == File::kPooling || file == File::kSplade ||
          file == File::kLogitScore || file == File::kLayerNorm || file == File::kDropout ||
-         file == File::kMultiVectorMask;
+         file == File::kMultiVectorMask || file == File::kRerank;
 }
 
 absl::Status CheckKeys(File file, const nlohmann::json& object, const std::string& path) {

@@ -30,6 +30,7 @@ enum class File {
   kSplade,
   kLogitScore,
   kMultiVectorMask,
+  kRerank,  // castor_rerank.json
   kArtifact,
 };
 

@@ -24,6 +24,8 @@
 #include "engine/encoder/heads/load_head.h"
 #include "engine/encoder/layers/linear.h"
 #include "engine/encoder/network/int8_fidelity.h"
+#include "engine/encoder/text/chat_template.h"
+#include "engine/encoder/text/pair_template.h"
 #include "engine/encoder/text/prompts.h"
 #include "engine/encoder/text/text_model.h"
 #include "engine/encoder/text/tokenizer_files.h"
@@ -35,13 +37,69 @@ namespace {
 constexpr std::string_view kEmbedders =
     "an embedding model needs a modules.json, as sentence-transformers' save() writes it";
 
+constexpr std::string_view kRerankers =
+    "; a reranker needs a chat_template.jinja such as \"...{{ messages | selectattr('role', 'eq', "
+    "'query') | map(attribute='content') | first }}...\", likewise with 'document' and, for the "
+    "instruction, 'system' and default('...')";
+
 struct LoadedNetwork {
   std::string_view family;
   std::unique_ptr<hf::Tokenizer> tokenizer;
+  std::optional<PairTemplate> pairs;
   Network network;
   int64_t parameters;
   int64_t weight_bytes;
 };
+
+// The text around pairs, where sentence-transformers applies a chat template; none: pairs are two
+// texts. `raw`: the directory is a reranker's without modules.json. A language model's template
+// that does not apply is an error, as it was left out by hand.
+absl::StatusOr<std::optional<PairTemplate>> LoadPairTemplate(const Directory& directory, bool raw,
+                                                             const LoadedTokenizer& tokenizer) {
+  std::string file = directory.transformer + "/tokenizer_config.json: chat_template";
+  const auto fail = [&](std::string_view problem) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, ": ", std::string(problem), std::string(kRerankers)));
+  };
+  const bool generates = directory.task == Task::kTextGeneration;
+  const bool applies = raw || !directory.message_format.empty();
+  if (!applies && !(generates && tokenizer.chat_template)) return std::nullopt;
+  if (!applies) {
+    return fail(
+        "does not apply, as sentence_bert_config.json's modality_config has no \"message\"");
+  }
+  if (!tokenizer.chat_template) return fail("is missing, and so is chat_template.jinja");
+  std::string text = tokenizer.chat_template_text;
+  if (const std::string own = directory.transformer + "/chat_template.jinja"; NameExists(own)) {
+    absl::StatusOr<std::string> read = ReadRegularFile(file = own, 1 << 20);
+    if (!read.ok()) return read.status();
+    text = *std::move(read);
+  }
+  ChatContext context{.structured = directory.message_format == "structured",
+                      .variables = tokenizer.special_tokens};
+  const absl::StatusOr<std::string> plain = RenderChatTemplate(text, context);
+  context.instruction = true;
+  const absl::StatusOr<std::string> instructed = RenderChatTemplate(text, context);
+  if (!plain.ok()) return fail(std::string(plain.status().message()));
+  if (!instructed.ok()) return fail(std::string(instructed.status().message()));
+  auto pairs = PairTemplate::Make(*plain, *instructed, *tokenizer.tokenizer);
+  if (!pairs.ok()) return fail(std::string(pairs.status().message()));
+  return *std::move(pairs);
+}
+
+absl::StatusOr<LogitScoreModule> FindAnswers(const RerankTokens& tokens,
+                                             const hf::Tokenizer& tokenizer) {
+  std::vector<int64_t> ids, type_ids;
+  for (const std::string& token : {tokens.yes, tokens.no}) {
+    const size_t before = ids.size();
+    const hf::EncodeOptions options{.add_special_tokens = false};
+    const auto cut = tokenizer.Encode(token, std::nullopt, options, &ids, &type_ids);
+    if (!cut.ok()) return cut.status();
+    if (ids.size() == before + 1 || (before == 1 && token.empty())) continue;
+    return absl::InvalidArgumentError("castor_rerank.json: \"" + token + "\" is not one token");
+  }
+  return LogitScoreModule{ids[0], ids.size() > 1 ? std::optional(ids[1]) : std::nullopt};
+}
 
 // The ids of the tokens that the files name.
 absl::Status SetLateInteraction(const LateInteractionFiles& files, const LoadedTokenizer& tokenizer,
@@ -120,14 +178,20 @@ absl::StatusOr<LoadedNetwork> LoadNetwork(Directory& directory, at::ScalarType d
   // Such a model is causal, unless the file says otherwise. Its users expect text or an answer, and
   // would get embeddings.
   const std::vector<std::string> classes = config->Strings("architectures");
-  if (!directory.has_modules && !classes.empty() && classes.front().ends_with("ForCausalLM") &&
-      config->Bool("is_causal", true)) {
+  const std::string name = classes.empty() || directory.has_modules ? "" : classes.front();
+  const bool generates = name.ends_with("ForCausalLM") && config->Bool("is_causal", true);
+  if (generates && !directory.tokens_of_answers.has_value()) {
     config->Fail(
         "architectures",
-        absl::StrCat("\"", classes.front(), "\" without a modules.json is a text generator or a ",
-                     "reranker that answers yes or no, and neither is served; ",
-                     std::string(kEmbedders)));
+        absl::StrCat("\"", name, "\" without a modules.json is a text generator, which is ",
+                     "not served, or a reranker; ", std::string(kEmbedders),
+                     std::string(kRerankers), ", and a castor_rerank.json such as ",
+                     "{\"true_token\": \"yes\", \"false_token\": \"no\"}"));
+  } else if (!generates && directory.tokens_of_answers.has_value()) {
+    return absl::InvalidArgumentError(
+        folder + "/castor_rerank.json: is only for a ...ForCausalLM without modules.json");
   }
+  if (generates) directory.task = Task::kTextGeneration;
   if (!config->status().ok()) return config->status();
   if (!directory.has_modules && !classes.empty() && classes.front() == "HF_ColBERT") {
     if (absl::Status status = ReadStanford(&directory); !status.ok()) return status;
@@ -138,7 +202,17 @@ absl::StatusOr<LoadedNetwork> LoadNetwork(Directory& directory, at::ScalarType d
                              .lowercase = directory.lowercase});
   if (!config->status().ok()) return config->status();
   if (!tokenizer.ok()) return tokenizer.status();
-  if (tokenizer->chat_template && !directory.has_modules) {
+  const bool classifies = name.ends_with("ForSequenceClassification") && tokenizer->chat_template;
+  absl::StatusOr<std::optional<PairTemplate>> pairs =
+      LoadPairTemplate(directory, generates || classifies, *tokenizer);
+  if (!pairs.ok()) return pairs.status();
+  if (generates) {
+    absl::StatusOr<LogitScoreModule> found =
+        FindAnswers(*directory.tokens_of_answers, *tokenizer->tokenizer);
+    if (!found.ok()) return found.status();
+    directory.logit_score = *found;
+  }
+  if (tokenizer->chat_template && !directory.has_modules && !pairs->has_value()) {
     return absl::InvalidArgumentError(
         folder + "/tokenizer_config.json: chat_template: is not supported, and without a " +
         "modules.json texts would need it; " + std::string(kEmbedders));
@@ -165,7 +239,9 @@ absl::StatusOr<LoadedNetwork> LoadNetwork(Directory& directory, at::ScalarType d
   absl::StatusOr<LoadedHead> head =
       LoadHead(directory, *config, **files, *model, weights.prefix(), dtype, device);
   if (!head.ok()) return head.status();
-  return LoadedNetwork{family->model_type, std::move(tokenizer->tokenizer),
+  return LoadedNetwork{family->model_type,
+                       std::move(tokenizer->tokenizer),
+                       *std::move(pairs),
                        Network(std::move(rules), std::move(model->body), std::move(head->head),
                                device, std::move(attention)),
                        weights.parameters() + head->parameters,
@@ -284,11 +360,15 @@ absl::StatusOr<std::shared_ptr<TextModel>> Load(const ModelSource& source, at::D
   info.dimensions = directory->dimensions;
   info.similarity = directory->similarity;
   info.prompts = *std::move(prompts);
+  if (loaded->pairs.has_value()) {
+    info.takes_instruction = loaded->pairs->takes_instruction();
+    info.template_tokens = loaded->pairs->tokens();
+  }
   info.dtype = source.dtype;
   info.parameters = loaded->parameters;
   info.weight_bytes = loaded->weight_bytes;
   return std::make_shared<TextModel>(std::move(info), std::move(loaded->tokenizer),
-                                     std::move(network));
+                                     std::move(loaded->pairs), std::move(network));
 }
 
 // Loads a model in float32, then in 8 bits, to compare their vectors. The float32 model must fit in

@@ -58,7 +58,8 @@ const hf::StoredTensor* WeightReader::Find(const std::string& name) const {
   return nullptr;
 }
 
-at::Tensor WeightReader::TakeOnHost(std::string_view name, const std::vector<int64_t>& shape) {
+at::Tensor WeightReader::TakeOnHost(std::string_view name, const std::vector<int64_t>& shape,
+                                    std::span<const int64_t> rows) {
   const std::string full = prefix_ + std::string(name);
   const hf::StoredTensor* stored = Find(full);
   if (stored == nullptr) {
@@ -76,8 +77,17 @@ at::Tensor WeightReader::TakeOnHost(std::string_view name, const std::vector<int
          "shape is " + ShapeString(stored->shape) + ", config.json implies " + ShapeString(shape));
     return {};
   }
-  at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(attention::ScalarTypeOf(*type)));
-  std::memcpy(tensor.mutable_data_ptr(), stored->data.data(), stored->data.size());
+  std::vector<int64_t> taken = shape;
+  if (!rows.empty()) taken[0] = std::ssize(rows);
+  at::Tensor tensor = at::empty(taken, at::TensorOptions().dtype(attention::ScalarTypeOf(*type)));
+  if (rows.empty()) {
+    std::memcpy(tensor.mutable_data_ptr(), stored->data.data(), stored->data.size());
+  }
+  const size_t row = stored->data.size() / shape[0];
+  for (size_t i = 0; i < rows.size(); ++i) {
+    std::memcpy(static_cast<std::byte*>(tensor.mutable_data_ptr()) + i * row,
+                stored->data.data() + rows[i] * row, row);
+  }
   if (const auto found = FindNonFinite(*type, tensor)) {
     Fail(where, absl::StrCat("element ", *found, " is NaN or Inf"));
     return {};
@@ -99,9 +109,10 @@ at::Tensor WeightReader::ToDevice(const at::Tensor& tensor) {
   return tensor.to(device_);
 }
 
-at::Tensor WeightReader::Take(std::string_view name, std::vector<int64_t> shape) {
+at::Tensor WeightReader::Take(std::string_view name, std::vector<int64_t> shape,
+                              std::span<const int64_t> rows) {
   if (!status_.ok()) return {};
-  const at::Tensor tensor = TakeOnHost(name, shape);
+  const at::Tensor tensor = TakeOnHost(name, shape, rows);
   return status_.ok() ? ToDevice(tensor) : at::Tensor();
 }
 

@@ -40,8 +40,10 @@ class WeightReader {
   // Whether the checkpoint stores the tensor, under the prefix.
   bool Has(std::string_view name) const { return Find(prefix_ + std::string(name)) != nullptr; }
 
-  // The tensor `name`, of exactly `shape`. NaN and Inf in it are errors.
-  at::Tensor Take(std::string_view name, std::vector<int64_t> shape);
+  // The tensor `name`, of exactly `shape`; or these rows of it, and the others are not read. NaN
+  // and Inf are errors.
+  at::Tensor Take(std::string_view name, std::vector<int64_t> shape,
+                  std::span<const int64_t> rows = {});
 
   // Stacks matrices of [rows[i], columns], or vectors of [rows[i]] if `columns` is 0, along their
   // rows.
@@ -64,7 +66,8 @@ class WeightReader {
 
  private:
   const hf::StoredTensor* Find(const std::string& name) const;
-  at::Tensor TakeOnHost(std::string_view name, const std::vector<int64_t>& shape);
+  at::Tensor TakeOnHost(std::string_view name, const std::vector<int64_t>& shape,
+                        std::span<const int64_t> rows = {});
   at::Tensor ToDevice(const at::Tensor& tensor);  // counts it as well
   void Fail(std::string_view where, std::string_view problem);
 

@@ -1,6 +1,7 @@
 #include "engine/encoder/heads/load_head.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -48,14 +49,14 @@ struct Sources {
     return TakeTransform(config, weights, names, epsilon, hidden());
   }
 
-  // [vocabulary, hidden]. As in transformers 5, a stored tensor counts, and ties apply only to one
-  // that is not stored.
+  // [vocabulary, hidden], or these rows of it. As in transformers 5, a stored tensor counts, and
+  // ties apply only to one that is not stored.
   at::Tensor TakeDecoder(WeightReader& weights, std::string_view decoder, std::string_view words,
-                         bool tied_by_default) const {
+                         bool tied_by_default, std::span<const int64_t> rows = {}) const {
     const bool tied = config.Bool("tie_word_embeddings", tied_by_default);
     const std::string own = std::string(decoder) + ".weight";
     return weights.Take(tied && !weights.Has(own) ? name(words) + ".weight" : own,
-                        {model.rules.vocabulary, hidden()});
+                        {model.rules.vocabulary, hidden()}, rows);
   }
 };
 
@@ -92,13 +93,15 @@ absl::StatusOr<LoadedHead> LoadLogitScore(const Sources& from) {
   ClassifierConfig config = ReadLogitScore(from.config, from.directory.activation);
   if (!from.config.status().ok()) return from.config.status();
   WeightReader weights = from.weights(at::kFloat);
+  std::vector<int64_t> rows = {module.yes};
+  if (module.no.has_value()) rows.push_back(*module.no);
   const at::Tensor decoder =
-      from.TakeDecoder(weights, names.decoder, names.words, /*tied_by_default=*/false);
+      from.TakeDecoder(weights, names.decoder, names.words, /*tied_by_default=*/false, rows);
   if (!from.config.status().ok()) return from.config.status();
   if (!weights.status().ok()) return weights.status();
   // A difference of logits is one product with a difference of rows.
-  at::Tensor row = decoder.narrow(0, module.yes, 1).clone();
-  if (module.no.has_value()) row.sub_(decoder.narrow(0, *module.no, 1));
+  at::Tensor row = decoder.narrow(0, 0, 1).clone();
+  if (module.no.has_value()) row.sub_(decoder.narrow(0, 1, 1));
   const int64_t elements = row.numel();
   return LoadedHead{std::make_unique<ClassifierHead>(std::move(config), HeadTransform(),
                                                      Linear(std::move(row), at::Tensor())),

@@ -223,6 +223,29 @@ absl::Status CheckOutputs(const EncodeRequest& request, const ModelInfo& info,
   return absl::OkStatus();
 }
 
+// The texts of a model that puts pairs into a text of its own.
+absl::Status CheckPairs(const EncodeRequest& request, const ModelInfo& info) {
+  const auto* input = std::get_if<TextInput>(&request.input);
+  const bool prompts = !request.prompt.value_or(request.prompt_name.value_or("")).empty();
+  if (input == nullptr) return absl::OkStatus();
+  if (request.runs() == input->pairs.empty()) {
+    return InvalidField("texts.pairs",
+                        request.runs() ? "this model needs pairs of texts, which it puts into a "
+                                         "text of its own"
+                                       : "must be empty: this model puts pairs into a text of its "
+                                         "own");
+  }
+  if (prompts && (!info.takes_instruction || !request.runs())) {
+    return InvalidField(request.prompt.has_value() ? "prompt" : "prompt_name",
+                        "this model's text around pairs has no place for it");
+  }
+  if (request.truncation_side == Side::kLeft) {
+    return InvalidField("truncation_side", "must not be LEFT: a document is cut at its end");
+  }
+  if (request.spans.ranges.empty()) return absl::OkStatus();
+  return InvalidField("spans", "has no meaning for this model's text around pairs");
+}
+
 }  // namespace
 
 absl::Status TextModel::CheckInput(const EncodeRequest& request, int64_t max_sequences,
@@ -257,6 +280,7 @@ absl::Status TextModel::CheckInput(const EncodeRequest& request, int64_t max_seq
       std::ranges::count(outputs, EncodeOutput::kSparse) > 0) {
     return InvalidField("embeddings", "SPARSE needs token ids, which embeddings do not have");
   }
+  if (status.ok() && pairs_.has_value()) status = CheckPairs(request, info_);
   if (status.ok()) status = CheckPrompt(request, info_.prompts);
   if (status.ok()) status = CheckPromptText(request, max_text_bytes);
   return status.ok() ? CheckSpans(request, Pools(outputs)) : status;

@@ -69,7 +69,8 @@ absl::Status ApplyLateInteraction(const LateInteraction& late, const Prompt* pro
 
 absl::StatusOr<bool> PrepareTexts(const EncodeRequest& request, const InputRules& rules,
                                   const Prompts& prompts, const hf::Tokenizer& tokenizer,
-                                  const Slice& slice, Prepared* prepared) {
+                                  const PairTemplate* pairs, const Slice& slice,
+                                  Prepared* prepared) {
   const TextInput& input = std::get<TextInput>(request.input);
   const int64_t added = tokenizer.added_tokens(!input.pairs.empty());
   if (const Prompt* const first = PromptOf(request, prompts)) {
@@ -101,10 +102,14 @@ absl::StatusOr<bool> PrepareTexts(const EncodeRequest& request, const InputRules
     bytes += BytesOf(input, i) + static_cast<int64_t>(prompt.size());
     std::optional<std::string_view> pair;
     if (!input.pairs.empty()) pair = input.pairs[i];
+    const bool fills = pairs != nullptr && pair.has_value();
     const absl::StatusOr<bool> cut =
-        EncodePrompted(tokenizer, named, prompt, input.texts[i], pair, options, &prompted,
-                       &prepared->ids, &prepared->type_ids, needs_offsets ? &offsets : nullptr);
-    if (cut.status().code() == absl::StatusCode::kInvalidArgument) {
+        fills ? pairs->Encode(tokenizer, prompt, input.texts[i], *pair, options, &prepared->ids)
+              : EncodePrompted(tokenizer, named, prompt, input.texts[i], pair, options, &prompted,
+                               &prepared->ids, &prepared->type_ids,
+                               needs_offsets ? &offsets : nullptr);
+    if (fills) prepared->type_ids.resize(prepared->ids.size());
+    if (cut.status().code() == absl::StatusCode::kInvalidArgument && !FieldOf(cut.status())) {
       return InvalidField(FieldAt("texts.texts", i), std::string(cut.status().message()));
     }
     if (!cut.ok()) return cut.status();
@@ -169,9 +174,11 @@ absl::Status PrepareTokens(const EncodeRequest& request, const InputRules& rules
 
 }  // namespace
 
-TextModel::TextModel(ModelInfo info, std::unique_ptr<hf::Tokenizer> tokenizer, Network network)
+TextModel::TextModel(ModelInfo info, std::unique_ptr<hf::Tokenizer> tokenizer,
+                     std::optional<PairTemplate> pairs, Network network)
     : info_(std::move(info)),
       tokenizer_(std::move(tokenizer)),
+      pairs_(std::move(pairs)),
       network_(std::move(network)),
       activations_(network_.activations(info_.dtype)) {}
 
@@ -209,7 +216,8 @@ int64_t TextModel::EstimateTokens(const EncodeRequest& request) const {
       const auto prefix = static_cast<int64_t>(PromptTextOf(request, info_.prompts, i).size());
       const Prompt* const prompt = PromptOf(request, info_.prompts, i);
       const int64_t least = prompt == nullptr ? 0 : prompt->padded_to;
-      total += std::min(max_tokens, std::max(least, 2 * (prefix + BytesOf(*texts, i)) + 8));
+      const int64_t most = 2 * (prefix + BytesOf(*texts, i)) + 8 + info_.template_tokens;
+      total += std::min(max_tokens, std::max(least, most));
     }
     return total;
   }
@@ -231,7 +239,8 @@ absl::StatusOr<bool> TextModel::PrepareSome(const EncodeRequest& request, const 
   BeginSpans(request.spans, prepared);
   absl::Status status;
   if (std::holds_alternative<TextInput>(request.input)) {
-    const auto done = PrepareTexts(request, rules(), info_.prompts, *tokenizer_, slice, prepared);
+    const auto done = PrepareTexts(request, rules(), info_.prompts, *tokenizer_,
+                                   pairs_ ? &*pairs_ : nullptr, slice, prepared);
     if (!done.ok() || !*done) return done;
     status = EndSpans(prepared);
     if (!status.ok()) return status;

@@ -3,17 +3,21 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/encoder/model.h"
 #include "engine/encoder/network/network.h"
+#include "engine/encoder/text/pair_template.h"
 #include "engine/hf/tokenizer.h"
 
 namespace castor::encoder {
 
 class TextModel final : public Model {
  public:
-  TextModel(ModelInfo info, std::unique_ptr<hf::Tokenizer> tokenizer, Network network);
+  // `pairs`: the text around them, if there is one.
+  TextModel(ModelInfo info, std::unique_ptr<hf::Tokenizer> tokenizer,
+            std::optional<PairTemplate> pairs, Network network);
 
   // Call before the model is shared.
   void set_int8(const Int8Fidelity& fidelity) { info_.int8 = fidelity; }
@@ -36,6 +40,7 @@ class TextModel final : public Model {
 
   ModelInfo info_;
   const std::unique_ptr<hf::Tokenizer> tokenizer_;
+  const std::optional<PairTemplate> pairs_;
   const Network network_;
   const Activations activations_;
 };

@@ -145,7 +145,9 @@ absl::StatusOr<bool> TextModel::TokenizeSome(const EncodeRequest& request, const
   const auto* how = std::get_if<TokenizeOnly>(&request.instead);
   if (how == nullptr) return DetokenizeSome(request, *tokenizer_, slice, out);
   const auto& input = std::get<TextInput>(request.input);
-  const std::string_view prompt = PromptTextOf(request, info_.prompts);
+  // Around pairs a prompt has its place within the template, which is not tokenized here.
+  const std::string_view prompt =
+      pairs_.has_value() ? std::string_view() : PromptTextOf(request, info_.prompts);
   const hf::EncodeOptions options{.max_tokens = LimitOf(request, rules(), info_.prompts),
                                   .cut_left = CutsLeft(request, rules()),
                                   .allow_special_tokens = input.allow_special_tokens,

@@ -274,6 +274,14 @@ absl::StatusOr<LoadedTokenizer> LoadTokenizer(const std::string& folder,
   loaded.fillers = ReadFillers(*config, *map, name == kWhole);
   loaded.chat_template =
       config->Has("chat_template") || NameExists(folder + "/chat_template.jinja");
+  const nlohmann::json& json = config->json();
+  if (json.contains("chat_template") && json["chat_template"].is_string()) {
+    loaded.chat_template_text = json["chat_template"];
+  }
+  for (const auto& [key, value] : json.items()) {
+    const nlohmann::json token = value.is_object() ? value.value("content", value) : value;
+    if (key.ends_with("_token") && token.is_string()) loaded.special_tokens[key] = token;
+  }
   if (!config->status().ok()) return config->status();
   return loaded;
 }

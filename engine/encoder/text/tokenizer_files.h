@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,8 +22,11 @@ struct LoadedTokenizer {
   bool cut_left = false;              // truncation_side
   bool type_ids = false;              // the model gets type ids: model_input_names
   bool chat_template = false;         // the directory has one
-  bool pads_left = false;             // padding_side
-  std::vector<std::string> fillers;   // candidates for padding of queries, the best first
+  std::string chat_template_text;     // tokenizer_config.json's; empty: it is elsewhere, or several
+  std::map<std::string, std::string, std::less<>>
+      special_tokens;                // tokenizer_config.json's, by key
+  bool pads_left = false;            // padding_side
+  std::vector<std::string> fillers;  // candidates for padding of queries, the best first
 };
 
 // Settings from outside the tokenizer's own files.

@@ -21,13 +21,14 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kModels[] = {
-    "bert_sequences", "bert_tokens",    "cross_encoder", "splade_bert",
-    "dense",          "colbert_pylate", "cast_top_k",    "saved_qwen3-rerank"};
+    "bert_sequences", "bert_tokens", "cross_encoder",      "splade_bert", "dense",
+    "colbert_pylate", "cast_top_k",  "saved_qwen3-rerank", "judge_qwen3"};
 
-// "cast_NAME" is cast/NAME, "saved_NAME" directories/NAME.
+// "cast_NAME" is cast/NAME, "saved_NAME" directories/NAME, "judge_NAME" rerankers/NAME.
 std::string FolderOf(const std::string& model) {
   const std::string golden = CASTOR_GOLDEN_ENCODER;
   if (model.starts_with("saved_")) return golden + "/directories/" + model.substr(6);
+  if (model.starts_with("judge_")) return golden + "/rerankers/" + model.substr(6);
   return golden + (model.starts_with("cast_") ? "/cast/" + model.substr(5) : "/heads/" + model);
 }
 
@@ -243,6 +244,42 @@ TEST_F(ServerHeadsTest, RerankSumsGreatestProductsOfTokenRows) {
   v1::RerankResponse refused;
   EXPECT_EQ(Outcome(encoder_->Rerank(&context, request, &refused)),
             "INVALID_ARGUMENT INVALID_FIELD prompt_name");
+}
+
+TEST_F(ServerHeadsTest, RerankTakesAnInstruction) {
+  std::ifstream file(FolderOf("judge_qwen3") + "/variants.json");
+  const json variants = json::parse(file)["variants"];
+  for (const json& expected : variants[0]["cases"]) {
+    v1::RerankRequest request;
+    request.set_model("judge_qwen3");
+    request.set_query(expected["query"]);
+    request.add_documents(expected["document"]);
+    request.set_allow_special_tokens(true);
+    if (!expected["instruction"].is_null()) request.set_instruction(expected["instruction"]);
+    const v1::RerankResponse response = Rerank(request);
+    ASSERT_EQ(response.results_size(), 1);
+    EXPECT_NEAR(response.results(0).logit(), expected["logit"].get<float>(), 2e-5);
+    EXPECT_EQ(response.token_counts(0), expected["ids"].size());
+  }
+  EXPECT_TRUE(Describe("judge_qwen3").takes_instruction());
+  EXPECT_FALSE(Describe("cross_encoder").takes_instruction());
+
+  v1::RerankRequest request;
+  request.set_query("the mill");
+  request.add_documents("the river");
+  request.set_instruction("Find passages");
+  const auto refusal = [&](const char* model) {
+    request.set_model(model);
+    grpc::ClientContext context;
+    v1::RerankResponse response;
+    return Outcome(encoder_->Rerank(&context, request, &response));
+  };
+  const std::string refused = "INVALID_ARGUMENT INVALID_FIELD instruction";
+  for (const char* model : {"cross_encoder", "colbert_pylate", "saved_qwen3-rerank"}) {
+    EXPECT_EQ(refusal(model), refused) << model;
+  }
+  request.set_prompt("");
+  EXPECT_EQ(refusal("judge_qwen3"), refused);
 }
 
 TEST_F(ServerHeadsTest, RerankNamesItsOwnFields) {

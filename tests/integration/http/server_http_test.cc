@@ -161,6 +161,31 @@ TEST_F(ServerHttpTest, TheRequestsFormDecidesARerankersAnswer) {
             expected.results(2).score());
 }
 
+TEST_F(ServerHttpTest, RerankersTakeVllmsInstruction) {
+  StartReal({{"judge", kGolden + std::string("/rerankers/qwen3")},
+             {"cross", kGolden + std::string("/heads/cross_encoder")}},
+            HttpOptions());
+  json body = {{"model", "judge"}, {"query", "cat"}, {"documents", {"a dog"}}};
+  const json plain = Post("/rerank", body).json();
+  body["instruction"] = "Find dogs";
+  const json told = Post("/v1/rerank", body).json();
+  v1::RerankRequest request;
+  request.set_model("judge");
+  request.set_query("cat");
+  request.add_documents("a dog");
+  request.set_instruction("Find dogs");
+  grpc::ClientContext context;
+  v1::RerankResponse expected;
+  ASSERT_TRUE(encoder_->Rerank(&context, request, &expected).ok());
+  EXPECT_EQ(told["results"][0]["relevance_score"].get<float>(), expected.results(0).score());
+  EXPECT_NE(plain["results"][0], told["results"][0]);
+  body["model"] = "cross";
+  EXPECT_EQ(Post("/v1/rerank", body).json()["error"]["param"], "instruction");
+  // A text alone is not what it judges.
+  EXPECT_EQ(Post("/v1/embeddings", {{"model", "judge"}, {"input", "cat"}}).json()["error"]["param"],
+            "input");
+}
+
 TEST_F(ServerHttpTest, ClassifiersAnswerInTheFormsOfTeiAndVllm) {
   Start({"bert_sequences"});
   v1::EncodeRequest request = EncodeOf({"cat", "a dog"});

@@ -334,14 +334,19 @@ async def rank(
     documents: Iterable[str],
     top_k: int | None = None,
     return_documents: bool = False,
+    instruction: str | None = None,
     **options: Unpack[Options],
 ) -> list[dict[str, Any]]:
-    """The documents by a cross-encoder's or late-interaction model's score, best first."""
+    """The documents by a cross-encoder's or late-interaction model's score, best first.
+
+    `instruction`: what a document must do for the query, for models that take one.
+    """
     if not isinstance(query, str) or isinstance(documents, str):
         raise TypeError("query must be one text, and documents several")
     documents = texts.as_list(documents, "documents")
     pairs = [(query, document) for document in documents]
-    answers = await _ask(session, encoder_pb2.RerankRequest, pairs, options)
+    given = {"instruction": instruction, **options}
+    answers = await _ask(session, encoder_pb2.RerankRequest, pairs, given)
     starts = itertools.accumulate((len(each.truncated) for each in answers), initial=0)
     found = [
         (start + each.index, each.score, each.logit)

@@ -56,7 +56,8 @@ _FIELDS = {
     "lengths": "query_lengths",
 }
 _NOT_SENT = {"timeout", "show_progress_bar", "batch_size"}  # the client reads them
-_KNOWN = {"output", "add_special_tokens", "return_tokens", *EncodeOptions.__annotations__}
+_KNOWN = {"instruction", "output", "add_special_tokens", "return_tokens"}
+_KNOWN |= {*EncodeOptions.__annotations__}
 
 
 def as_list(texts: Any, name: str = "texts") -> list[Any]:

@@ -1,0 +1,27 @@
+// Renders a reranker's chat template, with the places of a request's texts (pair_template.h) for
+// the texts: as transformers' apply_chat_template does with the messages that
+// sentence-transformers' CrossEncoder makes of a pair, of the roles "system" (the instruction, if
+// any), "query", "document".
+//
+// Of Jinja it knows output, `set`, comments and whitespace control; strings, names, `default`, and
+// the content of a role's first message. All else is an error. Functions without state.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace castor::encoder {
+
+struct ChatContext {
+  bool instruction = false;  // whether there is one
+  bool structured = false;   // contents are lists of {"type": "text", "text": ...}, not strings
+  std::map<std::string, std::string, std::less<>> variables = {};  // such as "bos_token"
+};
+
+// Errors name the line.
+absl::StatusOr<std::string> RenderChatTemplate(std::string_view source, const ChatContext& context);
+
+}  // namespace castor::encoder
