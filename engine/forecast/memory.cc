@@ -126,8 +126,12 @@ MemoryNeed MemoryForecast::Of(const LoadedModel& model, const Kernel& kernel,
   Count shared = activations.batch() + workspace.shared;
   if (copies_) {
     // Kernels return rows in their own tensor, and embeddings are copied to the device.
-    const attention::Spec layer = model.encoder->attention(kernel).front().spec;
-    own += Count(tokens) * layer.heads * layer.value_dim * static_cast<int64_t>(SizeOf(info.dtype));
+    const std::vector<encoder::AttentionLayers> layers = model.encoder->attention(kernel);
+    if (!layers.empty()) {
+      const attention::Spec& layer = layers.front().spec;
+      own +=
+          Count(tokens) * layer.heads * layer.value_dim * static_cast<int64_t>(SizeOf(info.dtype));
+    }
     if (const auto* given = std::get_if<EmbeddingInput>(&request.input)) {
       own += Count(tokens) * info.hidden_size * static_cast<int64_t>(SizeOf(given->values.dtype));
     }

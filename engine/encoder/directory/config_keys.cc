@@ -2,7 +2,9 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/kernel_table.h"
 
 namespace castor::encoder {
@@ -80,11 +82,32 @@ double ReadTheta(ConfigReader& config, std::string_view key, double fallback) {
 
 namespace {
 
+constexpr const char* kTrainedLength = "original_max_position_embeddings";
+
 // The factor of a scaling.
 double ReadFactor(ConfigReader& config, const std::string& object) {
   const std::string key = object + ".factor";
   if (!config.Has(key)) config.Fail(key, "is missing");
   return config.Double(key, 1, 1, kMaxRopeFactor);
+}
+
+RopeConfig::Llama3 ReadLlama3(ConfigReader& config, const std::string& object) {
+  RopeConfig::Llama3 scaling{.factor = ReadFactor(config, object)};
+  for (const auto& [name, value] :
+       {std::pair{"low_freq_factor", &scaling.low}, std::pair{"high_freq_factor", &scaling.high},
+        std::pair{kTrainedLength, &scaling.trained}}) {
+    // transformers takes this length from outside the object first, then the model's own.
+    const bool outside = name == kTrainedLength && config.Has(name);
+    const std::string key = outside ? name : absl::StrCat(object, ".", name);
+    const bool own = name == kTrainedLength && config.Has("max_position_embeddings");
+    if (!config.Has(key) && !own) config.Fail(key, "is missing");
+    const int64_t length = config.Int("max_position_embeddings", 1, 1, kMaxSize);
+    *value = config.Double(key, static_cast<double>(length), 1e-3, kMaxSize);
+  }
+  if (scaling.high <= scaling.low) {
+    config.Fail(object + ".high_freq_factor", "must be greater than low_freq_factor");
+  }
+  return scaling;
 }
 
 }  // namespace
@@ -104,15 +127,19 @@ RopeConfig ReadRope(ConfigReader& config, double theta, const RopeScalings& serv
   const std::string type =
       config.String(object + ".rope_type", config.String(object + ".type", now ? "default" : ""));
   const bool ntk = type == "ntk" && served.ntk, dynamic = type == "dynamic" && served.dynamic;
+  const bool llama3 = type == "llama3" && served.llama3;
   if (type.empty()) {
     config.Fail(object, "names no rope_type");
-  } else if (type != "default" && !ntk && !dynamic) {
+  } else if (type != "default" && !ntk && !dynamic && !llama3) {
     config.Fail(object + ".rope_type", "\"" + type + "\" is not supported");
   }
   for (const std::string& key : config.Keys(object)) {
-    const bool known = key == "rope_type" || key == "type" || key == "rope_theta" ||
-                       (key == "factor" && (ntk || dynamic)) || (key == "mixed_b" && ntk) ||
-                       config.IsNull(object + "." + key);
+    const bool known =
+        key == "rope_type" || key == "type" || key == "rope_theta" ||
+        (key == "factor" && (ntk || dynamic || llama3)) || (key == "mixed_b" && ntk) ||
+        (llama3 &&
+         (key == "low_freq_factor" || key == "high_freq_factor" || key == kTrainedLength)) ||
+        config.IsNull(object + "." + key);
     if (!known) config.Fail(object + "." + key, "is not supported");
   }
   if (ntk) {
@@ -121,6 +148,7 @@ RopeConfig ReadRope(ConfigReader& config, double theta, const RopeScalings& serv
       rope.ntk_mixed = config.Double(object + ".mixed_b", 1, 0, 4);
   }
   if (dynamic) rope.dynamic_factor = ReadFactor(config, object);
+  if (llama3) rope.llama3 = ReadLlama3(config, object);
   return rope;
 }
 

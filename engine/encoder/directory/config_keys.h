@@ -62,6 +62,7 @@ void CheckHeadDim(ConfigReader& config, const BodyInfo& info);
 struct RopeScalings {
   bool ntk = false;      // "ntk", with a "factor" and an optional "mixed_b"
   bool dynamic = false;  // "dynamic", with a "factor"
+  bool llama3 = false;   // "llama3", with a "factor" and three more
 };
 
 // The base of rotations, and the most that a scaling may stretch them. The limits fit float32.

@@ -383,12 +383,24 @@ absl::Status ReadPipeline(const std::string& path, const std::string& model_type
   if (!modules.ok()) return modules.status();
   const Module& transformer = modules->front();
   const bool masked = transformer.type == "MLMTransformer";
-  if (transformer.type != "Transformer" && !masked) {
-    return Invalid(file, absl::StrCat("the first module is \"", transformer.type,
-                                      "\", not a Transformer or an MLMTransformer"));
+  directory->lookup = transformer.type == "StaticEmbedding";
+  if (transformer.type == "Router") {
+    return Invalid(file,
+                   "a Router is not supported: serve one of its routes, such as the documents' "
+                   "Transformer and SpladePooling, by a modules.json that lists their folders");
+  }
+  if (transformer.type != "Transformer" && !masked && !directory->lookup) {
+    return Invalid(file,
+                   absl::StrCat("the first module is \"", transformer.type,
+                                "\", not a Transformer, an MLMTransformer or a StaticEmbedding"));
   }
   if (!transformer.path.empty()) directory->transformer = path + "/" + transformer.path;
-  if (absl::Status status = ReadTransformer(masked, directory); !status.ok()) return status;
+  if (directory->lookup) {
+    directory->pools = true;
+    directory->poolings = {Pooling::kMean};
+  } else if (absl::Status status = ReadTransformer(masked, directory); !status.ok()) {
+    return status;
+  }
 
   const bool cross_encoder = model_type == "CrossEncoder";
   const bool scores =
@@ -426,7 +438,8 @@ absl::Status ReadPipeline(const std::string& path, const std::string& model_type
     if (!*taken) {
       return ModuleNotSupported(
           file, i, module,
-          "Transformer, Pooling, Dense, LayerNorm, Dropout and Normalize are, in this order");
+          "Transformer, Pooling (or a StaticEmbedding), Dense, LayerNorm, Dropout and Normalize "
+          "are, in this order");
     }
   }
   directory->tokens = !directory->pools;

@@ -53,6 +53,7 @@ struct Directory {
   // was saved as.
   bool has_modules = false;
   Task task = Task::kFeatures;
+  bool lookup = false;  // a StaticEmbedding in place of a transformer
   // A CrossEncoder's activation; empty: the one that config.json names, or the library's default.
   std::string activation;
   bool pools = false;                  // there is a Pooling module

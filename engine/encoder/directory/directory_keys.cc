@@ -65,18 +65,19 @@ std::span<const Key> DirectoryKeys() {
       Read(kConfig, "DebertaV2Model",
            "relative_attention max_relative_positions position_buckets norm_rel_ebd "
            "pos_att_type share_att_key position_biased_input conv_kernel_size "
-           "attention_head_size"),
+           "conv_act conv_groups attention_head_size"),
       Read(kConfig, "classifiers of DeBERTa", "pooler_hidden_act pooler_hidden_size"),
       Read(kConfig, "DebertaV2ForMaskedLM", "legacy"),
       Read(kConfig, "DistilBertModel", "dim n_layers n_heads hidden_dim activation"),
       Read(kConfig, "JinaBertModel", "feed_forward_type"),
-      Read(kConfig, "ModernBertModel, EuroBertModel, Gemma3TextModel, Qwen3Model",
+      Read(kConfig, "ModernBertModel, EuroBertModel, Gemma3TextModel, Qwen3Model, LlamaModel",
            "attention_bias"),
-      Read(kConfig, "ModernBertModel, EuroBertModel", "mlp_bias"),
+      Read(kConfig, "ModernBertModel, EuroBertModel, LlamaModel", "mlp_bias"),
       Read(kConfig, "ModernBertModel", "norm_bias norm_eps"),
-      Read(kConfig, "ModernBertModel, Gemma3TextModel", "hidden_activation"),
+      Read(kConfig, "ModernBertModel, Gemma2Model, Gemma3TextModel", "hidden_activation"),
       Read(kConfig, "ModernBertForMaskedLM", "decoder_bias"),
       Read(kConfig, "classifiers of ModernBERT and EuroBERT", "classifier_pooling"),
+      Read(kConfig, "LlamaBidirectionalForSequenceClassification", "pooling temperature"),
       Read(kConfig, "classifiers of ModernBERT", "classifier_bias classifier_activation"),
       Read(kConfig, "ModernBertModel, Gemma3TextModel, Qwen3Model", "layer_types"),
       Read(kConfig, "ModernBertConfig",
@@ -85,7 +86,8 @@ std::span<const Key> DirectoryKeys() {
       Read(kConfig, "Qwen2Config, Qwen3Config", "use_sliding_window max_window_layers"),
       Read(kConfig, "Gemma3TextConfig",
            "sliding_window_pattern _sliding_window_pattern rope_local_base_freq"),
-      Read(kConfig, "rotary embeddings", "rope_theta rope_scaling rope_parameters"),
+      Read(kConfig, "rotary embeddings",
+           "rope_theta rope_scaling rope_parameters original_max_position_embeddings"),
       Read(kConfig, "EuroBertModel, Gemma3TextModel, decoders", "rms_norm_eps num_key_value_heads"),
       Read(kConfig, "EuroBertModel, Gemma3TextModel, NomicBertModel, decoders", "head_dim"),
       Read(kConfig, "Gemma3TextModel",
@@ -100,9 +102,12 @@ std::span<const Key> DirectoryKeys() {
            "n_embd n_layer n_head num_heads_kv n_inner n_positions pad_vocab_size_multiple "
            "layer_norm_epsilon activation_function mlp_fc1_bias mlp_fc2_bias qkv_proj_bias "
            "rotary_emb_fraction rotary_emb_base rotary_scaling_factor max_trained_positions "
-           "moe_every_n_layers num_experts prenorm parallel_block use_rms_norm norm_mlp "
+           "moe_every_n_layers num_experts moe_top_k expert_choice_router "
+           "moe_normalize_expert_weights num_shared_experts prenorm parallel_block use_rms_norm "
+           "norm_mlp "
            "rotary_emb_interleaved rotary_head_dim rotary_emb_scale_base "
            "scale_attn_by_inverse_layer_idx scale_attn_weights"),
+      Refused(kConfig, "NomicBertModel", "ffn_div", "1 1.0 null", "experts must be n_inner wide"),
       // Castor's own format.
       Read(kConfig, "castor_cast",
            "cast_clusters cast_cluster_size cast_clustering cast_attention_function "

@@ -21,6 +21,7 @@
 #include "engine/encoder/directory/directory.h"
 #include "engine/encoder/directory/weights.h"
 #include "engine/encoder/families/families.h"
+#include "engine/encoder/families/static_embedding.h"
 #include "engine/encoder/heads/load_head.h"
 #include "engine/encoder/layers/linear.h"
 #include "engine/encoder/network/int8_fidelity.h"
@@ -168,13 +169,20 @@ absl::StatusOr<LoadedNetwork> LoadNetwork(Directory& directory, at::ScalarType d
   if (!config.ok()) return config.status();
   const std::string model_type = config->String("model_type", "");
   const Family* family = FindFamily(model_type);
-  if (family == nullptr) {
+  if (model_type == "model2vec") {
+    config->Fail("model_type",
+                 "\"model2vec\" without a modules.json is not served, since model2vec leaves out "
+                 "unknown tokens. Save it with modules: python3 -c 'from sentence_transformers "
+                 "import SentenceTransformer as S, models as m; S(modules=[m.StaticEmbedding."
+                 "from_model2vec(\"" +
+                     folder + "\"), m.Normalize()]).save(\"" + folder + "\")'");
+  } else if (family == nullptr) {
     config->Fail("model_type",
                  model_type.empty()
                      ? "is missing"
                      : "\"" + model_type + "\" is not known; known are " + KnownFamilies());
-    return config->status();
   }
+  if (!config->status().ok()) return config->status();
   // Such a model is causal, unless the file says otherwise. Its users expect text or an answer, and
   // would get embeddings.
   const std::vector<std::string> classes = config->Strings("architectures");
@@ -248,6 +256,36 @@ absl::StatusOr<LoadedNetwork> LoadNetwork(Directory& directory, at::ScalarType d
                        weights.bytes() + head->weight_bytes};
 }
 
+// Builds a network without layers, whose tokenizer.json is read alone.
+absl::StatusOr<LoadedNetwork> LoadLookup(const Directory& directory, at::ScalarType dtype,
+                                         at::Device device, AttentionFn attention) {
+  const std::string& folder = directory.transformer;
+  ConfigReader config(File::kConfig, nlohmann::json::object(), folder + "/config.json");
+  TokenizerContext context;
+  context.alone = true;
+  absl::StatusOr<LoadedTokenizer> tokenizer = LoadTokenizer(folder, context);
+  if (!tokenizer.ok()) return tokenizer.status();
+  absl::StatusOr<std::unique_ptr<hf::Safetensors>> files = hf::Safetensors::OpenModel(folder);
+  if (!files.ok()) return files.status();
+  absl::StatusOr<StaticEmbedding> table = BuildStaticEmbedding(**files, folder, dtype, device);
+  if (!table.ok()) return table.status();
+  FamilyModel& model = table->model;
+  model.rules.max_tokens =
+      std::min(model.rules.max_tokens, tokenizer->max_tokens.value_or(model.rules.max_tokens));
+  model.rules.cut_left = tokenizer->cut_left;
+  absl::StatusOr<LoadedHead> head =
+      LoadHead(directory, config, **files, model, /*prefix=*/"", dtype, device);
+  if (!head.ok()) return head.status();
+  const int64_t bytes = table->elements * static_cast<int64_t>(c10::elementSize(dtype));
+  return LoadedNetwork{"static_embedding",
+                       std::move(tokenizer->tokenizer),
+                       std::nullopt,
+                       Network(std::move(model.rules), std::move(model.body), std::move(head->head),
+                               device, std::move(attention)),
+                       table->elements + head->parameters,
+                       bytes + head->weight_bytes};
+}
+
 // An error if the parts of a directory contradict each other.
 absl::Status CheckAgreement(const Directory& directory, const Network& network,
                             const hf::Tokenizer& tokenizer) {
@@ -256,7 +294,9 @@ absl::Status CheckAgreement(const Directory& directory, const Network& network,
     return absl::InvalidArgumentError(absl::StrCat(
         directory.transformer, "/tokenizer.json: with the tokens of tokenizer_config.json and ",
         "added_tokens.json, its highest id is ", tokenizer.id_limit() - 1,
-        ", but config.json has a vocab_size of ", rules.vocabulary));
+        directory.lookup ? ", but the number of its rows is "
+                         : ", but config.json has a vocab_size of ",
+        rules.vocabulary));
   }
   // Tokenizers give pairs type 1, which prepare.cc drops for a model with one type.
   if (tokenizer.type_limit() > std::max<int64_t>(rules.types, 2)) {
@@ -264,7 +304,8 @@ absl::Status CheckAgreement(const Directory& directory, const Network& network,
         directory.transformer, "/tokenizer.json: its highest type id is ",
         tokenizer.type_limit() - 1, ", but config.json has a type_vocab_size of ", rules.types));
   }
-  if (rules.max_tokens <= std::max(tokenizer.added_tokens(false), tokenizer.added_tokens(true))) {
+  if (rules.special_tokens &&
+      rules.max_tokens <= std::max(tokenizer.added_tokens(false), tokenizer.added_tokens(true))) {
     return absl::InvalidArgumentError(absl::StrCat(directory.transformer, ": a limit of ",
                                                    rules.max_tokens,
                                                    " tokens, from config.json, "
@@ -345,7 +386,8 @@ absl::StatusOr<std::shared_ptr<TextModel>> Load(const ModelSource& source, at::D
   if (!directory.ok()) return directory.status();
   const at::ScalarType dtype = attention::ScalarTypeOf(source.dtype);
   absl::StatusOr<LoadedNetwork> loaded =
-      LoadNetwork(*directory, dtype, source.int8, device, std::move(attention));
+      directory->lookup ? LoadLookup(*directory, dtype, device, std::move(attention))
+                        : LoadNetwork(*directory, dtype, source.int8, device, std::move(attention));
   if (!loaded.ok()) return loaded.status();
   Network& network = loaded->network;
   const hf::Tokenizer& tokenizer = *loaded->tokenizer;

@@ -1,5 +1,5 @@
 // DeBERTa, versions 2 and 3: BERT's layers with disentangled attention (layers/disentangled.h),
-// often without positions in the embeddings.
+// often without positions in the embeddings, sometimes with a convolution (layers/convolution.h).
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -54,9 +54,6 @@ std::vector<std::string> ReadTerms(ConfigReader& config) {
 
 // Refuses options of the published code that the body does not compute.
 void RefuseUnserved(ConfigReader& config, const BodyInfo& info) {
-  if (config.Int("conv_kernel_size", 0, 0, kMaxSize) > 0) {
-    config.Fail("conv_kernel_size", "the convolution after the first layer is not supported");
-  }
   if (ReadSize(config, "attention_head_size", info.head_size()) != info.head_size()) {
     config.Fail("attention_head_size", "must be hidden_size / num_attention_heads");
   }
@@ -66,6 +63,19 @@ void RefuseUnserved(ConfigReader& config, const BodyInfo& info) {
   if (ReadSize(config, "pooler_hidden_size", info.hidden) != info.hidden) {
     config.Fail("pooler_hidden_size", "must be hidden_size");
   }
+}
+
+void ReadConvolution(ConfigReader& config, TransformerConfig* body) {
+  for (const std::string_view key : {"conv_kernel_size", "conv_act", "conv_groups"}) {
+    if (config.IsNull(key)) config.Fail(key, "must not be null");
+  }
+  const int64_t taps = config.Int("conv_kernel_size", 0, 0, 1024);
+  if (taps == 0) return;
+  if (taps % 2 == 0) config.Fail("conv_kernel_size", "must be odd");
+  if (ReadSize(config, "conv_groups", 1) != 1) config.Fail("conv_groups", "must be 1");
+  body->convolution = {.reach = taps / 2,
+                       .activation = ReadActivation(config, "conv_act", "tanh"),
+                       .epsilon = body->epsilon};
 }
 
 // Masked language models that are not `legacy` have no decoder of their own and are not served.
@@ -118,6 +128,7 @@ absl::StatusOr<FamilyModel> BuildDeberta(ConfigReader& config, WeightReader& wei
                    .types = std::max<int64_t>(body.types, 1),
                    .max_tokens = body.positions};
   if (!config.Bool("position_biased_input", true)) body.positions = 0;
+  ReadConvolution(config, &body);
   const std::vector<std::string> terms = ReadTerms(config);
   // The scale counts each kind of term, even without relative attention.
   const int64_t kinds = 1 + (Has(terms, "c2p") ? 1 : 0) + (Has(terms, "p2c") ? 1 : 0);

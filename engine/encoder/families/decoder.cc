@@ -1,6 +1,7 @@
-// Language models that embed texts, such as Qwen3-Embedding, gte-Qwen2 and e5-mistral: the pre-norm
-// body with RMSNorms, rotated queries and keys, and a gated MLP. Attention is causal, unless the
-// model was trained otherwise. Several heads may share keys and values.
+// Language models that embed texts, such as Qwen3-Embedding, gte-Qwen2, e5-mistral and
+// llama-nemotron-embed: the pre-norm body with RMSNorms, rotated queries and keys, and a gated MLP.
+// Attention is causal, unless the model was trained otherwise. Several heads may share keys and
+// values.
 //
 // Reads the keys of transformers 4 or 5; for EuroBERT, which has the same layers, also those of its
 // own code. A head's size may differ from hidden_size / num_attention_heads.
@@ -45,10 +46,12 @@ constexpr TransformerNames kQwen3Names = NamesWithNormedHeads();
 struct DecoderDefaults {
   int64_t words;
   int64_t mlp_width;
-  int64_t key_value_heads;
-  int64_t head_dim;  // 0: hidden_size / num_attention_heads
+  int64_t key_value_heads;  // 0: as many as heads
+  int64_t head_dim;         // 0: hidden_size / num_attention_heads
   int64_t max_tokens;
 };
+constexpr DecoderDefaults kLlama = {
+    .words = 32'000, .mlp_width = 11'008, .key_value_heads = 0, .head_dim = 0, .max_tokens = 2048};
 constexpr DecoderDefaults kMistral = {.words = 32'000,
                                       .mlp_width = 14'336,
                                       .key_value_heads = 8,
@@ -65,9 +68,15 @@ constexpr DecoderDefaults kQwen3 = {.words = 151'936,
                                     .head_dim = 128,
                                     .max_tokens = 32'768};
 
-// transformers reads is_causal; publishers' own code reads the other key.
+bool IsBidirectionalLlama(ConfigReader& config) {
+  return config.String("model_type", "") == "llama_bidirec";
+}
+
+// transformers reads is_causal; publishers' own code reads the other key, or has a type of its own.
 bool ReadCausal(ConfigReader& config) {
-  const bool both_ways = config.Bool("use_bidirectional_attention", false);
+  const bool always = IsBidirectionalLlama(config);
+  const bool both_ways = config.Bool("use_bidirectional_attention", always);
+  if (always && !both_ways) config.Fail("use_bidirectional_attention", "must be true");
   const bool causal = config.Bool("is_causal", !both_ways);
   if (causal && both_ways) config.Fail("use_bidirectional_attention", "contradicts is_causal");
   return causal;
@@ -87,9 +96,11 @@ TransformerConfig ReadDecoder(ConfigReader& config, const DecoderDefaults& defau
   } else {
     CheckHeads(config, "num_attention_heads", info);
   }
-  body.info.key_value_heads = ReadKeyValueHeads(
-      config, info.heads,
-      config.IsNull("num_key_value_heads") ? info.heads : defaults.key_value_heads);
+  body.info.key_value_heads =
+      ReadKeyValueHeads(config, info.heads,
+                        config.IsNull("num_key_value_heads") || defaults.key_value_heads == 0
+                            ? info.heads
+                            : defaults.key_value_heads);
   body.words = ReadSize(config, "vocab_size", defaults.words);
   body.mlp = {.width = ReadSize(config, "intermediate_size", defaults.mlp_width),
               .activation = ReadActivation(config, "hidden_act", "silu"),
@@ -100,7 +111,7 @@ TransformerConfig ReadDecoder(ConfigReader& config, const DecoderDefaults& defau
   body.norm = NormKind::kRmsNorm;
   body.pre_norm = true;
   body.qkv_bias = body.attention_output_bias = false;
-  body.rope = body.local_rope = ReadRope(config, 10'000, {});
+  body.rope = body.local_rope = ReadRope(config, 10'000, {.llama3 = true});
   CheckRotated(config, "head_dim", info.head_size(), *body.rope);
   return body;
 }
@@ -129,10 +140,10 @@ void ReadQwenWindows(ConfigReader& config, TransformerConfig* body) {
 
 absl::StatusOr<FamilyModel> Build(ConfigReader& config, const DecoderDefaults& defaults,
                                   const TransformerConfig& body, const TransformerNames& names,
-                                  WeightReader& weights) {
+                                  WeightReader& weights, const HeadLayout& heads = kDecoderHeads) {
   InputRules rules{.vocabulary = body.words,
                    .max_tokens = ReadSize(config, "max_position_embeddings", defaults.max_tokens)};
-  return BuildFamily(config, body, names, weights, std::move(rules), kDecoderHeads);
+  return BuildFamily(config, body, names, weights, std::move(rules), heads);
 }
 
 }  // namespace
@@ -161,6 +172,16 @@ absl::StatusOr<FamilyModel> BuildEuroBert(ConfigReader& config, WeightReader& we
   InputRules rules{.vocabulary = body.words,
                    .max_tokens = ReadSize(config, "max_position_embeddings", 8192)};
   return BuildFamily(config, body, kDecoderNames, weights, std::move(rules), kEuroBertHeads);
+}
+
+// Also NVIDIA's "llama_bidirec", which looks both ways and classifies a pooled row.
+absl::StatusOr<FamilyModel> BuildLlama(ConfigReader& config, WeightReader& weights) {
+  TransformerConfig body = ReadDecoder(config, kLlama);
+  ReadWindows(config, /*windows=*/false, /*first=*/0, &body);
+  body.qkv_bias = body.attention_output_bias = config.Bool("attention_bias", false);
+  body.mlp.in_bias = body.mlp.out_bias = config.Bool("mlp_bias", false);
+  return Build(config, kLlama, body, kDecoderNames, weights,
+               IsBidirectionalLlama(config) ? kBidirectionalLlamaHeads : kDecoderHeads);
 }
 
 absl::StatusOr<FamilyModel> BuildMistral(ConfigReader& config, WeightReader& weights) {

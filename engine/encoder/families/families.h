@@ -39,10 +39,13 @@ absl::StatusOr<FamilyModel> BuildDeberta(ConfigReader& config, WeightReader& wei
 absl::StatusOr<FamilyModel> BuildDistilBert(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildElectra(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildEuroBert(ConfigReader& config, WeightReader& weights);
-absl::StatusOr<FamilyModel> BuildGemma(ConfigReader& config, WeightReader& weights);
+absl::StatusOr<FamilyModel> BuildGemma1(ConfigReader& config, WeightReader& weights);
+absl::StatusOr<FamilyModel> BuildGemma2(ConfigReader& config, WeightReader& weights);
+absl::StatusOr<FamilyModel> BuildGemma3(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildGte(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildJinaBert(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildJinaV3(ConfigReader& config, WeightReader& weights);
+absl::StatusOr<FamilyModel> BuildLlama(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildMistral(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildModernBert(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildMpnet(ConfigReader& config, WeightReader& weights);

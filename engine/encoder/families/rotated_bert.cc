@@ -125,8 +125,8 @@ absl::StatusOr<FamilyModel> BuildJinaV3(ConfigReader& config, WeightReader& weig
   return BuildFamily(config, body, kJinaV3Names, weights, std::move(rules), kJinaV3Heads);
 }
 
-// ---- Nomic's dense BERT, with the keys of its own code (GPT-2's and more) or of transformers 5.
-// Mixtures of experts are refused.
+// ---- Nomic's BERT, with the keys of its own code (GPT-2's and more) or of transformers 5. In its
+// own code layers may have experts.
 //
 // If rotations stretch, a text's rotation depends on its own length. The published code takes the
 // longest text of all batches so far, so that a text's rows depend on other texts.
@@ -149,7 +149,12 @@ constexpr TransformerNames kNomicNames = {
     .mlp = {.in = "mlp.fc12", .gate = "mlp.fc11", .out = "mlp.fc2"},
     .mlp_output_norm = "norm2",
 };
-constexpr FeedForwardNames kNomicPlainMlp = {.in = "mlp.fc1", .out = "mlp.fc2"};
+constexpr FeedForwardNames kNomicPlainMlp = {.in = "mlp.fc1",
+                                             .out = "mlp.fc2",
+                                             .router = "mlp.router.layer",
+                                             .experts_in = "mlp.experts.mlp.w1",
+                                             .experts_out = "mlp.experts.mlp.w2",
+                                             .experts_bias = "mlp.experts.bias"};
 
 struct NomicKeys {
   TransformerConfig body;
@@ -158,10 +163,13 @@ struct NomicKeys {
 
 // Refuses options of the published code that the body does not compute.
 void RefuseUnserved(ConfigReader& config) {
-  if (config.Int("moe_every_n_layers", 0, 0, kMaxLayers) > 0) {
-    config.Fail("moe_every_n_layers", "mixtures of experts are not supported");
-  } else if (!config.Has("moe_every_n_layers") && config.Int("num_experts", 0, 0, kMaxSize) > 0) {
-    config.Fail("num_experts", "mixtures of experts are not supported");
+  if (!config.Has("moe_every_n_layers") && config.Int("num_experts", 0, 0, kMaxSize) > 0) {
+    config.Fail("num_experts", "needs moe_every_n_layers");
+  }
+  RefuseTrue(config, {"expert_choice_router", "moe_normalize_expert_weights"},
+             "only experts that tokens choose, weighted by the softmax, are served");
+  if (config.Int("num_shared_experts", 0, 0, kMaxSize) > 0) {
+    config.Fail("num_shared_experts", "experts that all tokens share are not supported");
   }
   RefuseTrue(config, {"causal", "is_decoder", "add_cross_attention"}, "only encoders are served");
   RefuseTrue(config, {"prenorm", "parallel_block", "use_rms_norm", "norm_mlp"},
@@ -194,6 +202,20 @@ FeedForwardConfig ReadNomicMlp(ConfigReader& config, int64_t hidden) {
   constexpr int64_t kMultiple = 256;
   if (mlp.gated) mlp.width = (mlp.width + kMultiple - 1) / kMultiple * kMultiple;
   return mlp;
+}
+
+// Reads which layers have experts: the second of each `moe_every_n_layers`.
+void ReadExperts(ConfigReader& config, TransformerConfig* body) {
+  const int64_t every = config.Int("moe_every_n_layers", 0, 0, kMaxLayers);
+  for (int64_t i = 0; every > 1 && i < body->info.layers; ++i) {
+    body->mixed.push_back(i % every == 1);
+  }
+  if (every <= 1) return;
+  if (body->mlp.gated) config.Fail("activation_function", "experts with a gate are not supported");
+  if (!config.Has("num_experts")) config.Fail("num_experts", "is missing");
+  if (!config.Has("moe_top_k")) config.Fail("moe_top_k", "is missing");
+  body->mlp.experts = config.Int("num_experts", 1, 1, 1024);
+  body->mlp.of_row = config.Int("moe_top_k", 1, 1, body->mlp.experts);
 }
 
 // Reads rotations; without them there is a table of positions.
@@ -234,6 +256,7 @@ NomicKeys ReadOwnKeys(ConfigReader& config) {
   body.types = config.Int("type_vocab_size", 2, 0, kMaxSize);
   body.epsilon = ReadEpsilon(config, "layer_norm_epsilon", 1e-5);
   body.mlp = ReadNomicMlp(config, body.info.hidden);
+  ReadExperts(config, &body);
   body.qkv_bias = body.attention_output_bias = config.Bool("qkv_proj_bias", true);
   ReadNomicPositions(config, &body);
   return keys;
@@ -241,6 +264,10 @@ NomicKeys ReadOwnKeys(ConfigReader& config) {
 
 NomicKeys ReadTransformersKeys(ConfigReader& config) {
   RefuseUnserved(config);
+  if (config.Int("moe_every_n_layers", 0, 0, kMaxLayers) > 0) {
+    config.Fail("moe_every_n_layers",
+                "experts need the keys of the published code, such as n_embd");
+  }
   NomicKeys keys;
   TransformerConfig& body = keys.body;
   body.info = ReadBodyInfo(config, {.hidden = 768, .layers = 12, .heads = 12});

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/encoder/directory/config_keys.h"
 #include "engine/encoder/heads/dense.h"
 
@@ -71,16 +72,33 @@ Scoring ReadScoring(ConfigReader& config, size_t labels,
   return labels == 1 ? Scoring::kSigmoid : Scoring::kSoftmax;
 }
 
+// The names of poolings, by the pooling of classes that the key does not name.
+struct PoolingName {
+  ClassifierPooling by_default;
+  std::string_view name;
+  ClassifierPooling pooling;
+};
+constexpr PoolingName kPoolingNames[] = {
+    {ClassifierPooling::kFirst, "cls", ClassifierPooling::kFirst},
+    {ClassifierPooling::kFirst, "mean", ClassifierPooling::kMean},
+    {ClassifierPooling::kLate, "bos", ClassifierPooling::kFirst},
+    {ClassifierPooling::kLate, "mean", ClassifierPooling::kMean},
+    {ClassifierPooling::kLate, "late", ClassifierPooling::kLate},
+    {ClassifierPooling::kMean, "avg", ClassifierPooling::kMean},
+    {ClassifierPooling::kMean, "cls", ClassifierPooling::kFirst},
+    {ClassifierPooling::kMean, "last", ClassifierPooling::kLast},
+};
+
 ClassifierPooling ReadClassifierPooling(ConfigReader& config, const ClassifierNames& names) {
   if (names.pooling_key.empty() || !config.Has(names.pooling_key)) return names.pooling;
   const std::string name = config.String(names.pooling_key, "");
-  const bool late = names.pooling == ClassifierPooling::kLate;
-  if (name == (late ? "bos" : "cls")) return ClassifierPooling::kFirst;
-  if (name == "mean") return ClassifierPooling::kMean;
-  if (name == "late" && late) return ClassifierPooling::kLate;
-  config.Fail(names.pooling_key,
-              "\"" + name + "\" is not known; " +
-                  (late ? "\"bos\", \"mean\" and \"late\" are" : "\"cls\" and \"mean\" are"));
+  std::string known;
+  for (const PoolingName& row : kPoolingNames) {
+    if (row.by_default != names.pooling) continue;
+    if (row.name == name) return row.pooling;
+    absl::StrAppend(&known, known.empty() ? "" : ", ", "\"", std::string(row.name), "\"");
+  }
+  config.Fail(names.pooling_key, "\"" + name + "\" is not known; " + known + " are");
   return names.pooling;
 }
 
@@ -123,7 +141,11 @@ ClassifierConfig ReadClassifier(ConfigReader& config, bool tokens, const Classif
   read.scoring = ReadScoring(config, read.labels.size(), cross_encoder);
   if (tokens) read.scoring = Scoring::kSoftmax;  // transformers' pipeline ignores the keys
   read.pooling = ReadClassifierPooling(config, names);
-  if (read.pooling == ClassifierPooling::kLast && !config.IsNull("pad_token_id")) {
+  if (!names.temperature_key.empty()) {
+    read.temperature = config.Double(names.temperature_key, 1, 1e-6, 1e6);
+  }
+  // Classes whose pooling has a name take the last token that is not masked, whatever its id.
+  if (names.pooling == ClassifierPooling::kLast && !config.IsNull("pad_token_id")) {
     read.padding = config.Int("pad_token_id", 0, 0, INT32_MAX);
   }
   return read;
@@ -200,6 +222,7 @@ absl::StatusOr<at::Tensor> ClassifierHead::Logits(const HeadInputs& in) const {
     logits.narrow(0, first, count).copy_(out_(transform_(part)));
   });
   if (!done.ok()) return done;
+  if (config_.temperature != 1) logits.div_(config_.temperature);
   return late ? Pool(Pooling::kMean, logits, in.offsets) : logits;
 }
 

@@ -26,6 +26,7 @@ struct ClassifierConfig {
   bool tokens = false;                                    // classifies tokens, not sequences
   ClassifierPooling pooling = ClassifierPooling::kFirst;  // of sequences
   std::optional<int64_t> padding = {};  // with kLast: the last token with another id counts
+  double temperature = 1;               // logits are divided by it
 };
 
 // Whether a CrossEncoder's activation of this Python name is known.

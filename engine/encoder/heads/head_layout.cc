@@ -118,6 +118,28 @@ const HeadLayout kDecoderHeads = {
     .causal = {.decoder = "lm_head", .words = "~embed_tokens"},
 };
 
+// The pooling is of the row, so that the mean has no other name than that of the published code.
+const HeadLayout kBidirectionalLlamaHeads = [] {
+  HeadLayout layout = kDecoderHeads;
+  layout.sequences.pooling = ClassifierPooling::kMean;
+  layout.sequences.pooling_key = "pooling";
+  layout.sequences.temperature_key = "temperature";
+  return layout;
+}();
+
+const HeadLayout kGemmaHeads = [] {
+  HeadLayout layout = kDecoderHeads;
+  layout.causal.tied = true;
+  return layout;
+}();
+
+// Language models cap their logits, so that a difference of two is no product.
+const HeadLayout kGemma2Heads = [] {
+  HeadLayout layout = kDecoderHeads;
+  layout.causal = {};
+  return layout;
+}();
+
 const HeadLayout kGteHeads = {
     .sequences = kPoolerOnCls,
     .tokens = {.out = "classifier"},

@@ -30,6 +30,7 @@ struct ClassifierNames {
   TransformNames transform = {.dense = ""};
   std::string_view out;               // the last layer, [labels, hidden]
   std::string_view pooling_key = "";  // config.json's key for the pooling; empty: always `pooling`
+  std::string_view temperature_key = "";  // of what logits are divided by; empty: by nothing
   ClassifierPooling pooling = ClassifierPooling::kFirst;
   bool bias = true;  // whether `out` has one
 };
@@ -49,6 +50,7 @@ struct MaskedLmNames {
 struct CausalLmNames {
   std::string_view decoder = "";
   std::string_view words = "";
+  bool tied = false;  // the default of tie_word_embeddings
 };
 
 struct HeadLayout {
@@ -70,6 +72,9 @@ extern const HeadLayout kElectraHeads;
 extern const HeadLayout kModernBertHeads;
 extern const HeadLayout kEuroBertHeads;
 extern const HeadLayout kDecoderHeads;
+extern const HeadLayout kBidirectionalLlamaHeads;
+extern const HeadLayout kGemmaHeads;
+extern const HeadLayout kGemma2Heads;
 extern const HeadLayout kGteHeads;
 extern const HeadLayout kNewHeads;
 extern const HeadLayout kNomicHeads;

@@ -84,7 +84,7 @@ absl::StatusOr<LoadedHead> LoadLogitScore(const Sources& from) {
   if (names.words.empty()) {
     from.config.Fail(
         "model_type",
-        "modules.json has a LogitScore, but this family has no language model to read");
+        "modules.json has a LogitScore, but this family's language models are not served");
     return from.config.status();
   }
   if (std::max(module.yes, module.no.value_or(0)) >= from.model.rules.vocabulary) {
@@ -96,7 +96,7 @@ absl::StatusOr<LoadedHead> LoadLogitScore(const Sources& from) {
   std::vector<int64_t> rows = {module.yes};
   if (module.no.has_value()) rows.push_back(*module.no);
   const at::Tensor decoder =
-      from.TakeDecoder(weights, names.decoder, names.words, /*tied_by_default=*/false, rows);
+      from.TakeDecoder(weights, names.decoder, names.words, names.tied, rows);
   if (!from.config.status().ok()) return from.config.status();
   if (!weights.status().ok()) return weights.status();
   // A difference of logits is one product with a difference of rows.

@@ -17,6 +17,7 @@ std::string PlacesOf(const attention::Spec& spec) {
     if (!places.empty()) places += " and ";
     places += "a bias by position";
   }
+  if (spec.softcap > 0) places += places.empty() ? "capped scores" : " and capped scores";
   return places.empty() ? "all tokens in view" : places;
 }
 

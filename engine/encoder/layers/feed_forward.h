@@ -1,6 +1,9 @@
 // The MLP of a layer: out(activation(in(x))), or, gated (Shazeer 2020, arXiv 2002.05202),
 // out(activation(in(x)) * gate(x)): GeGLU with GELU, SwiGLU with SiLU.
 //
+// It may be a mixture of experts (Shazeer et al. 2017, arXiv 1701.06538): a router picks a few MLPs
+// for each row, and their results are weighted and added.
+//
 // Immutable; used on the engine thread of the device that has the weights.
 #pragma once
 
@@ -9,6 +12,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/encoder/network/layers.h"
 #include "engine/kernels/count.h"
@@ -21,6 +25,8 @@ struct FeedForwardConfig {
   bool gated = false;
   bool in_bias = true;  // of `in` and of the gate
   bool out_bias = true;
+  int64_t experts = 0;  // of which each row has `of_row`, with one bias for all; 0: one MLP
+  int64_t of_row = 0;
 };
 
 // The names of a layer's weights, without ".weight" and ".bias".
@@ -30,6 +36,12 @@ struct FeedForwardNames {
   std::string_view gate = {};
   std::string_view out;
   bool gate_first = false;  // in that matrix the gate comes first
+  // Of a mixture: the router's name, as the others; and the whole names of the experts' matrices,
+  // one after another, each [width, hidden], and of their bias.
+  std::string_view router = {};
+  std::string_view experts_in = {};
+  std::string_view experts_out = {};
+  std::string_view experts_bias = {};
 };
 
 struct FeedForward {
@@ -39,12 +51,22 @@ struct FeedForward {
   Activation activation = Activation::kGeluErf;
   bool gated = false;
 
+  // Of a mixture, which has no `in` and `out` of its own.
+  std::vector<FeedForward> experts = {};
+  Linear router = {};    // [experts, hidden]; never in 8 bits, since it picks experts
+  at::Tensor bias = {};  // [hidden]
+  int64_t of_row = 0;
+
   at::Tensor operator()(const at::Tensor& x) const;  // [rows, hidden]
 
-  int64_t elements() const { return in.elements() + gate.elements() + out.elements(); }
+  // The elements that a row is multiplied with.
+  int64_t elements() const;
 
   // The bytes that it allocates per row, its result included. `element`: the size of an element.
   kernels::Count row_bytes(int64_t element) const;
+
+ private:
+  at::Tensor Mix(const at::Tensor& x) const;
 };
 
 // Takes the weights of a layer whose names begin with `at`. Errors go to the reader.

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <numbers>
 
 #include "engine/attention/parallel.h"
 #include "engine/base/run_control.h"
@@ -63,6 +64,13 @@ at::Tensor RopeFrequencies(const RopeConfig& config, int64_t head_dim, int64_t l
     const double slope = std::log(config.ntk_factor) / std::pow(size / 2, *config.ntk_mixed);
     frequencies.div_(
         at::arange(1, head_dim / 2 + 1, options).pow_(*config.ntk_mixed).mul_(slope).exp_());
+  }
+  if (config.llama3.has_value()) {
+    const auto& [factor, low, high, trained] = *config.llama3;
+    const at::Tensor waves = frequencies.reciprocal().mul_(2 * std::numbers::pi);
+    const at::Tensor kept =
+        waves.reciprocal_().mul_(trained).sub_(low).div_(high - low).clamp_(0, 1);
+    frequencies = kept.neg().add_(1).mul_(frequencies).div_(factor).add_(kept.mul(frequencies));
   }
   return frequencies.to(device);
 }

@@ -30,6 +30,16 @@ struct RopeConfig {
   // Needs a head_dim of more than 2.
   double dynamic_factor = 0;
   int64_t trained = 0;  // tokens
+
+  // Llama 3's: frequencies with fewer than `low` turns in the length of training fall by the
+  // factor, those with more than `high` stay, and those between are interpolated.
+  struct Llama3 {
+    double factor = 1;
+    double low = 1;
+    double high = 4;
+    double trained = 8192;  // tokens
+  };
+  std::optional<Llama3> llama3 = {};
 };
 
 // The frequencies for a sequence of `length` tokens, float32 [head_dim / 2] on `device`, rounded as

@@ -11,6 +11,7 @@ attention::Spec GlobalAttention(const BodyInfo& info, DType dtype, const Kernel&
   if (info.causal) spec.kernel = Vanilla{.causal = true};
   if (info.key_value_heads > 0) spec.kv_heads = info.key_value_heads;
   spec.bias = info.bias;
+  spec.softcap = info.softcap;
   if (info.softmax_scale != 0) spec.softmax_scale = info.softmax_scale;
   return spec;
 }

@@ -43,6 +43,7 @@ struct BodyInfo {
   int64_t key_value_heads = 0;  // adjacent heads share each, if fewer; 0: as many as heads
 
   double softmax_scale = 0;  // of every layer; 0: one over the root of the head size
+  double softcap = 0;        // of every layer's scores, see attention::Spec; 0: none
 
   // Tokens see no later tokens, in every layer and whatever a request says: the model was trained
   // so. Such layers run vanilla attention only, since queries that share scores would see the same

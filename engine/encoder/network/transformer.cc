@@ -76,6 +76,7 @@ struct TransformerWeights {
   std::optional<Rope> rope;
   std::optional<Rope> local_rope;
   std::optional<Disentangled> disentangled;
+  std::optional<Convolution> convolution;
   std::vector<Layer> layers;
   std::optional<LayerNorm> final_norm;
 };
@@ -132,6 +133,8 @@ absl::StatusOr<at::Tensor> Transformer::Forward(const BodyInputs& in) const {
   if (!local_rotation.ok()) return local_rotation.status();
   const attention::Spec global = GlobalAttention(info_, TypeOf(x), in.batch.kernel);
   const attention::Spec local = LocalAttention(info_, TypeOf(x));
+  at::Tensor convolved;  // the first layer's inputs
+  if (weights_.convolution.has_value()) convolved = Convolution::Copy(x);
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     const Layer& layer = weights_.layers[i];
     const std::optional<Rotation>& rotation = layer.local ? *local_rotation : *global_rotation;
@@ -144,6 +147,9 @@ absl::StatusOr<at::Tensor> Transformer::Forward(const BodyInputs& in) const {
         InSteps(x.size(0), RowsAtOnce(layer, x), in.control, [&](int64_t first, int64_t count) {
           Finish(layer, mixed->narrow(0, first, count), x.narrow(0, first, count));
         });
+    if (done.ok() && convolved.defined()) {
+      done = (*weights_.convolution)(std::exchange(convolved, {}), x, in);
+    }
     if (!done.ok()) return done;
   }
   if (!weights_.final_norm.has_value()) return x;
@@ -227,8 +233,9 @@ BodyActivations Transformer::activations() const {
   const Count gates = cast ? int64_t{sizeof(float)} : 0;
   // In addition to `mixed`: the MLP's input and memory, its result included, and that result
   // normalised.
-  const Count other_half =
-      (layer.mlp_output_norm.has_value() ? 2 : 1) * row + layer.mlp.row_bytes(element);
+  Count mlp = 0;
+  for (const Layer& each : weights_.layers) mlp = std::max(mlp, each.mlp.row_bytes(element));
+  const Count other_half = (layer.mlp_output_norm.has_value() ? 2 : 1) * row + mlp;
   const Count step = layer.qkv.step_bytes(weights_.words, pre_norm_, rotated);
   const Count terms = weights_.disentangled.has_value()
                           ? weights_.disentangled->batch_bytes(info_.head_size())
@@ -246,6 +253,10 @@ BodyActivations Transformer::activations() const {
   bytes.qkv = QkvBytes(layer.qkv, weights_.words,
                        /*together=*/cast || weights_.disentangled.has_value());
   bytes.batch = std::max({kCpuRows * other_half, step, kCpuRows * gate_step, terms});
+  if (weights_.convolution.has_value()) {
+    bytes.layers.token += weights_.convolution->token_bytes(element);
+    bytes.batch = std::max(bytes.batch, weights_.convolution->batch_bytes(element));
+  }
   if (weights_.projection.has_value()) {
     // Before the layers.
     const Count embedding = Count(info_.embedding_size) * element;
@@ -311,6 +322,9 @@ class WeightTaker {
     taken.local_rope = MakeRope(config_.local_rope);
     taken.bias = config_.bias;
     taken.slopes = config_.slopes;
+    if (config_.convolution.has_value()) {
+      taken.convolution = TakeConvolution(weights_, *config_.convolution, hidden_);
+    }
     if (config_.disentangled.has_value()) {
       std::vector<const Qkv*> qkv;
       for (const Layer& layer : taken.layers) qkv.push_back(&layer.qkv);
@@ -357,7 +371,9 @@ class WeightTaker {
     layer.attention_output_norm = Norm(at, names_.attention_output_norm);
     layer.second_attention_norm = Norm(at, names_.second_attention_norm);
     layer.mlp_norm = Norm(at, names_.mlp_norm);
-    layer.mlp = TakeFeedForward(weights_, at, names_.mlp, config_.mlp, hidden_);
+    FeedForwardConfig mlp = config_.mlp;
+    if (config_.mixed.empty() || !config_.mixed[static_cast<size_t>(index)]) mlp.experts = 0;
+    layer.mlp = TakeFeedForward(weights_, at, names_.mlp, mlp, hidden_);
     layer.mlp_output_norm = Norm(at, names_.mlp_output_norm);
     return layer;
   }

@@ -18,6 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/encoder/directory/weights.h"
+#include "engine/encoder/layers/convolution.h"
 #include "engine/encoder/layers/disentangled.h"
 #include "engine/encoder/layers/feed_forward.h"
 #include "engine/encoder/layers/qkv.h"
@@ -37,7 +38,8 @@ struct TransformerConfig {
   int64_t types = 0;           // rows of the table; 0: no table
   double embedding_scale = 1;  // of the words' rows
   FeedForwardConfig mlp;
-  double epsilon = 0;                    // of every norm
+  std::vector<bool> mixed = {};  // [layers]: whether a layer has the MLP's experts; empty: none has
+  double epsilon = 0;            // of every norm
   NormKind norm = NormKind::kLayerNorm;  // of the layers; embeddings have a LayerNorm
   bool norm_bias = true;                 // of LayerNorms
   bool qkv_bias = true;
@@ -46,6 +48,7 @@ struct TransformerConfig {
   std::optional<RopeConfig> rope = {};                  // queries and keys are rotated
   std::optional<RopeConfig> local_rope = {};            // of layers with a window
   std::optional<DisentangledConfig> disentangled = {};  // attention with DeBERTa's names
+  std::optional<ConvolutionConfig> convolution = {};    // after the first layer, likewise
 
   // Added to the scores of every layer, by key - query from -reach to reach: float32
   // [heads, 2 * reach + 1] on the weights' device; undefined: no bias.

@@ -72,7 +72,7 @@ absl::StatusOr<bool> PrepareTexts(const EncodeRequest& request, const InputRules
                                   const PairTemplate* pairs, const Slice& slice,
                                   Prepared* prepared) {
   const TextInput& input = std::get<TextInput>(request.input);
-  const int64_t added = tokenizer.added_tokens(!input.pairs.empty());
+  const int64_t added = rules.special_tokens ? tokenizer.added_tokens(!input.pairs.empty()) : 0;
   if (const Prompt* const first = PromptOf(request, prompts)) {
     prepared->left_out = first->left_out;
   } else if (!prompts.pooled && request.prompt.has_value() && !request.prompt->empty() &&
@@ -83,6 +83,7 @@ absl::StatusOr<bool> PrepareTexts(const EncodeRequest& request, const InputRules
   }
   hf::EncodeOptions options{.cut_left = CutsLeft(request, rules),
                             .allow_special_tokens = input.allow_special_tokens,
+                            .add_special_tokens = rules.special_tokens,
                             .stop = slice.stop};
   const bool needs_offsets = NeedsOffsets(request);
   hf::TokenOffsets offsets;

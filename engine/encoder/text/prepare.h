@@ -32,6 +32,7 @@ struct InputRules {
   int64_t vocabulary = 0;      // ids are below it
   int64_t types = 1;           // type ids are below it; with one type they are all zero
   bool text_types = true;      // texts have the tokenizer's type ids; false: all are zero
+  bool special_tokens = true;  // texts get those of the tokenizer's post-processor
   bool cut_left = false;       // where longer sequences are cut, unless a request says
   int64_t max_tokens = 0;      // of one sequence, special tokens included
   int64_t first_position = 0;  // of every sequence's first token: 0 for BERT, 2 for RoBERTa

@@ -212,7 +212,8 @@ absl::StatusOr<bool> EncodePrompted(const hf::Tokenizer& tokenizer, const Prompt
     return tokenizer.Encode(text, pair, options, ids, type_ids, offsets);
   }
   const Prompt::Marker& marker = *prompt->marker;
-  const size_t at = ids->size() + marker.place;
+  const size_t place = options.add_special_tokens ? marker.place : 0;
+  const size_t at = ids->size() + place;
   --options.max_tokens;
   const auto cut =
       tokenizer.Encode(text.substr(marker.bytes), pair, options, ids, type_ids, offsets);
@@ -225,7 +226,7 @@ absl::StatusOr<bool> EncodePrompted(const hf::Tokenizer& tokenizer, const Prompt
     offsets->bytes[i].begin += marker.bytes;
     offsets->bytes[i].end += marker.bytes;
   }
-  offsets->bytes.insert(offsets->bytes.begin() + static_cast<ptrdiff_t>(marker.place),
+  offsets->bytes.insert(offsets->bytes.begin() + static_cast<ptrdiff_t>(place),
                         hf::TokenOffsets::Bytes{0, marker.bytes});
   for (hf::TokenOffsets::Text& part : offsets->texts) {
     part.begin += part.end > 0 ? 1 : 0;

@@ -58,6 +58,8 @@ constexpr std::pair<std::string_view, std::string_view> kClassOfFamily[] = {
     {"deberta-v2", "DebertaV2Tokenizer"},
     {"distilbert", "BertTokenizer"},
     {"electra", "BertTokenizer"},
+    {"gemma", "GemmaTokenizer"},
+    {"gemma2", "GemmaTokenizer"},
     {"gemma3_text", "GemmaTokenizer"},
     {"gte", "XLMRobertaTokenizer"},
     {"jina_embeddings_v3", "XLMRobertaTokenizer"},
@@ -204,6 +206,23 @@ absl::Status AddTokens(const std::string& path, nlohmann::json* settings) {
   return absl::OkStatus();
 }
 
+// The length that tokenizer.json itself cuts texts to.
+absl::Status ReadTruncation(const std::string& folder, const std::string& text,
+                            LoadedTokenizer* loaded) {
+  const std::string path = folder + "/tokenizer.json";
+  absl::StatusOr<nlohmann::json> json = hf::ParseJson(text, path);
+  if (!json.ok()) return json.status();
+  if (!json->is_object() || !json->contains("truncation") || !(*json)["truncation"].is_object()) {
+    return absl::OkStatus();
+  }
+  const nlohmann::json& length = (*json)["truncation"]["max_length"];
+  if (!length.is_number_unsigned() || length.get<uint64_t>() < 1) {
+    return absl::InvalidArgumentError(path + ": truncation.max_length: must be a positive integer");
+  }
+  loaded->max_tokens = static_cast<int64_t>(std::min<uint64_t>(length.get<uint64_t>(), INT32_MAX));
+  return absl::OkStatus();
+}
+
 // The class that transformers' AutoTokenizer takes, without "Fast": "TokenizersBackend" takes
 // tokenizer.json as it is. `named`: tokenizer_config.json's tokenizer_class, else config.json's;
 // may be empty. Source: transformers 5.24, models/auto/tokenization_auto.py.
@@ -226,7 +245,11 @@ std::string TokenizerClassOf(std::string_view model_type, std::string_view named
 absl::StatusOr<LoadedTokenizer> LoadTokenizer(const std::string& folder,
                                               const TokenizerContext& context) {
   const std::string path = folder + "/tokenizer_config.json";
-  absl::StatusOr<ConfigReader> config = ReadOptional(File::kTokenizerConfig, path);
+  const auto read = [&](File file, const std::string& name) {
+    if (context.alone) return absl::StatusOr<ConfigReader>({file, nlohmann::json::object(), name});
+    return ReadOptional(file, name);
+  };
+  absl::StatusOr<ConfigReader> config = read(File::kTokenizerConfig, path);
   if (!config.ok()) return config.status();
   const std::string named = config->String("tokenizer_class", context.tokenizer_class);
   const std::string name = TokenizerClassOf(context.model_type, named);
@@ -249,7 +272,7 @@ absl::StatusOr<LoadedTokenizer> LoadTokenizer(const std::string& folder,
     }
   }
   absl::StatusOr<ConfigReader> map =
-      ReadOptional(File::kSpecialTokensMap, folder + "/special_tokens_map.json");
+      read(File::kSpecialTokensMap, folder + "/special_tokens_map.json");
   if (!map.ok()) return map.status();
   nlohmann::json settings = {
       {"class", name},
@@ -257,7 +280,11 @@ absl::StatusOr<LoadedTokenizer> LoadTokenizer(const std::string& folder,
       {"tokenizer_config", ReadKeys(File::kTokenizerConfig, *config)},
       {"special_tokens_map", ReadKeys(File::kSpecialTokensMap, *map)},
   };
-  if (absl::Status s = AddTokens(folder + "/added_tokens.json", &settings); !s.ok()) return s;
+  if (!context.alone) {
+    if (absl::Status s = AddTokens(folder + "/added_tokens.json", &settings); !s.ok()) return s;
+  } else if (absl::Status s = ReadTruncation(folder, *files.tokenizer, &loaded); !s.ok()) {
+    return s;
+  }
   files.settings = settings.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
   absl::StatusOr<std::unique_ptr<hf::Tokenizer>> tokenizer = hf::Tokenizer::Open(files);
   if (!tokenizer.ok()) {

@@ -34,6 +34,7 @@ struct TokenizerContext {
   std::string model_type;       // config.json's
   std::string tokenizer_class;  // likewise; may be empty
   bool lowercase = false;       // sentence-transformers' do_lower_case
+  bool alone = false;           // tokenizer.json is read alone, and its truncation counts
 };
 
 // Reads tokenizer.json of `folder`, or without it vocab.txt, or vocab.json and merges.txt; and

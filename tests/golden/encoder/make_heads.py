@@ -7,7 +7,8 @@ transformers or sentence-transformers save it, and what they compute.
 Out: heads/NAME/                config.json, model.safetensors, tokenizer.json, modules.json, ...
      heads/NAME/expected.json   labels, texts, pairs, ids, and each output, from padded batches
 
-Versions: see make_families.py; and sentence-transformers 5.1.2.
+Versions: see make_families.py; and sentence-transformers 5.1.2. NEWER and static ones are of
+those of make_newer_families.py.
 """
 
 import json
@@ -23,7 +24,8 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import models as modules
 from sentence_transformers.sparse_encoder import models as sparse_modules
 
-from make_families import (CASES, byte_bpe, generic_tokenizer, loose_ids, modern_bpe,
+import remote_models
+from make_families import (CASES, byte_bpe, generic_tokenizer, llama_bpe, loose_ids, modern_bpe,
                            mpnet_word_piece, word_piece)
 
 LENGTH = 32
@@ -75,6 +77,21 @@ HEADS = {
     "modernbert_tokens": (T.ModernBertForTokenClassification, modern_bpe,
                           dict(MODERN, num_labels=3), "softmax"),
 }
+LLAMA = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+             intermediate_size=24, initializer_range=0.4, max_position_embeddings=LENGTH,
+             pad_token_id=2, is_causal=False,
+             rope_parameters=dict(rope_type="llama3", rope_theta=500.0, factor=4.0,
+                                  low_freq_factor=1.0, high_freq_factor=4.0,
+                                  original_max_position_embeddings=40))
+NEWER = {
+    "llama_bidirec_sequences": (remote_models.LlamaBidirectionalForSequenceClassification,
+                                llama_bpe, dict(LLAMA, num_labels=1, temperature=0.5,
+                                                pooling="avg"), "sigmoid"),
+    "llama_bidirec_sequences_last": (remote_models.LlamaBidirectionalForSequenceClassification,
+                                     llama_bpe, dict(LLAMA, num_labels=3, temperature=1.0,
+                                                     pooling="last"), "softmax"),
+}
+HEADS |= NEWER
 SCORES = {"softmax": lambda x: torch.softmax(x, -1), "sigmoid": torch.sigmoid,
           "identity": lambda x: x}
 
@@ -134,6 +151,13 @@ def make_head(name, out):
     tokenizer = make_tokenizer()
     whole = random_model(kind, tokenizer, settings, 100 + list(HEADS).index(name))
     whole.save_pretrained(out)
+    if "Bidirectional" in kind.__name__:
+        # The published code has a type of its own, and no key for the mask.
+        whole.temperature = settings["temperature"]
+        config = json.loads((out / "config.json").read_text()) | {
+            "model_type": "llama_bidirec", "temperature": whole.temperature}
+        del config["is_causal"]
+        (out / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
     prepare(tokenizer)
     tokenizer.save(str(out / "tokenizer.json"))
     tokenizer.encode_special_tokens = True
@@ -269,7 +293,34 @@ def make_colbert(out, folder, stanford):
     write_colbert(out, model, projection, tokenizer)
 
 
+def make_static(out, folder, model2vec):
+    """sentence-transformers' own tensor, with a Dense; or model2vec's three, which it reads too."""
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+    tokenizer = word_piece()
+    prepare(tokenizer)
+    torch.manual_seed(261 + model2vec)
+    words = tokenizer.get_vocab_size()
+    rows = torch.randn(words, 16)
+    table = StaticEmbedding(tokenizer, embedding_weights=rows)
+    after = [] if model2vec else [modules.Dense(16, 12, activation_function=torch.nn.Tanh())]
+    pipeline = sentence_transformers.SentenceTransformer(modules=[
+        table, *after, modules.Normalize()])
+    pipeline.eval().save(str(out))
+    if model2vec:
+        save_file({"embeddings": rows[:40], "mapping": torch.randint(0, 40, (words,)),
+                   "weights": torch.rand(words).double() + 0.5}, out / "model.safetensors")
+        pipeline = sentence_transformers.SentenceTransformer(str(out))
+    pipeline[0].tokenizer.encode_special_tokens = True
+    texts = [text for text in TEXTS if pipeline[0].tokenizer.encode(text).ids[1:-1]]
+    rows = pipeline.encode(texts, convert_to_tensor=True)
+    write(out, {"cases": [{"text": text, "pair": None, "POOLED": rounded(row[None]),
+                           "ids": pipeline[0].preprocess([text])["input_ids"].tolist()}
+                          for text, row in zip(texts, rows)]})
+
+
 PIPELINES = {
+    "static": lambda out, folder: make_static(out, folder, model2vec=False),
+    "static_model2vec": lambda out, folder: make_static(out, folder, model2vec=True),
     "dense": make_dense,
     "splade_bert": lambda out, folder: make_splade(
         out, folder, T.BertForMaskedLM, word_piece, dict(BERT, hidden_act="relu"), 211),

@@ -28,6 +28,10 @@ SIZES = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, interme
 DECODER = dict(SIZES, num_attention_heads=4, num_key_value_heads=2,
                max_position_embeddings=LENGTH)
 DEBERTA = dict(SIZES, relative_attention=True, max_position_embeddings=LENGTH)
+# Of a head's 6 frequencies, 2 stay, 2 are interpolated and 2 fall.
+LLAMA3 = dict(rope_type="llama3", rope_theta=100.0, factor=8.0, low_freq_factor=1.0,
+              high_freq_factor=4.0, original_max_position_embeddings=64)
+GEMMA = dict(DECODER, pad_token_id=1, bos_token_id=0, eos_token_id=2)
 QWEN = dict(DECODER, pad_token_id=qwen_bpe().token_to_id("<|endoftext|>"))
 
 # Directory: the class that saves it, its tokenizer, its config.
@@ -60,6 +64,23 @@ NATIVE = {
                           rope_parameters={
                               "full_attention": dict(rope_type="default", rope_theta=5000.0),
                               "sliding_attention": dict(rope_type="default", rope_theta=500.0)})),
+    "gemma_causal": (transformers.Gemma3TextModel, byte_bpe,
+                     dict(GEMMA, num_hidden_layers=4, head_dim=10, query_pre_attn_scalar=12,
+                          sliding_window=7, sliding_window_pattern=2)),
+    "gemma1": (transformers.GemmaModel, byte_bpe, dict(GEMMA, head_dim=10, hidden_act="gelu")),
+    "gemma1_biases": (transformers.GemmaForCausalLM, byte_bpe,
+                      dict(GEMMA, head_dim=6, num_key_value_heads=4, attention_bias=True,
+                           hidden_act="silu", rms_norm_eps=1e-4,
+                           rope_parameters=dict(rope_type="default", rope_theta=500.0))),
+    # Scores beyond the cap, so that it matters.
+    "gemma2": (transformers.Gemma2Model, byte_bpe,
+               dict(GEMMA, num_hidden_layers=4, head_dim=10, query_pre_attn_scalar=1,
+                    sliding_window=7, attn_logit_softcapping=1.5)),
+    "gemma2_uncapped": (transformers.Gemma2ForCausalLM, byte_bpe,
+                        dict(GEMMA, head_dim=6, query_pre_attn_scalar=6, sliding_window=5,
+                             attn_logit_softcapping=None, attention_bias=True,
+                             layer_types=["full_attention", "sliding_attention"],
+                             rope_parameters=dict(rope_type="default", rope_theta=500.0))),
     "eurobert": (transformers.EuroBertModel, modern_bpe,
                  dict(SIZES, num_attention_heads=6, num_key_value_heads=2, pad_token_id=3,
                       bos_token_id=0, eos_token_id=1, mask_token_id=4,
@@ -95,6 +116,14 @@ NATIVE = {
     "deberta_own": (transformers.DebertaV2ForMaskedLM, deberta_unigram,
                     dict(DEBERTA, max_relative_positions=12, pos_att_type="c2p|p2c",
                          type_vocab_size=2, hidden_act="gelu_new", layer_norm_eps=1e-5)),
+    # Texts of one token have no neighbours.
+    "deberta_conv": (transformers.DebertaV2Model, deberta_unigram,
+                     dict(DEBERTA, position_buckets=8, norm_rel_ebd="layer_norm",
+                          share_att_key=True, position_biased_input=False,
+                          pos_att_type=["p2c", "c2p"], conv_kernel_size=3, conv_act="gelu")),
+    "deberta_conv_wide": (transformers.DebertaV2ForMaskedLM, deberta_unigram,
+                          dict(DEBERTA, max_relative_positions=12, pos_att_type="c2p",
+                               conv_kernel_size=5, layer_norm_eps=1e-5)),
     "deberta_long": (transformers.DebertaV2ForSequenceClassification, deberta_unigram,
                      dict(DEBERTA, position_buckets=32, pos_att_type=["p2c"],
                           max_position_embeddings=280)),
@@ -102,6 +131,11 @@ NATIVE = {
                          dict(DEBERTA, relative_attention=False, pos_att_type=["c2p"])),
     "mistral": (transformers.MistralModel, llama_bpe,
                 dict(DECODER, head_dim=10, sliding_window=7, pad_token_id=2)),
+    "llama": (transformers.LlamaModel, llama_bpe,
+              dict(DECODER, head_dim=12, pad_token_id=2, rms_norm_eps=1e-5, rope_parameters=LLAMA3)),
+    "llama_biases": (transformers.LlamaForCausalLM, llama_bpe,
+                     dict(DECODER, is_causal=False, num_key_value_heads=None, attention_bias=True,
+                          mlp_bias=True, hidden_act="gelu", pad_token_id=2)),
     "mistral_whole": (transformers.MistralForCausalLM, llama_bpe,
                       dict(DECODER, sliding_window=None, pad_token_id=2,
                            rope_parameters=dict(rope_type="default", rope_theta=5000.0))),
@@ -133,6 +167,12 @@ REMOTE = {
     "nomic_bert_plain": (remote_models.NomicBert, word_piece, "bert.",
                          dict(NOMIC, activation_function="gelu", n_inner=None, mlp_fc1_bias=True,
                               mlp_fc2_bias=True, rotary_emb_fraction=0.0, type_vocab_size=0)),
+    "nomic_bert_moe": (remote_models.NomicBert, word_piece, "",
+                       dict(NOMIC, n_layer=4, activation_function="gelu", n_inner=12,
+                            moe_every_n_layers=2, num_experts=5, moe_top_k=2, type_vocab_size=1,
+                            mlp_fc1_bias=True, mlp_fc2_bias=True, qkv_proj_bias=True,
+                            expert_choice_router=False, moe_normalize_expert_weights=False,
+                            num_shared_experts=0, ffn_div=1.0)),
     "new_ntk": (remote_models.Gte, byte_bpe, "new.",
                 dict(NEW, rope_scaling={"type": "ntk", "factor": 2.0})),
     "new_mixed": (remote_models.Gte, word_piece, "",
@@ -161,7 +201,8 @@ SEEDS = {name: 100 + seed for seed, name in enumerate([
     "jina_bert", "jina_bert_plain", "jina_bert_long", "jina_bert_code", "jina_bert_code_plain",
     "jina_v3", "gemma", "gemma_biases", "qwen3", "qwen3_windows", "qwen3_both_ways", "qwen2",
     "qwen2_both_ways", "mistral", "mistral_whole", "electra", "electra_wide",
-    "deberta", "deberta_own", "deberta_long", "deberta_absolute"])}
+    "deberta", "deberta_own", "deberta_long", "deberta_absolute", "llama", "llama_biases",
+    "gemma_causal", "gemma1", "gemma1_biases", "gemma2", "gemma2_uncapped", "nomic_bert_moe", "deberta_conv", "deberta_conv_wide"])}
 
 # Tokens that a model takes, where not LENGTH.
 LENGTHS = {"jina_bert_long": 280, "deberta_long": 280}
@@ -217,7 +258,7 @@ def make(name):
     model, padding, types = (make_native if native else make_remote)(name, out, tokenizer)
     save(out, tokenizer, length)
     # The others have no tokenizer class of their own, or one that makes the same.
-    if not name.startswith(("new", "eurobert", "qwen", "mistral")):
+    if not name.startswith(("new", "eurobert", "qwen", "mistral", "llama")):
         generic_tokenizer(out, types > 1)
     cases = CASES if length == LENGTH else CASES + [LONG_CASE]
     alone = name in ("nomic_bert_dynamic", "nomic_bert_stretched")

@@ -60,6 +60,8 @@ APART_ERRORS = ["out of bounds", "Padding_idx"]
 
 ROPE = {"rope_type": "default", "rope_theta": 500.0}
 YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 2.0}
+LLAMA3 = {"type": "llama3", "factor": 4, "low_freq_factor": 1, "high_freq_factor": 2,
+          "original_max_position_embeddings": 16}
 QWEN_KEYS = keys(CONFIG, {
     "is_causal": [False, True], "use_sliding_window": [False, True], "sliding_window": [3, None],
     "max_window_layers": [0, 5], "layer_types": [["sliding_attention"] * 2, GONE],
@@ -168,6 +170,32 @@ BASES = {
             "hidden_activation": ["relu"], "attn_logit_softcapping": [2.0],
             "final_logit_softcapping": [2.0],
             "rope_parameters": [GONE, {"full_attention": ROPE, "sliding_attention": ROPE}]}),
+    "gemma3-embed": keys(CONFIG, {
+        "use_bidirectional_attention": [True, None], "is_causal": [False, True],
+        "query_pre_attn_scalar": [4], "sliding_window": [4, 1, None], "head_dim": [None, 4, GONE],
+        "layer_types": [["full_attention", "full_attention"], GONE],
+        "sliding_window_pattern": [2], "attn_logit_softcapping": [2.0],
+        "final_logit_softcapping": [2.0], "rope_parameters": [GONE]}),
+    "gemma2-embed": keys(SETTINGS, {"tokenizer_class": ["PreTrainedTokenizerFast", GONE]}) +
+    keys(CONFIG, {
+        "attn_logit_softcapping": [0.3, 50.0, None, GONE, 0], "final_logit_softcapping": [2.0, None],
+        "query_pre_attn_scalar": [4, GONE], "sliding_window": [4, 1, None, GONE],
+        "layer_types": [["full_attention", "full_attention"], ["sliding_attention"], GONE],
+        "use_bidirectional_attention": [True, False], "is_causal": [False, True],
+        "head_dim": [4, GONE], "num_key_value_heads": [2, GONE], "hidden_activation": ["relu", GONE],
+        "hidden_act": ["relu"], "rms_norm_eps": [0.01], "rope_parameters": [GONE, ROPE, YARN],
+        "attention_bias": [True], "sliding_window_pattern": [1]}),
+    "gemma2-sequences": keys(CONFIG, {
+        "pad_token_id": [1, None], "architectures": [["Gemma2ForTokenClassification"],
+                                                     ["Gemma2ForCausalLM"]]}),
+    "gemma1-sequences": keys(CONFIG, {
+        "hidden_act": ["gelu", "gelu_new", "gelu_python", "relu", GONE],
+        "hidden_activation": ["relu", None], "use_bidirectional_attention": [False, None],
+        "is_causal": [False], "head_dim": [4, GONE], "num_key_value_heads": [2, GONE],
+        "rope_parameters": [GONE, ROPE, YARN], "rope_theta": [500.0], "rms_norm_eps": [0.01],
+        "attn_logit_softcapping": [2.0], "sliding_window": [3], "pad_token_id": [1, None]}) + [
+            at(CONFIG, "rope_parameters", GONE) + at(CONFIG, "rope_theta", 500.0)],
+    "gemma1-rerank": keys(CONFIG, {"tie_word_embeddings": [True, False, GONE]}),
     "qwen3-embed": TOKENIZER_SETTINGS + keys(SETTINGS, {
         "tokenizer_class": ["PreTrainedTokenizerFast", "LlamaTokenizer", GONE],
         "add_eos_token": [True], "add_prefix_space": [True], "padding_side": ["left"]}) + QWEN_KEYS,
@@ -208,8 +236,27 @@ BASES = {
                 "pooler_hidden_size": [4], "hidden_act": ["relu"], "layer_norm_eps": [0.01],
                 "type_vocab_size": [2, GONE], "max_position_embeddings": [16, GONE],
                 "architectures": [["DebertaV2ForTokenClassification"]], "legacy": [False]}),
+    "deberta_conv-embed": keys(CONFIG, {
+        "conv_kernel_size": [0, 2, 5, None, GONE], "conv_act": ["relu", GONE, None],
+        "conv_groups": [1, 2], "layer_norm_eps": [0.01], "relative_attention": [False],
+        "num_hidden_layers": [1]}),
     "deberta-sparse": keys(CONFIG, {"legacy": [False, GONE], "hidden_act": ["relu"],
                                     "tie_word_embeddings": [False]}),
+    "llama-embed": keys(CONFIG, {
+        "is_causal": [False, True], "head_dim": [None, 8, GONE], "num_key_value_heads": [2, None],
+        "hidden_act": ["relu"], "rms_norm_eps": [0.01], "attention_bias": [True],
+        "mlp_bias": [True], "rope_theta": [500.0], "rope_parameters": [GONE, ROPE, YARN],
+        "rope_parameters/low_freq_factor": [0.5, GONE, 4.0],
+        "rope_parameters/high_freq_factor": [2, GONE],
+        "rope_parameters/original_max_position_embeddings": [64, GONE],
+        "original_max_position_embeddings": [64], "rope_parameters/factor": [2, GONE], "rope_parameters/partial_rotary_factor": [0.5],
+        "pooling": ["cls"], "max_position_embeddings": [16]}) + [
+            at(CONFIG, "rope_parameters", GONE) + at(CONFIG, "rope_theta", 100.0) +
+            at(CONFIG, "rope_scaling", LLAMA3)],
+    "llama-sequences": keys(CONFIG, {
+        "pad_token_id": [None, 5], "temperature": [0.5],
+        "architectures": [["LlamaForTokenClassification"], ["LlamaForCausalLM"]]}),
+    "llama-rerank": keys(CONFIG, {"tie_word_embeddings": [True], "is_causal": [False]}),
     "mistral-embed": keys(SETTINGS, {
         "tokenizer_class": ["PreTrainedTokenizerFast", "LlamaTokenizer", GONE],
         "add_eos_token": [True], "legacy": [False]}) + keys(CONFIG, {

@@ -8,6 +8,7 @@ import math
 import types
 
 import torch
+import transformers
 from torch.nn import functional
 
 
@@ -92,6 +93,10 @@ class NomicBert(Model):
     def gated(self):
         return self.config.activation_function in ("swiglu", "geglu")
 
+    def mixed(self, layer):
+        every = getattr(self.config, "moe_every_n_layers", 0)
+        return every > 0 and layer % every == 1
+
     def shapes(self):
         c, shapes = self.config, {}
         hidden, multiple = c.n_embd, c.pad_vocab_size_multiple
@@ -109,9 +114,15 @@ class NomicBert(Model):
             at = f"encoder.layers.{i}."
             with_bias(shapes, at + "attn.Wqkv", 3 * hidden, hidden, c.qkv_proj_bias)
             with_bias(shapes, at + "attn.out_proj", hidden, hidden, c.qkv_proj_bias)
-            for name in ("fc11", "fc12") if self.gated() else ("fc1",):
-                with_bias(shapes, at + "mlp." + name, width, hidden, c.mlp_fc1_bias)
-            with_bias(shapes, at + "mlp.fc2", hidden, width, c.mlp_fc2_bias)
+            if self.mixed(i):
+                shapes[at + "mlp.router.layer.weight"] = (c.num_experts, hidden)
+                shapes[at + "mlp.experts.mlp.w1"] = (c.num_experts * width, hidden)
+                shapes[at + "mlp.experts.mlp.w2"] = (c.num_experts * width, hidden)
+                shapes[at + "mlp.experts.bias"] = (hidden,)
+            else:
+                for name in ("fc11", "fc12") if self.gated() else ("fc1",):
+                    with_bias(shapes, at + "mlp." + name, width, hidden, c.mlp_fc1_bias)
+                with_bias(shapes, at + "mlp.fc2", hidden, width, c.mlp_fc2_bias)
             with_norm(shapes, at + "norm1", hidden)
             with_norm(shapes, at + "norm2", hidden)
         return shapes
@@ -144,12 +155,25 @@ class NomicBert(Model):
 
     def feed(self, layer, x):
         at = f"encoder.layers.{layer}."
+        if self.mixed(layer):
+            return self.norm(at + "norm2", self.mix_experts(at + "mlp.", x) + x)
         if self.gated():
             act = functional.silu if self.config.activation_function == "swiglu" else functional.gelu
             wide = self.linear(at + "mlp.fc11", x) * act(self.linear(at + "mlp.fc12", x))
         else:
             wide = functional.gelu(self.linear(at + "mlp.fc1", x))
         return self.norm(at + "norm2", self.linear(at + "mlp.fc2", wide) + x)
+
+    def mix_experts(self, at, x):
+        """Of each token the experts with the greatest probabilities, weighted by these."""
+        count = self.config.num_experts
+        odds = self.linear(at + "router.layer", x).softmax(-1)
+        chosen = odds >= odds.topk(self.config.moe_top_k, dim=-1).values[..., -1:]
+        into, out = (self.weights[at + f"experts.mlp.w{i}"].view(count, -1, x.shape[-1])
+                     for i in (1, 2))
+        results = [functional.gelu(x @ into[e].T) @ out[e] for e in range(count)]
+        return sum(odds[..., e, None] * chosen[..., e, None] * results[e]
+                   for e in range(count)) + self.weights[at + "experts.bias"]
 
 
 class Gte(Model):
@@ -326,3 +350,21 @@ class JinaBertCode(JinaBert):
         else:
             wide = functional.gelu(self.linear(at + "mlp.up_layer", x))
         return self.norm(at + "layer_norm_2", x + self.linear(at + "mlp.down_layer", wide))
+
+
+class LlamaBidirectionalForSequenceClassification(transformers.LlamaForSequenceClassification):
+    """nvidia/llama-nemotron-rerank-1b-v2, whose body is transformers' Llama that looks both ways.
+    Configs of transformers 5 lose a "temperature"."""
+
+    temperature = 1.0
+
+    def forward(self, input_ids, attention_mask):
+        rows = self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        counts = attention_mask.sum(1)
+        if self.config.pooling == "avg":
+            pooled = (rows * attention_mask[..., None]).sum(1) / counts[:, None]
+        elif self.config.pooling == "last":
+            pooled = rows[torch.arange(len(rows)), counts - 1]
+        else:
+            pooled = rows[:, 0]
+        return types.SimpleNamespace(logits=self.score(pooled) / self.temperature)

@@ -51,7 +51,7 @@ TEST(CastorCastTest, NamesTheKeyOfTheConfig) {
        {"hidden_act", "swiglu", "unknown activation"},
        {"layer_norm_eps", -1.0, "within 1.2e-38..1"},
        {"classifier_pooling", nullptr, "is missing"},
-       {"classifier_pooling", "max", "\"cls\" and \"mean\" are"},
+       {"classifier_pooling", "max", "\"cls\", \"mean\" are"},
        {"sliding_window", 8, "is not known"},
        {"rope_theta", 1e4, "is not known"}});
   TinyModel fewer("cast/single");

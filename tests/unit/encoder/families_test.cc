@@ -28,8 +28,11 @@ using testing::Not;
 
 TEST(NewerFamiliesTest, NamesTheKeyOfNomicsOwnConfig) {
   ExpectKeysRefused("families/nomic_bert_stretched",
-                    {{"moe_every_n_layers", 2, "mixtures of experts"},
-                     {"num_experts", 8, "mixtures of experts"},
+                    {{"num_experts", 8, "needs moe_every_n_layers"},
+                     {"expert_choice_router", true, "only experts that tokens choose"},
+                     {"moe_normalize_expert_weights", true, "only experts that tokens choose"},
+                     {"num_shared_experts", 1, "that all tokens share"},
+                     {"ffn_div", 2, "n_inner wide"},
                      {"causal", true, "only encoders"},
                      {"prenorm", true, "only LayerNorms after"},
                      {"parallel_block", true, "only LayerNorms after"},
@@ -74,7 +77,47 @@ TEST(NewerFamiliesTest, NamesTheKeyOfNomicsConfigInTransformers) {
                      {"rope_parameters", {{"rope_type", "dynamic"}}, "factor: is missing"},
                      {"rope_parameters", 3, "must be an object"},
                      {"rope_scaling", {{"type", "ntk"}}, "combined with rope_parameters"},
-                     {"num_experts", 8, "mixtures of experts"}});
+                     {"num_experts", 8, "needs moe_every_n_layers"},
+                     {"moe_every_n_layers", 2, "published code"}});
+}
+
+TEST(NewerFamiliesTest, NamesTheKeyOfExperts) {
+  ExpectKeysRefused("families/nomic_bert_moe",
+                    {{"moe_every_n_layers", -1, "must be an integer"},
+                     {"num_experts", nullptr, "is missing"},
+                     {"num_experts", 0, "must be an integer within 1..1024"},
+                     {"num_experts", 1 << 20, "must be an integer within 1..1024"},
+                     {"moe_top_k", nullptr, "is missing"},
+                     {"moe_top_k", 0, "must be an integer within 1..5"},
+                     {"moe_top_k", 6, "must be an integer within 1..5"},
+                     {"activation_function", "swiglu", "experts with a gate"}});
+  TinyModel files("families/nomic_bert_moe");
+  files.EditJson("config.json", [](json& config) { config["num_experts"] = 4; });
+  EXPECT_THAT(ErrorOf(files), AllOf(HasSubstr("mlp.router.layer.weight"), HasSubstr("[5, 24]")));
+}
+
+// One text at a time, so that an expert has few rows, or none.
+TEST(NewerFamiliesTest, ExpertsOfARowDoNotDependOnOtherRows) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    const auto model = LoadOnCpu(GoldenDirectory() + "/families/nomic_bert_moe", dtype);
+    ASSERT_TRUE(model.ok()) << model.status();
+    std::vector<int64_t> ids;
+    for (int i = 0; i < 60; ++i) ids.push_back(i * 7 % 60 + 6);
+    const auto rows = [&](const std::vector<int64_t>& of, const std::vector<int32_t>& offsets) {
+      std::vector<float> out(of.size() * 24, NAN);
+      BatchItem item{.cu_seqlens = offsets, .ids = of};
+      item.output_kind = EncodeOutput::kTokenEmbeddings;
+      item.dimensions = 24;
+      item.output = out.data();
+      EXPECT_TRUE(
+          RunOnHost({.model = *model, .kernel = Vanilla{}, .items = {item}}, RunToEnd()).ok());
+      return out;
+    };
+    const std::vector<float> together = rows(ids, {0, 1, 29, 60});
+    EXPECT_EQ(rows({ids[0]}, {0, 1}), std::vector(together.begin(), together.begin() + 24));
+    EXPECT_EQ(rows({ids.begin() + 29, ids.end()}, {0, 31}),
+              std::vector(together.begin() + 29 * 24, together.end()));
+  }
 }
 
 TEST(NewerFamiliesTest, NamesTheKeyOfGtesConfig) {
@@ -131,21 +174,57 @@ TEST(NewerFamiliesTest, NamesTheKeyOfTheConfigWithAdapters) {
 
 TEST(NewerFamiliesTest, NamesTheKeyOfGemmasConfig) {
   ExpectKeysRefused("families/gemma",
-                    {{"use_bidirectional_attention", false, "must be true"},
-                     {"use_bidirectional_attention", nullptr, "must be true"},
+                    {{"use_bidirectional_attention", 1, "true or false"},
+                     {"is_causal", true, "contradicts use_bidirectional_attention"},
                      {"attn_logit_softcapping", 50.0, "is not supported"},
                      {"final_logit_softcapping", 30.0, "is not supported"},
-                     {"head_dim", 16, "hidden_size / num_attention_heads"},
+                     {"head_dim", 7, "odd size"},
+                     {"num_attention_heads", 5, "does not divide"},
                      {"num_key_value_heads", 2, "does not divide"},
                      {"query_pre_attn_scalar", 0, "within 0.001..1e+09"},
                      {"query_pre_attn_scalar", 1e-300, "within 0.001..1e+09"},
                      {"layer_types", {"full_attention"}, "does not name num_hidden_layers"},
                      {"rope_scaling", {{"rope_type", "linear"}}, "\"linear\" is not supported"},
                      {"hidden_activation", "swiglu", "unknown activation"}});
+  ExpectKeysRefused("families/gemma_causal",
+                    {{"is_causal", false, "contradicts use_bidirectional_attention"},
+                     {"sliding_window", 0, "must be an integer"},
+                     {"sliding_window", nullptr, "must not be null"}});
+  for (const char* family : {"families/gemma1", "families/gemma2"}) {
+    ExpectKeysRefused(family, {{"is_causal", false, "must be true in this family"},
+                               {"use_bidirectional_attention", true, "must be false"},
+                               {"rope_parameters", {{"rope_type", "yarn"}}, "is not supported"},
+                               {"num_key_value_heads", 3, "does not divide"},
+                               {"head_dim", 7, "odd size"}});
+  }
+  ExpectKeysRefused("families/gemma2",
+                    {{"attn_logit_softcapping", 0, "within 0.001..1e+09"},
+                     {"attn_logit_softcapping", -50.0, "within 0.001..1e+09"},
+                     {"sliding_window", nullptr, "must not be null"},
+                     {"layer_types", {"full_attention"}, "does not name num_hidden_layers"}});
+}
+
+TEST(NewerFamiliesTest, Gemma2CapsTheScoresOfEveryLayer) {
+  const auto caps = [](const TinyModel& files) {
+    std::vector<double> caps;
+    const auto model = files.Load();
+    EXPECT_TRUE(model.ok()) << model.status();
+    if (!model.ok()) return caps;
+    for (const AttentionLayers& alike : (*model)->attention(Vanilla{})) {
+      caps.push_back(alike.spec.softcap);
+    }
+    return caps;
+  };
+  TinyModel files("families/gemma2");
+  EXPECT_THAT(caps(files), ElementsAre(1.5, 1.5));
+  files.EditJson("config.json", [](json& config) { config.erase("attn_logit_softcapping"); });
+  EXPECT_THAT(caps(files), ElementsAre(50, 50));
+  EXPECT_THAT(caps(TinyModel("families/gemma2_uncapped")), ElementsAre(0, 0));
 }
 
 TEST(NewerFamiliesTest, NamesTheKeyOfADecodersConfig) {
-  for (const char* family : {"families/qwen3", "families/qwen2", "families/mistral"}) {
+  for (const char* family :
+       {"families/qwen3", "families/qwen2", "families/mistral", "families/llama"}) {
     ExpectKeysRefused(
         family,
         {{"is_causal", "no", "true or false"},
@@ -169,6 +248,26 @@ TEST(NewerFamiliesTest, NamesTheKeyOfADecodersConfig) {
          {"layer_types", {"full_attention"}, "does not name num_hidden_layers"},
          {"layer_types", {"full_attention", "chunked_attention"}, "is not known"}});
   }
+  const json llama3 = {{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0}};
+  json equal = llama3, low = llama3, more = llama3, endless = llama3;
+  equal["high_freq_factor"] = 1.0;
+  more["high_freq_factor"] = low["high_freq_factor"] = endless["high_freq_factor"] = 4.0;
+  low["factor"] = 0.5;
+  more["beta_fast"] = 32;
+  endless["original_max_position_embeddings"] = 1e300;
+  ExpectKeysRefused("families/llama",
+                    {{"rope_parameters", llama3, "high_freq_factor: is missing"},
+                     {"rope_parameters", equal, "must be greater than low_freq_factor"},
+                     {"rope_parameters", low, "factor: must be a number within 1..1e+06"},
+                     {"rope_parameters", more, "beta_fast: is not supported"},
+                     {"rope_parameters", endless, "original_max_position_embeddings: must be"},
+                     {"attention_bias", "no", "true or false"},
+                     {"mlp_bias", 1, "true or false"}});
+  ExpectKeysRefused("heads/llama_bidirec_sequences",
+                    {{"pooling", "max", "\"max\" is not known; \"avg\", \"cls\", \"last\" are"},
+                     {"temperature", 0, "within 1e-06..1e+06"},
+                     {"use_bidirectional_attention", false, "use_bidirectional_attention: must be"},
+                     {"is_causal", true, "contradicts is_causal"}});
   ExpectKeysRefused("families/qwen3_windows",
                     {{"sliding_window", 0, "must be an integer"},
                      {"sliding_window", nullptr, "layer_types: has local layers"},
@@ -185,7 +284,7 @@ TEST(NewerFamiliesTest, NamesTheKeyOfADecodersConfig) {
 
 TEST(NewerFamiliesTest, NamesTheKeyOfDebertasConfig) {
   ExpectKeysRefused("families/deberta",
-                    {{"conv_kernel_size", 3, "the convolution after the first layer"},
+                    {{"conv_kernel_size", -1, "must be an integer within 0..1024"},
                      {"attention_head_size", 4, "hidden_size / num_attention_heads"},
                      {"embedding_size", 12, "must be hidden_size"},
                      {"pos_att_type", {"c2p", "p2p"}, "\"p2p\" is not known"},
@@ -197,6 +296,13 @@ TEST(NewerFamiliesTest, NamesTheKeyOfDebertasConfig) {
                      {"type_vocab_size", -1, "must be an integer"},
                      {"is_decoder", true, "only encoders"},
                      {"num_attention_heads", 5, "does not divide"}});
+}
+
+TEST(NewerFamiliesTest, NamesTheKeyOfDebertasConvolution) {
+  ExpectKeysRefused("families/deberta_conv", {{"conv_kernel_size", 4, "must be odd"},
+                                              {"conv_kernel_size", 1 << 20, "within 0..1024"},
+                                              {"conv_groups", 2, "must be 1"},
+                                              {"conv_act", "swiglu", "unknown activation"}});
 }
 
 TEST(NewerFamiliesTest, NarrowEmbeddingsAreNotTakenFromRequests) {
@@ -254,7 +360,8 @@ TEST(NewerFamiliesTest, ADecodersLayersAreCausalWhateverIsAskedFor) {
 TEST(NewerFamiliesTest, ALanguageModelIsNoEmbeddingModel) {
   for (const auto& [family, name] :
        {std::pair{"qwen3_windows", "Qwen3ForCausalLM"},
-        std::pair{"mistral_whole", "MistralForCausalLM"}, std::pair{"qwen2", "Qwen2ForCausalLM"}}) {
+        std::pair{"mistral_whole", "MistralForCausalLM"}, std::pair{"qwen2", "Qwen2ForCausalLM"},
+        std::pair{"llama", "LlamaForCausalLM"}, std::pair{"gemma2", "Gemma2ForCausalLM"}}) {
     TinyModel files("families/" + std::string(family));
     files.EditJson("config.json", [&](json& config) { config["architectures"] = {name}; });
     for (const char* const file : {"", "tokenizer_config.json", "chat_template.jinja"}) {
@@ -296,6 +403,10 @@ TEST(NewerFamiliesTest, GemmasOlderKeysMeanTheSame) {
 TEST(NewerFamiliesTest, NamesTheTensorThatIsMissing) {
   for (const auto& [family, name] :
        {std::pair{"nomic_bert", "encoder.layers.1.mlp.fc12.weight"},
+        std::pair{"nomic_bert_moe", "encoder.layers.1.mlp.router.layer.weight"},
+        std::pair{"nomic_bert_moe", "encoder.layers.3.mlp.experts.mlp.w2"},
+        std::pair{"nomic_bert_moe", "encoder.layers.3.mlp.experts.bias"},
+        std::pair{"nomic_bert_moe", "encoder.layers.2.mlp.fc1.bias"},
         std::pair{"nomic_bert_stretched", "encoder.layers.0.attn.Wqkv.bias"},
         std::pair{"new_ntk", "new.encoder.layer.1.mlp.up_gate_proj.weight"},
         std::pair{"new_mixed", "encoder.layer.0.attention.k_proj.bias"},
@@ -305,13 +416,20 @@ TEST(NewerFamiliesTest, NamesTheTensorThatIsMissing) {
         std::pair{"eurobert", "layers.0.self_attn.v_proj.weight"},
         std::pair{"gemma", "layers.2.self_attn.q_norm.weight"},
         std::pair{"gemma", "layers.3.post_feedforward_layernorm.weight"},
+        std::pair{"gemma1", "layers.1.post_attention_layernorm.weight"},
+        std::pair{"gemma1_biases", "model.layers.0.self_attn.o_proj.bias"},
+        std::pair{"gemma2", "layers.3.pre_feedforward_layernorm.weight"},
         std::pair{"qwen3", "layers.1.self_attn.k_norm.weight"},
         std::pair{"qwen3_windows", "model.layers.1.self_attn.o_proj.bias"},
         std::pair{"qwen2", "layers.0.self_attn.v_proj.bias"},
         std::pair{"mistral", "layers.1.post_attention_layernorm.weight"},
+        std::pair{"llama", "layers.1.self_attn.k_proj.weight"},
+        std::pair{"llama_biases", "model.layers.0.mlp.down_proj.bias"},
         std::pair{"electra", "electra.embeddings_project.weight"},
         std::pair{"deberta", "encoder.rel_embeddings.weight"},
         std::pair{"deberta", "encoder.LayerNorm.bias"},
+        std::pair{"deberta_conv", "encoder.conv.conv.weight"},
+        std::pair{"deberta_conv_wide", "deberta.encoder.conv.LayerNorm.weight"},
         std::pair{"deberta_own", "deberta.encoder.layer.1.attention.self.pos_key_proj.weight"},
         std::pair{"eurobert_biases", "model.layers.1.mlp.up_proj.bias"}}) {
     ExpectTensorsNeeded("families/" + std::string(family), {name});

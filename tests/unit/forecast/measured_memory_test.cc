@@ -205,6 +205,25 @@ constexpr Checkpoint kCheckpoints[] = {
        return {{24, s.hidden()}, {40, s.intermediate}};
      },
      [](const Sizes& s, nlohmann::json& config) { config["pooler_hidden_size"] = s.hidden(); }},
+    {"families/deberta_conv",
+     [](const Sizes& s) -> Resized {
+       return {{24, s.hidden()}, {40, s.intermediate}};
+     },
+     [](const Sizes& s, nlohmann::json& config) { config["pooler_hidden_size"] = s.hidden(); }},
+    {.directory = "families/nomic_bert_moe",
+     .resized = [](const Sizes& s) -> Resized {
+       return {
+           {24, s.hidden()}, {12, s.intermediate}, {60, 5 * s.intermediate}, {72, 3 * s.hidden()}};
+     },
+     .edit =
+         [](const Sizes& s, nlohmann::json& config) {
+           config.erase("hidden_size");
+           config["n_embd"] = s.hidden();
+           config["n_head"] = s.heads;
+           config["n_inner"] = s.intermediate;
+           config["n_positions"] = kPositions;
+         },
+     .has_activation = false},
     {"families/electra",
      [](const Sizes& s) -> Resized {
        return {{24, s.hidden()}, {40, s.intermediate}, {32, kPositions}, {16, 2 * s.hidden()}};
@@ -379,13 +398,13 @@ TEST_F(MeasuredMemoryTest, OfManyRowsIsAtMostWhatWasPredicted) {
 
 TEST_F(MeasuredMemoryTest, OfHeadsIsAtMostWhatWasPredicted) {
   for (const char* name : {"bert_sequences", "bert_tokens", "splade_bert", "splade_modernbert",
-                           "colbert_stanford", "dense"}) {
+                           "colbert_stanford", "dense", "static"}) {
     encoder::TinyModel files("heads/" + std::string(name));
     const std::string head = name;
     const int64_t words = head == "splade_bert" ? Uniform(2000, 8000) : Uniform(300, 400);
     // Dense modules have weights of their own. Positions of ModernBERT have no table.
     const int64_t hidden = head == "dense" ? 16 : 16 * UpTo(6);
-    if (head != "splade_modernbert") ResizeHead(hidden, words, files);
+    if (head != "splade_modernbert" && head != "static") ResizeHead(hidden, words, files);
     for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
       const auto model = LoadModel(
           *device_, {.name = "", .directory = files.directory(), .dtype = dtype}, budget_);

@@ -101,7 +101,7 @@ constexpr std::string_view kIgnoredOfConfig =
     "sparse_prediction sparse_pred_ignore_index repad_logits_with_grad pretraining_tp "
     "sinusoidal_pos_embds pooler_dropout cls_dropout "
     // Parts that are refused, or belong to classes that are.
-    "conv_act conv_groups summary_type summary_use_proj summary_activation summary_last_dropout "
+    "summary_type summary_use_proj summary_activation summary_last_dropout "
     // How the same is computed.
     "attn_implementation _attn_implementation deterministic_flash_attn reference_compile "
     "use_flash_attn fused_bias_fc fused_dropout_add_ln use_xentropy unpad_inputs "

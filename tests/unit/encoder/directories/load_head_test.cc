@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -205,6 +206,23 @@ TEST(BgeM3Test, LayersAreNeverIgnored) {
     WriteFile(files / "sparse_linear.pt", "a pickle");
     EXPECT_THAT(ErrorOf(files), HasSubstr("sparse_linear"));
   }
+}
+
+// A prompt's marker follows the special tokens, if there are any.
+TEST(LoadHeadTest, TokenizesAPromptsMarker) {
+  const std::shared_ptr<Model> model = LoadGolden("directories/bert-stanford");
+  EncodeRequest request;
+  request.input = TextInput{{"the mill"}, {}};
+  request.prompt_name = "query";
+  std::vector<int64_t> ids[2];
+  for (const bool special : {false, true}) {
+    request.instead = TokenizeOnly{.add_special_tokens = special};
+    Tokenized tokenized;
+    EXPECT_TRUE(model->TokenizeSome(request, {}, &tokenized).ok());
+    ids[special ? 1 : 0] = tokenized.ids;
+  }
+  ASSERT_EQ(ids[1].size(), ids[0].size() + 2);
+  EXPECT_TRUE(std::equal(ids[0].begin(), ids[0].end(), ids[1].begin() + 1));
 }
 
 // A query that is padded, of a document whose punctuation has no rows.

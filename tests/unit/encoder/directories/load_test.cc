@@ -165,6 +165,8 @@ TEST(LoadTest, RefusesModulesThatHaveNoPlace) {
   EXPECT_THAT(with([&](json& list) { list.push_back(module("Pooling", "1_Pooling")); }),
               HasSubstr("\"Pooling\""));
   EXPECT_THAT(with([&](json& list) { list.erase(0); }), HasSubstr("not a Transformer"));
+  EXPECT_THAT(with([&](json& list) { list = json::array({module("Router", "")}); }),
+              HasSubstr("modules.json: a Router is not supported: serve one of its routes"));
 }
 
 TEST(LoadTest, RefusesPromptsAndLengthsThatLeaveNoRoom) {
@@ -191,6 +193,83 @@ TEST(LoadTest, RefusesPromptsAndLengthsThatLeaveNoRoom) {
   EXPECT_THAT(with("1_Pooling/config.json",
                    R"({"pooling_mode_weightedmean_tokens": true, "include_prompt": false})"),
               HasSubstr("include_prompt"));
+}
+
+// ---- tables without a transformer
+
+TEST(LoadTest, ATableTakesTextsOfAnyLengthWithoutSpecialTokens) {
+  TinyModel files("heads/static");
+  const std::string text = "the river runs past the mill";
+  std::string many;
+  for (int i = 0; i < 1000; ++i) many += text + " ";
+  const auto ids = [&](const TinyModel& directory, std::string_view of) {
+    const auto model = directory.Load();
+    EXPECT_TRUE(model.ok()) << model.status();
+    EncodeRequest request;
+    request.input = TextInput{.texts = {of}, .pairs = {}};
+    const auto prepared = Prepare(request, **model);
+    EXPECT_TRUE(prepared.ok()) << prepared.status();
+    return prepared.ok() ? prepared->ids : std::vector<int64_t>();
+  };
+  const std::vector<int64_t> once = ids(files, text);
+  ASSERT_GE(once.size(), 6U);
+  EXPECT_EQ(ids(files, many).size(), 1000 * once.size());
+  // tokenizer.json is read alone.
+  WriteFile(files / "tokenizer_config.json", R"({"model_max_length": 3})");
+  EXPECT_EQ(ids(files, text), once);
+  files.EditJson("tokenizer.json", [](json& tokenizer) {
+    tokenizer["truncation"] = {
+        {"direction", "Right"}, {"max_length", 4}, {"strategy", "LongestFirst"}, {"stride", 0}};
+  });
+  EXPECT_EQ(ids(files, many), std::vector(once.begin(), once.begin() + 4));
+}
+
+TEST(LoadTest, ATextWithoutTokensHasNoMean) {
+  const auto model = TinyModel("heads/static").Load();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EncodeRequest request;
+  request.input = TextInput{.texts = {"the mill", ""}, .pairs = {}};
+  EXPECT_THAT(std::string(Prepare(request, **model).status().message()),
+              HasSubstr("texts.texts[1]: has no tokens"));
+}
+
+TEST(LoadTest, NamesWhatATableLacks) {
+  const auto with = [](const std::function<void(Weights&)>& edit) {
+    TinyModel files("heads/static_model2vec");
+    files.EditWeights(edit);
+    return ErrorOf(files);
+  };
+  EXPECT_EQ(with([](Weights&) {}), "");
+  EXPECT_THAT(with([](Weights& weights) { weights.erase("embeddings"); }),
+              HasSubstr("neither \"embedding.weight\" nor \"embeddings\""));
+  EXPECT_THAT(with([](Weights& weights) { weights.erase("mapping"); }),
+              HasSubstr("weights: holds "));
+  EXPECT_THAT(with([](Weights& weights) {
+                weights.erase("mapping");
+                weights.erase("weights");
+              }),
+              AllOf(HasSubstr("tokenizer.json"), HasSubstr("the number of its rows is 40")));
+  EXPECT_THAT(with([](Weights& weights) { weights["mapping"].data[0] = 40; }),
+              HasSubstr("mapping: names rows that \"embeddings\" lacks"));
+  EXPECT_THAT(with([](Weights& weights) { weights["mapping"].data[7] = '\xff'; }),
+              HasSubstr("mapping: names rows that \"embeddings\" lacks"));
+  EXPECT_THAT(with([](Weights& weights) { weights["mapping"].dtype = "F64"; }),
+              HasSubstr("mapping: holds no integers"));
+  EXPECT_THAT(with([](Weights& weights) {
+                weights["weights"].data.replace(0, 8, "\0\0\0\0\0\0\xf0\x7f", 8);
+              }),
+              HasSubstr("weights: makes rows that are not finite"));
+  EXPECT_THAT(with([](Weights& weights) { weights["embeddings"].dtype = "I32"; }),
+              HasSubstr("embeddings: dtype I32 is not supported"));
+}
+
+// model2vec leaves out unknown tokens; sentence-transformers does not.
+TEST(LoadTest, AModel2VecDirectoryNeedsModules) {
+  const TinyModel files("heads/static_model2vec");
+  std::filesystem::remove(files / "modules.json");
+  WriteFile(files / "config.json", R"({"model_type": "model2vec", "normalize": true})");
+  EXPECT_THAT(ErrorOf(files), AllOf(HasSubstr("config.json: model_type: \"model2vec\" without"),
+                                    HasSubstr("from_model2vec(\"" + files.directory())));
 }
 
 }  // namespace
