@@ -114,6 +114,7 @@ void Stream<Request, Response>::WriteNext() {
     call.done_sending = true;
     return call.stream->WritesDone(Tag(kWritten));
   }
+  slot->alone = !InFlight();
   slot->state = State::kSent;
   call.stream->Write(slot->request, Tag(kWritten));
 }
@@ -177,6 +178,10 @@ void Stream<Request, Response>::HandleResponse(Response response) {
       return;
     }
     if (refusal.retry_after && InFlight()) return;
+    if (refusal.retry_after && !slot.alone && !call_->done_sending) {
+      slot.state = State::kUnsent;  // the stream's own requests took the room, and are answered
+      return;
+    }
     slot.answer = std::move(refusal);
   } else {
     slot.answer = std::move(response);

@@ -14,8 +14,8 @@
 // fails, all requests in flight get its error, and later ones go over a new call. As in a unary
 // call, UNAVAILABLE is tried again until the deadline of Next() if the server cannot have received
 // the request, or if repeating it does no harm. A request refused for load (with `retry_after`) is
-// sent again once another one of the window is answered; if no other is in flight, the refusal is
-// its answer.
+// sent again once another one of the window is answered; if it was sent while no other was in
+// flight, the refusal is its answer.
 //
 // For one thread, which does the work inside Next().
 #pragma once
@@ -70,6 +70,7 @@ class Stream {
   struct Slot {
     Request request;
     State state = State::kUnsent;
+    bool alone = false;  // no other was in flight when it was sent
     std::optional<Result<Response>> answer = std::nullopt;
   };
 
