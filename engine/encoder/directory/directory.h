@@ -81,8 +81,4 @@ struct Directory {
 // and so are unsupported settings that would change the result.
 absl::StatusOr<Directory> ReadDirectory(const std::string& path);
 
-// Adds the rules of Stanford's ColBERT, the class HF_ColBERT, which has no modules.json, from its
-// artifact.metadata.
-absl::Status ReadStanford(Directory* directory);
-
 }  // namespace castor::encoder

@@ -7,7 +7,6 @@
 #include <exception>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,6 +18,7 @@
 #include "engine/encoder/directory/config_keys.h"
 #include "engine/encoder/directory/config_reader.h"
 #include "engine/encoder/directory/directory.h"
+#include "engine/encoder/directory/late_interaction.h"
 #include "engine/encoder/directory/weights.h"
 #include "engine/encoder/families/families.h"
 #include "engine/encoder/families/static_embedding.h"
@@ -100,58 +100,6 @@ absl::StatusOr<LogitScoreModule> FindAnswers(const RerankTokens& tokens,
     return absl::InvalidArgumentError("castor_rerank.json: \"" + token + "\" is not one token");
   }
   return LogitScoreModule{ids[0], ids.size() > 1 ? std::optional(ids[1]) : std::nullopt};
-}
-
-// The ids of the tokens that the files name.
-absl::Status SetLateInteraction(const LateInteractionFiles& files, const LoadedTokenizer& tokenizer,
-                                const FamilyModel& model, InputRules* rules) {
-  std::set<std::string> wanted(files.skiplist.begin(), files.skiplist.end());
-  std::vector<std::string> fillers;
-  if (files.expansion.has_value()) fillers = tokenizer.fillers;
-  if (files.expansion.has_value() && !files.expansion->token.empty()) {
-    fillers = {files.expansion->token};
-  }
-  wanted.insert(fillers.begin(), fillers.end());
-  if (wanted.empty()) return absl::OkStatus();
-  const auto ids = FindTokens(*tokenizer.tokenizer, wanted);
-  if (!ids.ok()) return ids.status();
-  LateInteraction& late = rules->late;
-  for (const std::string& word : files.skiplist) {
-    if (ids->contains(word)) late.skipped.push_back(ids->at(word));
-  }
-  std::ranges::sort(late.skipped);
-  const auto has = [&](std::string_view task) {
-    return std::ranges::count(files.skiplist_tasks, task) > 0;
-  };
-  late.skips_queries = has("query");
-  late.skips_documents = has("document");
-  if (!files.expansion.has_value()) return absl::OkStatus();
-
-  const std::string& key = files.expansion->key;
-  const BodyInfo& body = model.body->info();
-  const int64_t length = files.expansion->length;
-  const bool attends = files.expansion->attends;
-  const auto filler =
-      std::ranges::find_if(fillers, [&](const std::string& token) { return ids->contains(token); });
-  if (filler == fillers.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(key, "the vocabulary lacks its token, by default the mask token"));
-  }
-  late.padding = ids->at(*filler);
-  std::string problem;
-  if (tokenizer.pads_left) problem = "needs a tokenizer with the padding_side \"right\"";
-  if (length > rules->max_tokens) {
-    problem = absl::StrCat("its length exceeds the limit of ", rules->max_tokens, " tokens");
-  }
-  // A token whose window holds hidden tokens only would attend to nothing.
-  if (!attends && body.local_layers > 0 && length > body.window) {
-    problem = "its length exceeds the window of local layers, which needs `attend`";
-  }
-  if (!attends && (body.disentangled || body.cast.has_value())) {
-    problem = "is served for this family with `attend` only";
-  }
-  if (problem.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(key, problem));
 }
 
 // Builds the network and its tokenizer: the family reads body and rules, the directory sets limits,
@@ -240,7 +188,8 @@ absl::StatusOr<LoadedNetwork> LoadNetwork(Directory& directory, at::ScalarType d
   rules.max_tokens = std::min(rules.max_tokens, limit.value_or(rules.max_tokens));
   rules.cut_left = tokenizer->cut_left;
   rules.text_types = tokenizer->type_ids;
-  if (absl::Status s = SetLateInteraction(directory.late_interaction, *tokenizer, *model, &rules);
+  if (absl::Status s =
+          SetLateInteraction(directory.late_interaction, *tokenizer, model->body->info(), &rules);
       !s.ok()) {
     return s;
   }
