@@ -76,16 +76,16 @@ absl::Status Describe(const hf::Tokenizer& tokenizer, std::span<const std::strin
 }
 
 absl::Status TokenizeOne(const EncodeRequest& request, const hf::Tokenizer& tokenizer,
-                         const Prompts& prompts, const hf::EncodeOptions& options, Tokenized* out) {
+                         const Prompt* named, std::string_view prompt,
+                         const hf::EncodeOptions& options, Tokenized* out) {
   const auto& input = std::get<TextInput>(request.input);
   const auto& how = std::get<TokenizeOnly>(request.instead);
   const size_t i = out->lengths.size();
-  const std::string_view prompt = PromptTextOf(request, prompts);
   std::string prompted;
   std::vector<std::string_view> texts = {input.texts[i]};
   if (!input.pairs.empty()) texts.push_back(input.pairs[i]);
   hf::TokenOffsets offsets;
-  const auto cut = EncodePrompted(tokenizer, PromptOf(request, prompts), prompt, texts[0],
+  const auto cut = EncodePrompted(tokenizer, named, prompt, texts[0],
                                   texts.size() > 1 ? std::optional(texts[1]) : std::nullopt,
                                   options, &prompted, &out->ids, &out->type_ids, &offsets);
   if (!prompt.empty()) texts[0] = prompted;
@@ -146,6 +146,7 @@ absl::StatusOr<bool> TextModel::TokenizeSome(const EncodeRequest& request, const
   if (how == nullptr) return DetokenizeSome(request, *tokenizer_, slice, out);
   const auto& input = std::get<TextInput>(request.input);
   // Around pairs a prompt has its place within the template, which is not tokenized here.
+  const Prompt* const named = pairs_.has_value() ? nullptr : PromptOf(request, info_.prompts);
   const std::string_view prompt =
       pairs_.has_value() ? std::string_view() : PromptTextOf(request, info_.prompts);
   const hf::EncodeOptions options{.max_tokens = LimitOf(request, rules(), info_.prompts),
@@ -154,8 +155,9 @@ absl::StatusOr<bool> TextModel::TokenizeSome(const EncodeRequest& request, const
                                   .add_special_tokens = how->add_special_tokens,
                                   .trim_offsets = false,
                                   .stop = slice.stop};
+  const int64_t marker = named != nullptr && named->marker.has_value() ? 1 : 0;
   const int64_t added =
-      how->add_special_tokens ? tokenizer_->added_tokens(!input.pairs.empty()) : 0;
+      marker + (how->add_special_tokens ? tokenizer_->added_tokens(!input.pairs.empty()) : 0);
   if (options.max_tokens <= added) {
     return InvalidField("max_tokens",
                         absl::StrCat("leaves no room for text after ", added, " special tokens"));
@@ -166,7 +168,7 @@ absl::StatusOr<bool> TextModel::TokenizeSome(const EncodeRequest& request, const
     if (bytes >= slice.bytes) return false;
     if (slice.stop && slice.stop()) return MakeError(Reason::kCancelled, "tokenizing was stopped");
     bytes += BytesOf(input, out->lengths.size()) + static_cast<int64_t>(prompt.size());
-    absl::Status status = TokenizeOne(request, *tokenizer_, info_.prompts, options, out);
+    absl::Status status = TokenizeOne(request, *tokenizer_, named, prompt, options, out);
     if (!status.ok()) return status;
     if (std::ssize(out->ids) > most) {
       return InvalidField(FieldAt("texts.texts", out->lengths.size() - 1),

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/error.h"
 #include "engine/encoder/directory/load.h"
 #include "engine/encoder/layers/linear.h"
 #include "engine/encoder/text/output_types.h"
@@ -223,6 +224,9 @@ TEST(LoadHeadTest, TokenizesAPromptsMarker) {
   }
   ASSERT_EQ(ids[1].size(), ids[0].size() + 2);
   EXPECT_TRUE(std::equal(ids[0].begin(), ids[0].end(), ids[1].begin() + 1));
+  request.max_tokens = 3;  // two special tokens, and the marker
+  Tokenized none;
+  EXPECT_EQ(FieldOf(model->TokenizeSome(request, {}, &none).status()), "max_tokens");
 }
 
 // A query that is padded, of a document whose punctuation has no rows.

@@ -158,6 +158,27 @@ TEST(RerankersTest, TakeNothingButPairs) {
   EXPECT_EQ(FieldOf((*model)->CheckInput(request, 8, 100)), "texts.pairs");
 }
 
+TEST(RerankersTest, TokenizeTextsWithoutTheDefaultPrompt) {
+  std::vector<int64_t> ids[2];
+  for (const bool prompted : {false, true}) {
+    TinyModel files("rerankers/qwen3");
+    files.EditJson("config_sentence_transformers.json", [&](json& config) {
+      config["prompts"] = {{"judge", "Judge harshly "}};
+      config["default_prompt_name"] = prompted ? json("judge") : json();
+    });
+    const auto model = files.Load();
+    ASSERT_TRUE(model.ok()) << model.status();
+    EncodeRequest request;
+    request.input = TextInput{{"the mill"}, {}, false};
+    request.instead = TokenizeOnly{};
+    Tokenized tokenized;
+    ASSERT_TRUE((*model)->TokenizeSome(request, {}, &tokenized).ok());
+    ids[prompted ? 1 : 0] = tokenized.ids;
+  }
+  EXPECT_FALSE(ids[0].empty());
+  EXPECT_EQ(ids[0], ids[1]);
+}
+
 TEST(RerankersTest, OfAPublisherNeedTheirTextAndTokens) {
   for (const char* const name : {"rerankers/qwen3", "rerankers/qwen2"}) {
     TinyModel files(name);
