@@ -191,6 +191,8 @@ void Forecast::LearnTexts(const EncodeWork& work) {
   double tokens = 0;
   for (size_t i = 0; i < prepared.truncated.size(); ++i) {
     if (prepared.truncated[i]) continue;  // the length of the whole text is not known
+    const Prompt* const prompt = encoder::PromptOf(work.request, work.model->info.prompts, i);
+    if (prompt != nullptr && prompt->padded_to > 0) continue;  // padding has no text
     bytes += BytesOf(work, i);
     tokens += prepared.cu_seqlens[i + 1] - prepared.cu_seqlens[i] - AddedTokens(work);
   }

@@ -305,6 +305,18 @@ TEST(ForecastTest, LearnsHowManyTokensTextsHave) {
   work.prepared.truncated = {false, true};
   for (int i = 0; i < 100; ++i) forecast.LearnTexts(work);
   EXPECT_NEAR(forecast.ExpectedOffsets(work)[1], 152, 2);
+  // A query that is padded says nothing either.
+  EncodeWork query = work_of("a", 1);
+  ModelInfo padding = query.model->info;
+  padding.prompts.all = {{.name = "query", .text = "", .padded_to = 152}};
+  LoadedModel model = ModelOf(1);
+  model.info = padding;
+  query.model = std::make_shared<const LoadedModel>(std::move(model));
+  query.request.prompt_name = "query";
+  query.prepared.cu_seqlens = {0, 400, 800};
+  query.prepared.truncated = {false, false};
+  for (int i = 0; i < 100; ++i) forecast.LearnTexts(query);
+  EXPECT_NEAR(forecast.ExpectedOffsets(work)[1], 152, 2);
   // Other tenants and models keep their own.
   EXPECT_EQ(forecast.ExpectedOffsets(work_of("b", 1))[1], 102);
   EXPECT_EQ(forecast.ExpectedOffsets(work_of("a", 2))[1], 102);
