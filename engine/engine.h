@@ -205,7 +205,8 @@ struct ModelInfo {
   bool token_labels = false;          // whether it has logits for each token, not for each sequence
   bool lexical = false;               // whether its kSparse weighs the ids of the input's tokens
   Prompts prompts;
-  // Of a reranker that puts each pair into a text of its own. It has prompts inside that text.
+  // A reranker may put each pair into a text of its own. Whether that text has a place for an
+  // instruction, which is then the request's prompt.
   bool takes_instruction = false;
   int64_t template_tokens = 0;  // of the text without the pair; 0: there is none
   int64_t parameters = 0;

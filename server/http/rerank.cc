@@ -19,7 +19,7 @@ absl::StatusOr<Work> Rerank(const Door& door, Asked& asked) {
   auto documents = read.fields.Texts(name);
   if (!query.has_value()) read.fields.Fail("query", "missing: give a text");
   if (!documents || documents->empty()) read.fields.Fail(name, "missing: give a list of texts");
-  const auto instruction = read.fields.Text("instruction");
+  const std::string_view instruction = read.fields.Text("instruction").value_or("");
   const int64_t top_n = read.fields.Integer("top_n").value_or(0);
   if (top_n < 0) read.fields.Fail("top_n", "must be at least 0");
   const bool property = read.fields.Find("property") != nullptr;
@@ -32,7 +32,7 @@ absl::StatusOr<Work> Rerank(const Door& door, Asked& asked) {
   from.query = *query;
   from.documents = *std::move(documents);
   from.return_documents = texts;
-  from.instruction = instruction.value_or("");
+  from.instruction = instruction;
   EncodeRequest options = std::move(read.request());
   DecodedRerank& decoded = read.work.decoded = {};
   if (absl::Status s = ConvertRerankRequest(std::move(from), door.models, &decoded); !s.ok()) {
@@ -42,9 +42,7 @@ absl::StatusOr<Work> Rerank(const Door& door, Asked& asked) {
   decoded.request.truncation_side = options.truncation_side;
   decoded.request.max_tokens = options.max_tokens;
   const bool late = decoded.ranking.late_interaction;
-  if (!late && from.instruction.empty()) {
-    decoded.request.prompt_name = std::move(options.prompt_name);
-  }
+  if (!late && instruction.empty()) decoded.request.prompt_name = std::move(options.prompt_name);
   read.work.names = {.texts = name, .query = "query"};
   read.work.write = [tei, raw, property, late, top_n, query = std::string(*query)](Result result) {
     const auto scores = std::make_shared<RerankScores>(ScoresOf(*result));

@@ -1,5 +1,5 @@
-// The rules of late-interaction models (ColBERT: Khattab and Zaharia 2020) for queries and
-// documents, from the files of sentence-transformers, of PyLate and of Stanford.
+// Reads how a late-interaction model (ColBERT: Khattab and Zaharia 2020) treats queries and
+// documents, from the files that sentence-transformers, PyLate and Stanford write.
 //
 // Functions without state; any thread. Errors go to the reader, or name the file.
 #pragma once

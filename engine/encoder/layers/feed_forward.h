@@ -36,8 +36,8 @@ struct FeedForwardNames {
   std::string_view gate = {};
   std::string_view out;
   bool gate_first = false;  // in that matrix the gate comes first
-  // Of a mixture: the router's name, as the others; and the whole names of the experts' matrices,
-  // one after another, each [width, hidden], and of their bias.
+  // A mixture's names. The router's is like the others; those of the experts' stacked matrices,
+  // each [width, hidden], and of their bias are whole.
   std::string_view router = {};
   std::string_view experts_in = {};
   std::string_view experts_out = {};
@@ -51,7 +51,7 @@ struct FeedForward {
   Activation activation = Activation::kGeluErf;
   bool gated = false;
 
-  // Of a mixture, which has no `in` and `out` of its own.
+  // A mixture's parts; `in` and `out` are then unused.
   std::vector<FeedForward> experts = {};
   Linear router = {};    // [experts, hidden]; never in 8 bits, since it picks experts
   at::Tensor bias = {};  // [hidden]

@@ -3,8 +3,8 @@
 // sentence-transformers' CrossEncoder makes of a pair, of the roles "system" (the instruction, if
 // any), "query", "document".
 //
-// Of Jinja it knows output, `set`, comments and whitespace control; strings, names, `default`, and
-// the content of a role's first message. All else is an error. Functions without state.
+// The subset of Jinja: output, `set`, comments and whitespace control; strings, names, `default`,
+// and the content of a role's first message. Anything else is an error. Functions without state.
 #pragma once
 
 #include <map>

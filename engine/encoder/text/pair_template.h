@@ -1,5 +1,5 @@
 // The text around a query and a document that a model reads to judge the document: a reranker's
-// prompt, rendered from its chat template (chat_template.h) or from castor_rerank.json.
+// prompt, rendered from its chat template (chat_template.h).
 //
 // Immutable; any thread.
 #pragma once

@@ -190,6 +190,11 @@ async def encode_sparse(
     return reports.Sparse(indices, joined("values", np.float32), indptr, width)
 
 
+def _softmax(rows: NDArray[Any]) -> NDArray[Any]:
+    powers = np.exp(rows - rows.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)  # type: ignore[no-any-return]
+
+
 async def predict(
     session: Session,
     inputs: Text | Iterable[Text],
@@ -235,8 +240,7 @@ async def predict(
     if rows.ndim == 2 and rows.shape[1] == 1:
         rows = rows[:, 0]
     elif apply_softmax and rows.ndim == 2:
-        powers = np.exp(rows - rows.max(-1, keepdims=True))
-        rows = powers / powers.sum(-1, keepdims=True)
+        rows = _softmax(rows)
     parts: Any = reports.split(rows, lengths) if of_tokens else rows
     return parts[0] if one else parts
 
@@ -274,13 +278,12 @@ async def classify(
         against = rows[..., -1 if found[0] == 0 else 0]
         scores = 1 / (1 + np.exp(against - rows[..., found[0]]))
     else:
-        powers = np.exp(rows[..., found[0]] - rows[..., found[0]].max(-1, keepdims=True))
-        scores = powers / powers.sum(-1, keepdims=True)
+        scores = _softmax(rows[..., found[0]])
     made = []
     for text, each in zip(given, scores):
         order = np.argsort(-each, kind="stable")
-        made.append({"sequence": text, "labels": [labels[n] for n in order],
-                     "scores": each[order].tolist()})  # fmt: skip
+        ordered = [labels[n] for n in order]
+        made.append({"sequence": text, "labels": ordered, "scores": each[order].tolist()})
     return made[0] if isinstance(inputs, str) else made
 
 
