@@ -62,7 +62,7 @@ build_packages=(
   libboost-dev rapidjson-dev zlib1g-dev                          # its HTTP
   libcli11-dev libtomlplusplus-dev                                                   # its options
   libboost-math-dev                          # the load tester's statistics
-  libcurl4-openssl-dev                       # clients read /metrics; prometheus-cpp's CMake files
+  libcurl4-openssl-dev                       # clients read /metrics and hubs; prometheus-cpp's CMake files
   libgtest-dev libgmock-dev libbenchmark-dev libnghttp2-dev # tests, benchmarks
   curl                                       # quickstart reads /metrics
 )

@@ -104,6 +104,7 @@ void AddModelFlag(CLI::App* command, const std::string& group, std::string* mode
 // The subcommands.
 Runner AddAttendCommand(CLI::App* command);
 Runner AddEncodeCommand(CLI::App* command);
+Runner AddFetchCommand(CLI::App* command);
 Runner AddRerankCommand(CLI::App* command);
 Runner AddTokenizeCommand(CLI::App* command);
 Runner AddModelsCommand(CLI::App* command);

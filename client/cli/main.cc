@@ -27,6 +27,7 @@ int Run(int argc, char** argv) {
         AddEncodeCommand},
        {"rerank", "Rank documents for a query with a cross-encoder or ColBERT", AddRerankCommand},
        {"tokenize", "Show a model's tokens of texts, or the text of token ids", AddTokenizeCommand},
+       {"fetch", "Fetch a model's directory from a Hugging Face hub", AddFetchCommand},
        {"models", "List the server's models", AddModelsCommand},
        {"info", "Show the server's devices, kernels, limits and defaults", AddInfoCommand},
        {"health", "Check whether the server is serving (exit code 0 if so)", AddHealthCommand},

@@ -97,8 +97,8 @@ ModelSource ParseModel(const std::string& text) {
       const bool of_hub =
           IsModelName(model.directory) && std::ranges::count(model.directory, '/') == 1;
       fail("cannot be opened: " + (error ? error.message() : "no such file or directory") +
-           (of_hub ? "; a model of the Hugging Face hub must be fetched first: hf download " +
-                         model.directory + " --local-dir DIR"
+           (of_hub ? "; a model of the Hugging Face hub must be fetched first: castor fetch hf:" +
+                         model.directory + " --to DIR"
                    : ""));
     }
     fail("is a file: give its directory, or a .safetensors file of CAST layers");

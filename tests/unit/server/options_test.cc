@@ -191,10 +191,10 @@ TEST_F(OptionsTest, ANameMayHaveSlashesAndADirectorySeveralNames) {
 
 TEST_F(OptionsTest, AModelOfTheHubIsToBeFetchedFirst) {
   for (const char* flag : {"BAAI/bge-m3", "bge=BAAI/bge-m3", "x/y=BAAI/bge-m3"}) {
-    EXPECT_THAT(ErrorOf({"--model", flag}), HasSubstr("hf download BAAI/bge-m3 --local-dir"))
+    EXPECT_THAT(ErrorOf({"--model", flag}), HasSubstr("castor fetch hf:BAAI/bge-m3 --to DIR"))
         << flag;
   }
-  EXPECT_THAT(ErrorOf({"--model", "/models/bge-m3"}), Not(HasSubstr("hf download")));
+  EXPECT_THAT(ErrorOf({"--model", "/models/bge-m3"}), Not(HasSubstr("castor fetch")));
 }
 
 TEST_F(OptionsTest, AMistypedFlagOrKeyIsAnsweredWithTheNearest) {
