@@ -34,6 +34,9 @@ def main():
         expect("as it should be", True)
         make("find . -type f -printf '%P\\0' | xargs -0 sha256sum")
         expect("as it should be, without ./", True)
+        (model / ".castor_fetch.json").write_text("{}", encoding="utf-8")
+        expect("what castor fetch writes of its own", True)
+        (model / ".castor_fetch.json").unlink()
         (model / "config.json").write_text("{} ", encoding="utf-8")
         expect("a changed file", False, says="config.json: FAILED")
         (model / "config.json").unlink()
@@ -51,7 +54,7 @@ def main():
         expect("an empty manifest", False)
     if failures:
         sys.exit("".join(failures))
-    print("check_model_test: 10 models")
+    print("check_model_test: 11 models")
 
 
 if __name__ == "__main__":

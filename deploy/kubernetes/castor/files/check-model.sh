@@ -3,7 +3,7 @@
 set -eu
 if [ -d "$1" ]; then
   cd "$1"
-  files=$(find -L . -type f | sed 's,^\./,,')
+  files=$(find -L . -type f ! -path ./.castor_fetch.json | sed 's,^\./,,')
 else
   cd "${1%/*}"
   files=${1##*/}

@@ -3,14 +3,19 @@ Models: sources → volumes, mounts, init containers and flags. A claim that sev
 volume: some storage drivers cannot mount a claim twice in a pod.
 */ -}}
 
+{{- /* The claim that a model's files are on, or are fetched to; may be empty. */ -}}
+{{- define "castor.modelClaim" -}}
+{{- dig "source" "pvc" "claimName" "" . -}}{{- dig "source" "fetch" "claimName" "" . -}}
+{{- end }}
+
 {{- /* The volume of one model. (dict "model" M "index" I "models" LIST) */ -}}
 {{- define "castor.modelVolume" -}}
 {{- $volume := printf "model-%d" .index -}}
-{{- $source := .model.source -}}
-{{- if $source.pvc -}}
+{{- $claim := include "castor.modelClaim" .model -}}
+{{- if $claim -}}
 {{- $found := false -}}
 {{- range $index, $other := .models -}}
-{{- if and (not $found) $other.source.pvc (eq (dig "source" "pvc" "claimName" "" $other) $source.pvc.claimName) -}}
+{{- if and (not $found) (eq (include "castor.modelClaim" $other) $claim) -}}
 {{- $found = true -}}{{- $volume = printf "model-%d" $index -}}
 {{- end -}}
 {{- end -}}
@@ -23,6 +28,8 @@ volume: some storage drivers cannot mount a claim twice in a pod.
 {{- $path := "" -}}
 {{- with .model.source.pvc }}{{ $path = default "" .path }}{{ end -}}
 {{- with .model.source.image }}{{ $path = default "" .path }}{{ end -}}
+{{- /* On a claim, the pods of two revisions keep their own files. */ -}}
+{{- if .model.source.fetch }}{{ $path = printf "%s/%s" .model.name .model.source.fetch.revision }}{{ end -}}
 {{- printf "/models/%s/%s" (include "castor.modelVolume" .) $path | trimSuffix "/" -}}
 {{- end }}
 
@@ -55,6 +62,13 @@ volume: some storage drivers cannot mount a claim twice in a pod.
   {{- with $model.source.copy }}
   emptyDir: {sizeLimit: {{ default "2Gi" .sizeLimit }}}
   {{- end }}
+  {{- with $model.source.fetch }}
+  {{- if .claimName }}
+  persistentVolumeClaim: {claimName: {{ .claimName }}}
+  {{- else }}
+  emptyDir: {sizeLimit: {{ default "2Gi" .sizeLimit }}}
+  {{- end }}
+  {{- end }}
 {{- end }}
 {{- with $model.sha256From }}
 - name: manifest-{{ $index }}
@@ -84,6 +98,26 @@ limits: {{ pick (default dict .Values.resources.limits) "cpu" "memory" "ephemera
   imagePullPolicy: {{ default "IfNotPresent" .pullPolicy }}
   command: {{ toJson .command }}
   env: [{name: MODEL_DIR, value: {{ include "castor.modelPath" $place | quote }}}]
+  securityContext: {{- toYaml $.Values.securityContext | nindent 4 }}
+  resources: {{- include "castor.initResources" $ | nindent 4 }}
+  volumeMounts: [{name: {{ $volume }}, mountPath: /models/{{ $volume }}}]
+{{- end }}
+{{- with $model.source.fetch }}
+- name: fetch-{{ $index }}
+  image: {{ include "castor.image" $ | quote }}
+  imagePullPolicy: {{ $.Values.image.pullPolicy }}
+  command: [/opt/castor/bin/castor]
+  args: [fetch, {{ printf "hf:%s@%s" .repository .revision | quote }}, --to, {{ include "castor.modelPath" $place }}]
+  env:
+    - {name: HF_HUB_CACHE, value: /models/{{ $volume }}/hub}
+    {{- with $.Values.modelFetch.endpoint }}
+    - {name: HF_ENDPOINT, value: {{ . | quote }}}
+    {{- end }}
+    {{- with $.Values.modelFetch.tokenSecret }}
+    {{- if .name }}
+    - {name: HF_TOKEN, valueFrom: {secretKeyRef: {name: {{ .name }}, key: {{ .key }}}}}
+    {{- end }}
+    {{- end }}
   securityContext: {{- toYaml $.Values.securityContext | nindent 4 }}
   resources: {{- include "castor.initResources" $ | nindent 4 }}
   volumeMounts: [{name: {{ $volume }}, mountPath: /models/{{ $volume }}}]

@@ -24,10 +24,15 @@
 {{- if has . $own }}{{ fail (printf "extraArgs: %s is set by the chart: see values.yaml" .) }}{{ end -}}
 {{- end -}}
 {{- $names := dict -}}
+{{- $kinds := dict -}}
 {{- range $v.models -}}
 {{- if hasKey $names .name }}{{ fail (printf "models: two are named %s" .name) }}{{ end -}}
 {{- $_ := set $names .name true -}}
 {{- if and .sha256 .sha256From }}{{ fail (printf "models: %s has both sha256 and sha256From" .name) }}{{ end -}}
+{{- $claim := include "castor.modelClaim" . -}}
+{{- $kind := keys .source | first -}}
+{{- if and $claim (ne (default $kind (get $kinds $claim)) $kind) }}{{ fail (printf "models: %s is fetched to a claim that is another's pvc, which is read-only" .name) }}{{ end -}}
+{{- $_ := set $kinds $claim $kind -}}
 {{- end -}}
 {{- end }}
 
