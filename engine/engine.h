@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -34,6 +35,9 @@ struct ModelSource {
   // Linear layers multiply in 8 bits; needs a CPU with AVX2, and kFloat32 as the `dtype` of the
   // rest.
   bool int8 = false;
+
+  // Adapters beside the model's own, by task: directories as PEFT saves them.
+  std::vector<std::pair<std::string, std::string>> adapters = {};
 };
 
 struct ModelInfo;
@@ -205,6 +209,8 @@ struct ModelInfo {
   bool token_labels = false;          // whether it has logits for each token, not for each sequence
   bool lexical = false;               // whether its kSparse weighs the ids of the input's tokens
   Prompts prompts;
+  std::vector<std::string> tasks;  // of its adapters
+  bool needs_task = false;         // each request must name one
   // A reranker may put each pair into a text of its own. Whether that text has a place for an
   // instruction, which is then the request's prompt.
   bool takes_instruction = false;

@@ -236,6 +236,7 @@ struct EncodeRequest {
   Spans spans;
   std::optional<std::string> prompt_name;  // unset: the model's default; empty: no prompt
   std::optional<std::string> prompt;       // any text, in place of `prompt_name`
+  std::string task;                        // whose adapter applies; empty: none
   bool return_texts = false;               // the answer includes the texts and counts their bytes
   std::variant<std::monostate, TokenizeOnly, DetokenizeOnly> instead;
 

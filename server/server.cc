@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_join.h"
 #include "castor/v1/attention.grpc.pb.h"
 #include "castor/v1/encoder.grpc.pb.h"
 #include "castor/v1/model.grpc.pb.h"
@@ -129,6 +130,7 @@ void LogModel(const ModelInfo& info) {
            {"head", encodes ? LogValue(HeadOf(info)) : none},
            {"outputs", LogValue::IfAny(outputs)},
            {"alias_of", LogValue::IfAny(info.alias_of)},
+           {"tasks", LogValue::IfAny(absl::StrJoin(info.tasks, ", "))},
            {"prompts", LogValue::IfAny(prompts)},
            {"default_prompt", LogValue::IfAny(info.prompts.default_name)},
            {"mean_cosine_to_float32", info.int8 ? LogValue(info.int8->mean_cosine) : none},

@@ -69,6 +69,7 @@ const LoadedModel* SameWeights(const ModelSource& source, const std::vector<Mode
   for (size_t i = 0; i < loaded.size(); ++i) {
     std::error_code error;
     if (source.dtype == sources[i].dtype && source.int8 == sources[i].int8 &&
+        source.adapters == sources[i].adapters &&
         std::filesystem::equivalent(source.directory, sources[i].directory, error)) {
       return &loaded[i];
     }

@@ -25,6 +25,10 @@ RunningBatch::RunningBatch(JobList jobs) noexcept : jobs_(std::move(jobs)) {
         encode_.items.push_back(output.item);
       }
     }
+    // Rows of one task lie together, so that its adapters multiply them at once.
+    if (!std::ranges::is_sorted(encode_.items, {}, &encoder::BatchItem::task)) {
+      std::ranges::stable_sort(encode_.items, {}, &encoder::BatchItem::task);
+    }
   }
 }
 

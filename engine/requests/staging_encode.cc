@@ -115,6 +115,8 @@ absl::Status StageOutput(EncodeOutput kind, HostPool& pool, EncodeWork* work) {
   item.cu_seqlens = work->prepared.cu_seqlens;
   item.ids = work->prepared.ids;
   item.type_ids = work->prepared.type_ids;
+  const auto task = std::ranges::find(info.tasks, request.task);
+  if (task != info.tasks.end()) item.task = static_cast<int32_t>(task - info.tasks.begin());
   item.hidden = work->prepared.hidden;
   item.kept = work->prepared.kept;
   item.kept_seqlens = work->prepared.kept_seqlens;

@@ -85,6 +85,7 @@ absl::Status ConvertEncodeRequest(wire::EncodeRequest from, DecodedEncode* decod
   if (from.prompt_name.has_value()) out->prompt_name.emplace(*from.prompt_name);
   if (from.prompt.has_value()) out->prompt.emplace(*from.prompt);
   out->model = from.model;
+  out->task = from.task;
   out->normalize = from.normalize;
   out->dimensions = from.dimensions;
   out->max_tokens = from.max_tokens;

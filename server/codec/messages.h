@@ -255,6 +255,7 @@ struct EncodeRequest : TextOptions {
   Repeated<int32_t> outputs;
   int32_t output_type = 0;
   std::optional<Tensor> ranges;
+  Text task;
 
   using Fields = With<
       OneOf<&EncodeRequest::input, Case<"texts", 3>, Case<"tokens", 4>, Case<"embeddings", 5>>,
@@ -266,7 +267,7 @@ struct EncodeRequest : TextOptions {
       Field<"check_finite", 17, &EncodeRequest::check_finite>,
       Field<"spans", 18, &EncodeRequest::spans>, Field<"outputs", 23, &EncodeRequest::outputs, 16>,
       Field<"output_type", 24, &EncodeRequest::output_type>,
-      Field<"ranges", 25, &EncodeRequest::ranges>>;
+      Field<"ranges", 25, &EncodeRequest::ranges>, Field<"task", 28, &EncodeRequest::task>>;
 };
 
 struct RerankRequest : TextOptions {

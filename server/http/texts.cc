@@ -24,7 +24,21 @@ void ReadOptions(ObjectReader& fields, const Chosen& chosen, EncodeRequest* out)
   for (const char* field : {"input_type", "task_type"}) {
     if (const auto text = fields.Text(field)) role = *text;
   }
-  if (!out->prompt_name.has_value()) out->prompt_name = PromptFor(*chosen.model, role);
+  // Of other models it is vLLM's word for an output, or Jina's for what they do not have.
+  const auto& tasks = chosen.model->tasks;
+  if (const auto task = tasks.empty() ? std::nullopt : fields.Text("task"); task.has_value()) {
+    // Jina's own API names a task of jina-embeddings-v5 and its prompt together: "retrieval.query".
+    const size_t dot = task->rfind('.');
+    const bool both = std::ranges::count(tasks, *task) == 0 && dot != task->npos &&
+                      std::ranges::count(tasks, task->substr(0, dot)) > 0;
+    out->task = both ? task->substr(0, dot) : *task;
+    if (both) role = task->substr(dot + 1);
+  }
+  if (!out->prompt_name.has_value()) {
+    out->prompt_name = PromptFor(*chosen.model, role);
+    // The task may have a prompt.
+    if (!out->task.empty() && out->prompt_name == "") out->prompt_name.reset();
+  }
   if (const Value* truncate = fields.Find("truncate"); truncate && truncate->IsString()) {
     const std::string side = absl::AsciiStrToUpper(std::string(*fields.Text("truncate")));
     out->truncate = side != "NONE";

@@ -120,6 +120,23 @@ ModelSource ParseModel(const std::string& text) {
   return model;
 }
 
+void AddAdapter(const std::string& text, std::vector<ModelSource>* models) {
+  auto fail = [&](const std::string& problem) {
+    throw CLI::ValidationError("--adapter", "'" + text + "' " + problem);
+  };
+  const size_t equals = text.find('=');
+  const size_t slash = text.substr(0, equals).rfind('/');
+  if (equals == std::string::npos || slash == std::string::npos || slash + 1 == equals) {
+    fail("is not like MODEL/TASK=DIR");
+  }
+  const auto model = std::ranges::find(*models, text.substr(0, slash), &ModelSource::name);
+  if (model == models->end()) fail("names no --model");
+  const std::string directory = text.substr(equals + 1);
+  std::error_code error;
+  if (!std::filesystem::is_directory(directory, error)) fail("is not of a directory");
+  model->adapters.emplace_back(text.substr(slash + 1, equals - slash - 1), directory);
+}
+
 std::pair<std::string, double> ParseWeight(const std::string& text) {
   auto fail = [&](const std::string& problem) {
     throw CLI::ValidationError("--tenant-weight", "'" + text + "' " + problem);

@@ -31,4 +31,7 @@ ModelSource ParseModel(const std::string& text);
 // "NAME=X". The same.
 std::pair<std::string, double> ParseWeight(const std::string& text);
 
+// "MODEL/TASK=DIR", for one of `models`, whose names may hold '/'.
+void AddAdapter(const std::string& text, std::vector<ModelSource>* models);
+
 }  // namespace castor::server

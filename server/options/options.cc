@@ -290,7 +290,7 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
   ServerOptions options;
   options.engine.build = std::string(Version()) + " " + std::string(GitCommit());
   ModelType model_type = ModelType::kFloat32;
-  std::vector<std::string> models;
+  std::vector<std::string> models, adapters;
   std::vector<std::string> weights;
 
   CLI::App app("Castor: attention and encoder inference over gRPC.\n", "castor-server");
@@ -325,6 +325,9 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
       "A model to load: a directory as Hugging Face lays it out, or a .safetensors file of "
       "CAST layers, and the name to serve it under (default: its own), such as BAAI/bge-m3. "
       "Repeatable, or several separated by commas; a directory may have several names");
+  declare.List("--adapter", "MODEL/TASK=DIR", &adapters,
+               "A low-rank adapter of a --model, as PEFT saves it, and the name by which requests "
+               "choose it. Repeatable, or several separated by commas");
   declare.Group("Limits");
   declare.List("--tenant-weight", "NAME=X", &weights,
                "A tenant's share of the device relative to the others' (default 1 each; 0.001 to "
@@ -349,6 +352,7 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
       model.int8 = model_type == ModelType::kInt8;
       options.engine.models.push_back(std::move(model));
     }
+    for (const std::string& text : adapters) AddAdapter(text, &options.engine.models);
     if (!options.tei_model.empty() &&
         std::ranges::count(options.engine.models, options.tei_model, &ModelSource::name) == 0) {
       throw CLI::ValidationError("--tei-model", "no --model has this name");

@@ -57,6 +57,8 @@ void Describe(const ModelInfo& model, v1::Model* out) {
   for (const std::string& label : model.labels) out->add_labels(label);
   out->set_token_labels(model.token_labels);
   out->set_takes_instruction(model.takes_instruction);
+  out->mutable_tasks()->Assign(model.tasks.begin(), model.tasks.end());
+  out->set_needs_task(model.needs_task);
   out->set_parameters(model.parameters);
   out->set_weight_bytes(model.weight_bytes);
   if (model.int8.has_value()) {

@@ -24,7 +24,8 @@ target_compile_definitions(server_test PRIVATE
   CASTOR_TINY_MODEL="${CMAKE_SOURCE_DIR}/tests/golden/encoder/tiny_bert")
 
 castor_test(server_heads_test
-  SOURCES encoder/server_answers_test.cc encoder/server_heads_test.cc encoder/server_outputs_test.cc
+  SOURCES encoder/server_adapters_test.cc encoder/server_answers_test.cc
+          encoder/server_heads_test.cc encoder/server_outputs_test.cc
           tei/server_tei_stream_test.cc tei/server_tei_test.cc
           encoder/server_tokens_test.cc http/server_http_test.cc
   LIBS castor_server_fixture nlohmann_json::nlohmann_json

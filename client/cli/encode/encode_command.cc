@@ -32,6 +32,7 @@ struct EncodeFlags {
   bool normalize = false;
   bool no_normalize = false;
   v1::EncodeOutput output_kind = v1::ENCODE_OUTPUT_DEFAULT;
+  std::string task;
   std::optional<std::string> prompt;
   std::optional<std::string> prompt_text;
   bool no_prompt = false;
@@ -67,6 +68,7 @@ void ApplyOptions(const EncodeFlags& flags, v1::EncodeRequest* request) {
   if (flags.no_truncate) request->set_truncate(false);
   request->set_truncation_side(flags.truncation_side);
   request->set_max_tokens(flags.max_tokens);
+  request->set_task(flags.task);
   if (flags.prompt.has_value()) request->set_prompt_name(*flags.prompt);
   if (flags.prompt_text.has_value()) request->set_prompt(*flags.prompt_text);
   if (flags.no_prompt) request->set_prompt_name("");
@@ -248,6 +250,10 @@ Runner AddEncodeCommand(CLI::App* command) {
             "pooled, token-embeddings, logits, scores or sparse (default: the "
             "model's own). If scores tie at 1, rank by logits",
             OneOf(kOutputs));
+  AddOption(command, group, "--task", &flags->task, "NAME",
+            "Add the model's adapter of this name, and its prompt of this name ('castor models "
+            "--output json' lists them)",
+            Utf8());
   CLI::Option* prompt =
       AddOption(command, group, "--prompt", &flags->prompt, "NAME",
                 "Put the model's prompt of this name before every text ('castor models "

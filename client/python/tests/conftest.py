@@ -65,6 +65,7 @@ def server(prompted: Path, inference: Path) -> Iterator[Server]:
         "splade": heads / "splade_bert",
         "yesno": GOLDEN / "rerankers/qwen3",
         "inference": inference,
+        "tasks": GOLDEN / "adapters/jina_v3",
     }
     arguments = [f"--model={name}={path}" for name, path in models.items()]
     running = Server("--shared-memory", *arguments)

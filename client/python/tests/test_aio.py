@@ -34,7 +34,7 @@ def test_calls(server: Server, client: castor.Client) -> None:
             assert many.shape == (600, 384)
             query = await made.encode_query("x", model="prompted")
             assert np.array_equal(query, client.encode_query("x", model="prompted"))
-            assert len(await made.models()) == 7
+            assert len(await made.models()) == 8
             ranked = await made.rank("a", ["b"] * 300, 2, model="cross")
             assert ranked == client.rank("a", ["b"] * 300, 2, model="cross")
             assert (await made.tokenize("a dam", model="minilm")).ids.tolist() == [

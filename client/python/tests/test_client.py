@@ -66,6 +66,25 @@ def test_prompts(client: castor.Client) -> None:
     assert caught.value.field == "prompt_name"
 
 
+def test_tasks(client: castor.Client) -> None:
+    cases = json.loads((GOLDEN / "adapters/jina_v3/expected.json").read_text())["cases"]
+    for case in cases:
+        got = client.encode(case["text"], model="tasks", task=case["task"] or None)
+        assert abs(got - case["pooled"][0]).max() < 2e-5
+    # sentence-transformers leaves the task's prompt to its caller.
+    model = castor.SentenceTransformer(client, "tasks")
+    for case in cases:
+        if case["task"]:
+            options = {"task": case["task"], "prompt_name": case["task"]}
+            assert abs(model.encode(case["text"], **options) - case["pooled"][0]).max() < 2e-5
+    alone = model.encode("the mill", task="retrieval.query")
+    options = {"model": "tasks", "task": "retrieval.query", "prompt_name": ""}
+    assert (alone == client.encode("the mill", **options)).all()
+    with pytest.raises(castor.CastorError) as caught:
+        client.encode("x", model="tasks", task="nonsense")
+    assert caught.value.field == "task"
+
+
 def test_tokens_and_spans(client: castor.Client) -> None:
     options = {"model": "minilm", "normalize_embeddings": False}
     tokens = client.encode_tokens(["a beaver", "a dam stands"], **options)

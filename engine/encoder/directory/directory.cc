@@ -26,6 +26,7 @@ absl::Status Invalid(const std::string& path, std::string_view problem) {
 struct Module {
   std::string type;  // the last part of its Python name, such as "Pooling"
   std::string path;  // relative to the model directory, may be empty
+  bool custom = false;
 };
 
 // Whether `path` is empty or names a folder next to modules.json, and cannot lead elsewhere.
@@ -33,6 +34,9 @@ bool IsPlainFolder(const std::string& path) {
   return path.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos && path != "." &&
          path != "..";
 }
+
+// What jina-embeddings-v3 and -v5 call their own modules.
+constexpr std::string_view kCustomTransformer = "custom_st.Transformer";
 
 absl::StatusOr<std::vector<Module>> ReadModules(const std::string& file) {
   absl::StatusOr<nlohmann::json> json = hf::ReadJson(file);
@@ -46,10 +50,13 @@ absl::StatusOr<std::vector<Module>> ReadModules(const std::string& file) {
       if (!reader.Has(key)) reader.Fail(key, "is missing");
     }
     const std::string type = reader.String("type", "");
-    if (!type.starts_with("sentence_transformers.") && !type.starts_with("pylate.")) {
+    const bool custom = modules.empty() && type == kCustomTransformer;
+    if (!type.starts_with("sentence_transformers.") && !type.starts_with("pylate.") && !custom) {
       reader.Fail("type", "\"" + type + "\" is custom code, which is not run here");
     }
-    Module module{.type = type.substr(type.rfind('.') + 1), .path = reader.String("path", "")};
+    Module module{.type = type.substr(type.rfind('.') + 1),
+                  .path = reader.String("path", ""),
+                  .custom = custom};
     if (!IsPlainFolder(module.path)) reader.Fail("path", "is not a plain folder name");
     const std::string name = reader.String("name", "");
     if (std::find(names.begin(), names.end(), name) != names.end()) {
@@ -333,6 +340,7 @@ absl::Status ReadPipeline(const std::string& path, const std::string& model_type
   const Module& transformer = modules->front();
   const bool masked = transformer.type == "MLMTransformer";
   directory->lookup = transformer.type == "StaticEmbedding";
+  directory->custom = transformer.custom;
   if (transformer.type == "Router") {
     return Invalid(file,
                    "a Router is not supported: serve one of its routes, such as the documents' "
@@ -379,6 +387,10 @@ absl::Status ReadPipeline(const std::string& path, const std::string& model_type
     return ReadSplade(path + "/" + (*modules)[1].path + "/config.json", directory);
   }
   const bool colbert = model_type == "ColBERT" || model_type == "MultiVectorEncoder";
+  if (transformer.custom && modules->size() == 1) {  // v5's pools and normalises by itself
+    directory->pools = directory->normalize = true;
+    directory->poolings = {Pooling::kLastToken};
+  }
   for (size_t i = 1; i < modules->size(); ++i) {
     const Module& module = (*modules)[i];
     const absl::StatusOr<bool> taken =

@@ -22,6 +22,7 @@ constexpr std::string_view kOnlyEncoders = "only encoders are served";
 constexpr std::string_view kAny = "PreTrainedConfig";
 constexpr std::string_view kTokenizer = "PreTrainedTokenizerBase";
 constexpr std::string_view kTraining = "training";
+constexpr std::string_view kMerge = "merge the adapter into the weights (merge_and_unload)";
 
 }  // namespace
 
@@ -94,7 +95,9 @@ std::span<const Key> DirectoryKeys() {
            "query_pre_attn_scalar attn_logit_softcapping final_logit_softcapping"),
       Read(kConfig, "Gemma3TextModel, publishers' decoders", "use_bidirectional_attention"),
       Read(kConfig, "masks of decoders, SentenceTransformer", "is_causal"),
-      Read(kConfig, "XLMRobertaLoRA", "lora_adaptations"),
+      Read(kConfig, "XLMRobertaLoRA",
+           "lora_adaptations lora_rank lora_alpha load_trained_adapters task_instructions"),
+      Read(kConfig, "JinaEmbeddingsV5Model", "task_names"),
       Read(kConfig, "NewModel",
            "layer_norm_type pack_qkv logn_attention_scale logn_attention_clip1"),
       // nomic-embed's own code.
@@ -140,7 +143,7 @@ std::span<const Key> DirectoryKeys() {
 
       // ---- modules.json
       Read(kModules, "BaseModel", "type path name"),
-      Refused(kModules, "BaseModel", "kwargs", "null []",
+      Refused(kModules, "BaseModel", "kwargs", "null [] [\"task\"] [\"task\",\"truncate_dim\"]",
               "arguments of calls are not passed on to modules"),
 
       // ---- sentence_bert_config.json
@@ -193,6 +196,19 @@ std::span<const Key> DirectoryKeys() {
               "comparing"),
       Read(kRerank, "castor_rerank.json", "true_token false_token"),
 
+      // ---- adapter_config.json. An unknown key is refused, unless its value says nothing.
+      Read(kAdapter, "LoraConfig",
+           "peft_type r lora_alpha use_rslora rank_pattern alpha_pattern target_modules"),
+      Ignored(kAdapter, "LoraConfig",
+              "auto_mapping base_model_name_or_path inference_mode revision task_type "
+              "lora_dropout layers_pattern layers_to_transform exclude_modules megatron_core "
+              "loftq_config eva_config qalora_group_size peft_version runtime_config"),
+      Refused(kAdapter, "LoraConfig", "bias", "\"none\" null", kMerge),
+      Refused(kAdapter, "LoraConfig", "init_lora_weights",
+              "true false null \"gaussian\" \"orthogonal\" \"eva\"",
+              "it changes the model's own weights; convert the adapter (PEFT's "
+              "path_initial_model_for_weight_conversion) or merge it into the weights"),
+
       // ---- artifact.metadata
       Read(kArtifact, "Stanford's ColBERT",
            "query_token_id doc_token_id query_maxlen doc_maxlen mask_punctuation "
@@ -221,6 +237,11 @@ absl::Status CheckKeys(File file, const nlohmann::json& object, const std::strin
   for (const auto& [name, value] : object.items()) {
     const Key* key = FindKey(file, name);
     const std::string where = absl::StrCat(path, ": ", name, ": ");
+    if (key == nullptr && file == File::kAdapter) {
+      if (value.empty() || value == false) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, "is not supported: ", std::string(kMerge)));
+    }
     if (key == nullptr) {
       if (!RefusesUnknown(file)) continue;
       return absl::InvalidArgumentError(

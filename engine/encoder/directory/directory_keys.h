@@ -30,7 +30,8 @@ enum class File {
   kSplade,
   kLogitScore,
   kMultiVectorMask,
-  kRerank,  // castor_rerank.json
+  kRerank,   // castor_rerank.json
+  kAdapter,  // adapter_config.json
   kArtifact,
 };
 

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/attention/scalar_type.h"
 #include "engine/base/regular_file.h"
+#include "engine/encoder/directory/adapters.h"
 #include "engine/encoder/directory/config_keys.h"
 #include "engine/encoder/directory/config_reader.h"
 #include "engine/encoder/directory/directory.h"
@@ -50,6 +51,8 @@ struct LoadedNetwork {
   Network network;
   int64_t parameters;
   int64_t weight_bytes;
+  std::vector<std::string> tasks = {};
+  bool needs_task = false;
 };
 
 // The text around pairs, where sentence-transformers applies a chat template; none: pairs are two
@@ -104,14 +107,16 @@ absl::StatusOr<LogitScoreModule> FindAnswers(const RerankTokens& tokens,
 
 // Builds the network and its tokenizer: the family reads body and rules, the directory sets limits,
 // and both decide the head.
-absl::StatusOr<LoadedNetwork> LoadNetwork(Directory& directory, at::ScalarType dtype, bool int8,
-                                          at::Device device, AttentionFn attention) {
+absl::StatusOr<LoadedNetwork> LoadNetwork(Directory& directory, const ModelSource& source,
+                                          at::ScalarType dtype, at::Device device,
+                                          AttentionFn attention) {
   const std::string& folder = directory.transformer;
   if (NameExists(folder + "/adapter_config.json")) {
     return absl::InvalidArgumentError(
         folder +
-        "/adapter_config.json: adapters are not supported: merge the adapter into the weights "
-        "(PEFT's merge_and_unload) and save the model");
+        "/adapter_config.json: is an adapter, not a model: serve its base model with --adapter "
+        "MODEL/TASK=DIR, or merge the adapter into the weights (PEFT's merge_and_unload) and save "
+        "the model");
   }
   absl::StatusOr<ConfigReader> config = ReadConfig(File::kConfig, folder + "/config.json");
   if (!config.ok()) return config.status();
@@ -175,7 +180,17 @@ absl::StatusOr<LoadedNetwork> LoadNetwork(Directory& directory, at::ScalarType d
   }
   absl::StatusOr<std::unique_ptr<hf::Safetensors>> files = hf::Safetensors::OpenModel(folder);
   if (!files.ok()) return files.status();
-  WeightReader weights(**files, folder, dtype, device, int8);
+  AdapterReader adapters(dtype, device);
+  adapters.AddOwn(*config, **files, folder);
+  const bool own = !adapters.tasks().empty();
+  for (const auto& [task, path] : source.adapters) adapters.AddPeft(task, path);
+  if (directory.custom && !own && config->status().ok()) {
+    return absl::InvalidArgumentError(
+        source.directory + "/modules.json[0]: type: \"custom_st.Transformer\" is custom code, " +
+        "which is not run here, and the model is not jina-embeddings-v3 or -v5");
+  }
+  WeightReader weights(**files, folder, dtype, device, source.int8);
+  if (!adapters.tasks().empty()) weights.set_adapters(&adapters);
   absl::StatusOr<FamilyModel> model = family->build(*config, weights);
   if (!model.ok()) return model.status();
   if (!model->body->info().causal)
@@ -196,13 +211,23 @@ absl::StatusOr<LoadedNetwork> LoadNetwork(Directory& directory, at::ScalarType d
   absl::StatusOr<LoadedHead> head =
       LoadHead(directory, *config, **files, *model, weights.prefix(), dtype, device);
   if (!head.ok()) return head.status();
+  const bool pooler = !head->head->info().labels.empty();
+  if (absl::Status s = adapters.Finish(pooler); !s.ok()) return s;
+  if (own && !directory.has_modules) {  // jina-embeddings-v3's own code puts these before texts
+    for (const auto& [task, text] : config->StringsByName("task_instructions")) {
+      directory.prompts.all.push_back({.name = task, .text = text});
+    }
+    if (!config->status().ok()) return config->status();
+  }
   return LoadedNetwork{family->model_type,
                        std::move(tokenizer->tokenizer),
                        *std::move(pairs),
                        Network(std::move(rules), std::move(model->body), std::move(head->head),
                                device, std::move(attention)),
-                       weights.parameters() + head->parameters,
-                       weights.bytes() + head->weight_bytes};
+                       weights.parameters() + head->parameters + adapters.parameters(),
+                       weights.bytes() + head->weight_bytes + adapters.bytes(),
+                       adapters.tasks(),
+                       family->model_type == "jina_embeddings_v5"};
 }
 
 // Builds a network without layers, whose tokenizer.json is read alone.
@@ -333,10 +358,14 @@ absl::StatusOr<std::shared_ptr<TextModel>> Load(const ModelSource& source, at::D
   }
   absl::StatusOr<Directory> directory = ReadDirectory(source.directory);
   if (!directory.ok()) return directory.status();
+  if (directory->lookup && !source.adapters.empty()) {
+    return absl::InvalidArgumentError(source.adapters.front().second +
+                                      ": a StaticEmbedding has no layers to adapt");
+  }
   const at::ScalarType dtype = attention::ScalarTypeOf(source.dtype);
   absl::StatusOr<LoadedNetwork> loaded =
       directory->lookup ? LoadLookup(*directory, dtype, device, std::move(attention))
-                        : LoadNetwork(*directory, dtype, source.int8, device, std::move(attention));
+                        : LoadNetwork(*directory, source, dtype, device, std::move(attention));
   if (!loaded.ok()) return loaded.status();
   Network& network = loaded->network;
   const hf::Tokenizer& tokenizer = *loaded->tokenizer;
@@ -355,6 +384,8 @@ absl::StatusOr<std::shared_ptr<TextModel>> Load(const ModelSource& source, at::D
     info.takes_instruction = loaded->pairs->takes_instruction();
     info.template_tokens = loaded->pairs->tokens();
   }
+  info.tasks = std::move(loaded->tasks);
+  info.needs_task = loaded->needs_task;
   info.dtype = source.dtype;
   info.parameters = loaded->parameters;
   info.weight_bytes = loaded->weight_bytes;

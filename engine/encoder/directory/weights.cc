@@ -30,6 +30,45 @@ std::optional<size_t> FindNonFinite(DType dtype, const at::Tensor& tensor) {
 
 }  // namespace
 
+absl::StatusOr<at::Tensor> ReadTensor(const hf::StoredTensor& stored, std::string_view name,
+                                      const std::vector<int64_t>& shape, at::ScalarType dtype,
+                                      std::span<const int64_t> rows) {
+  const auto fail = [&](std::string_view problem) {
+    return absl::InvalidArgumentError(absl::StrCat(std::string(stored.file), ": ",
+                                                   std::string(name), ": ", std::string(problem)));
+  };
+  const std::optional<DType> type = TypeOf(stored.dtype);
+  if (!type.has_value()) {
+    return fail("dtype " + std::string(stored.dtype) + " is not supported; F32, F16, BF16 are");
+  }
+  if (stored.shape != shape) {
+    return fail("shape is " + ShapeString(stored.shape) + ", config.json implies " +
+                ShapeString(shape));
+  }
+  std::vector<int64_t> taken = shape;
+  if (!rows.empty()) taken[0] = std::ssize(rows);
+  at::Tensor tensor = at::empty(taken, at::TensorOptions().dtype(attention::ScalarTypeOf(*type)));
+  if (rows.empty()) {
+    std::memcpy(tensor.mutable_data_ptr(), stored.data.data(), stored.data.size());
+  }
+  const size_t row = stored.data.size() / shape[0];
+  for (size_t i = 0; i < rows.size(); ++i) {
+    std::memcpy(static_cast<std::byte*>(tensor.mutable_data_ptr()) + i * row,
+                stored.data.data() + rows[i] * row, row);
+  }
+  if (const auto found = FindNonFinite(*type, tensor)) {
+    return fail(absl::StrCat("element ", *found, " is NaN or Inf"));
+  }
+  if (dtype == tensor.scalar_type()) return tensor;
+  tensor = tensor.to(dtype);
+  const DType served = dtype == at::kBFloat16 ? DType::kBFloat16 : DType::kFloat32;
+  if (const auto found = FindNonFinite(served, tensor)) {  // rounded up to Inf
+    return fail(
+        absl::StrCat("element ", *found, " is too large for ", std::string(NameOf(served))));
+  }
+  return tensor;
+}
+
 void WeightReader::Fail(std::string_view where, std::string_view problem) {
   if (!status_.ok()) return;
   status_ = absl::InvalidArgumentError(std::string(where) + ": " + std::string(problem));
@@ -38,7 +77,7 @@ void WeightReader::Fail(std::string_view where, std::string_view problem) {
 void WeightReader::ChoosePrefix(std::string_view probe,
                                 std::span<const std::string_view> candidates) {
   for (const std::string_view candidate : candidates) {
-    if (files_.Find(std::string(candidate) + std::string(probe)) == nullptr) continue;
+    if (Find(std::string(candidate) + std::string(probe)) == nullptr) continue;
     prefix_ = candidate;
     return;
   }
@@ -48,12 +87,15 @@ void WeightReader::ChoosePrefix(std::string_view probe,
 
 const hf::StoredTensor* WeightReader::Find(const std::string& name) const {
   if (const hf::StoredTensor* tensor = files_.Find(name)) return tensor;
-  // The original checkpoints of BERT call them gamma and beta.
+  // The original checkpoints of BERT call them gamma and beta; those with torch's parametrizations,
+  // such as jina-embeddings-v3's adapters, hold the weights as they were before these.
   for (const auto& [now, before] : {std::pair<std::string_view, std::string_view>  //
                                     {"LayerNorm.weight", "LayerNorm.gamma"},
-                                    {"LayerNorm.bias", "LayerNorm.beta"}}) {
-    if (!name.ends_with(now)) continue;
-    return files_.Find(name.substr(0, name.size() - now.size()) + std::string(before));
+                                    {"LayerNorm.bias", "LayerNorm.beta"},
+                                    {".weight", ".parametrizations.weight.original"}}) {
+    if (!name.ends_with(now) || (now == ".weight" && adapters_ == nullptr)) continue;
+    const std::string other = name.substr(0, name.size() - now.size()) + std::string(before);
+    if (const hf::StoredTensor* tensor = files_.Find(other)) return tensor;
   }
   return nullptr;
 }
@@ -66,41 +108,10 @@ at::Tensor WeightReader::TakeOnHost(std::string_view name, const std::vector<int
     Fail(directory_, "the weights lack the tensor \"" + full + "\", which config.json requires");
     return {};
   }
-  const std::string where = std::string(stored->file) + ": " + full;
-  const std::optional<DType> type = TypeOf(stored->dtype);
-  if (!type.has_value()) {
-    Fail(where, "dtype " + std::string(stored->dtype) + " is not supported; F32, F16, BF16 are");
-    return {};
-  }
-  if (stored->shape != shape) {
-    Fail(where,
-         "shape is " + ShapeString(stored->shape) + ", config.json implies " + ShapeString(shape));
-    return {};
-  }
-  std::vector<int64_t> taken = shape;
-  if (!rows.empty()) taken[0] = std::ssize(rows);
-  at::Tensor tensor = at::empty(taken, at::TensorOptions().dtype(attention::ScalarTypeOf(*type)));
-  if (rows.empty()) {
-    std::memcpy(tensor.mutable_data_ptr(), stored->data.data(), stored->data.size());
-  }
-  const size_t row = stored->data.size() / shape[0];
-  for (size_t i = 0; i < rows.size(); ++i) {
-    std::memcpy(static_cast<std::byte*>(tensor.mutable_data_ptr()) + i * row,
-                stored->data.data() + rows[i] * row, row);
-  }
-  if (const auto found = FindNonFinite(*type, tensor)) {
-    Fail(where, absl::StrCat("element ", *found, " is NaN or Inf"));
-    return {};
-  }
-  if (dtype_ == tensor.scalar_type()) return tensor;
-  tensor = tensor.to(dtype_);
-  const DType served = dtype_ == at::kBFloat16 ? DType::kBFloat16 : DType::kFloat32;
-  if (const auto found = FindNonFinite(served, tensor)) {  // rounded up to Inf
-    Fail(where,
-         absl::StrCat("element ", *found, " is too large for ", std::string(NameOf(served))));
-    return {};
-  }
-  return tensor;
+  absl::StatusOr<at::Tensor> tensor = ReadTensor(*stored, full, shape, dtype_, rows);
+  if (tensor.ok()) return *std::move(tensor);
+  if (status_.ok()) status_ = tensor.status();
+  return {};
 }
 
 at::Tensor WeightReader::ToDevice(const at::Tensor& tensor) {

@@ -15,9 +15,18 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "engine/hf/safetensors.h"
 
 namespace castor::encoder {
+
+class AdapterReader;  // adapters.h
+
+// A stored tensor of exactly `shape`, or these rows of it, as `dtype` on the host. NaN and Inf are
+// errors. `name`: for messages.
+absl::StatusOr<at::Tensor> ReadTensor(const hf::StoredTensor& stored, std::string_view name,
+                                      const std::vector<int64_t>& shape, at::ScalarType dtype,
+                                      std::span<const int64_t> rows = {});
 
 class WeightReader {
  public:
@@ -51,6 +60,10 @@ class WeightReader {
                          int64_t columns);
 
   const absl::Status& status() const { return status_; }
+  // The adapters of the weights taken; null: none.
+  void set_adapters(AdapterReader* adapters) { adapters_ = adapters; }
+  AdapterReader* adapters() const { return adapters_; }
+
   bool int8() const { return int8_; }
   at::Device device() const { return device_; }
   int64_t parameters() const { return parameters_; }
@@ -76,6 +89,7 @@ class WeightReader {
   const at::ScalarType dtype_;
   const at::Device device_;
   const bool int8_;
+  AdapterReader* adapters_ = nullptr;
   std::string prefix_;
   absl::Status status_;
   int64_t parameters_ = 0;

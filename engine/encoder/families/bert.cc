@@ -77,6 +77,7 @@ constexpr std::string_view kRobertaPrefixes[] = {"", "roberta."};
 
 absl::StatusOr<FamilyModel> BuildRoberta(ConfigReader& config, WeightReader& weights) {
   const bool roberta = config.String("model_type", "") == "roberta";
+  if (config.Has("lora_adaptations")) return BuildJinaV3(config, weights);
   const TransformerConfig body = ReadBertKeys(config, {.vocabulary = roberta ? 50265 : 30522});
   // The table's rows before the padding's are not used.
   const int64_t padding = config.Int("pad_token_id", 1, 0, body.words - 1);

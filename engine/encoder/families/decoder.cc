@@ -205,4 +205,14 @@ absl::StatusOr<FamilyModel> BuildQwen3(ConfigReader& config, WeightReader& weigh
   return Build(config, kQwen3, body, kQwen3Names, weights);
 }
 
+// Both sizes have one model type and no other key in common that tells them apart.
+absl::StatusOr<FamilyModel> BuildJinaV5(ConfigReader& config, WeightReader& weights) {
+  for (const std::string_view prefix : kDecoderPrefixes) {
+    if (weights.Has(std::string(prefix) + "layers.0.self_attn.q_norm.weight")) {
+      return BuildQwen3(config, weights);
+    }
+  }
+  return BuildEuroBert(config, weights);
+}
+
 }  // namespace castor::encoder

@@ -18,6 +18,7 @@ constexpr Family kFamilies[] = {
     {"gemma3_text", BuildGemma3},
     {"gte", BuildGte},
     {"jina_embeddings_v3", BuildJinaV3},
+    {"jina_embeddings_v5", BuildJinaV5},
     {"llama", BuildLlama},
     {"llama_bidirec", BuildLlama},
     {"mistral", BuildMistral},

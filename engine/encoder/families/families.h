@@ -45,6 +45,7 @@ absl::StatusOr<FamilyModel> BuildGemma3(ConfigReader& config, WeightReader& weig
 absl::StatusOr<FamilyModel> BuildGte(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildJinaBert(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildJinaV3(ConfigReader& config, WeightReader& weights);
+absl::StatusOr<FamilyModel> BuildJinaV5(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildLlama(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildMistral(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildModernBert(ConfigReader& config, WeightReader& weights);

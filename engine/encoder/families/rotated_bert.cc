@@ -88,7 +88,8 @@ absl::StatusOr<FamilyModel> BuildGte(ConfigReader& config, WeightReader& weights
   return BuildFamily(config, body, names, weights, std::move(rules), gte ? kGteHeads : kNewHeads);
 }
 
-// ---- jina-embeddings-v3 as in transformers 5: XLM-RoBERTa's layers. Adapters are refused.
+// ---- jina-embeddings-v3: XLM-RoBERTa's layers, with the keys of its own code or of
+// transformers 5.
 
 constexpr std::string_view kJinaV3Prefixes[] = {"", "roberta."};
 
@@ -113,11 +114,15 @@ absl::StatusOr<FamilyModel> BuildJinaV3(ConfigReader& config, WeightReader& weig
   body.mlp = {.width = ReadSize(config, "intermediate_size", 4096),
               .activation = ReadActivation(config, "hidden_act")};
   body.epsilon = ReadEpsilon(config, "layer_norm_eps", 1e-5);
-  body.rope = ReadRope(config, 20'000, {});
-  CheckRotated(config, "num_attention_heads", body.info.hidden / body.info.heads, *body.rope);
-  if (config.Has("lora_adaptations")) {
-    config.Fail("lora_adaptations", "adapters are not supported");
+  double theta = 20'000;
+  if (config.String("model_type", "") == "xlm-roberta") {
+    if (config.String("position_embedding_type", "") != "rotary") {
+      config.Fail("position_embedding_type", "must be \"rotary\" beside lora_adaptations");
+    }
+    theta = config.Double("rotary_emb_base", 10'000, 1, 1e12);
   }
+  body.rope = ReadRope(config, theta, {});
+  CheckRotated(config, "num_attention_heads", body.info.hidden / body.info.heads, *body.rope);
   RefuseTrue(config, {"is_decoder", "add_cross_attention"}, "only encoders are served");
   InputRules rules{.vocabulary = body.words,
                    .types = body.types,

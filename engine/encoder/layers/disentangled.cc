@@ -109,7 +109,7 @@ absl::StatusOr<at::Tensor> Disentangled::operator()(const Qkv& qkv, const Relati
                                                     const BodyInputs& in) const {
   const int64_t heads = qkv.heads, head_dim = qkv.head_dim();
   const absl::StatusOr<at::Tensor> projected =
-      qkv(x, nullptr, nullptr, {.first = 0, .count = heads}, in.control);
+      qkv(x, nullptr, nullptr, {.first = 0, .count = heads}, {}, in.control);
   if (!projected.ok()) return projected;
   const at::Tensor three = projected->view({x.size(0), 3, heads, head_dim});
   at::Tensor output = at::empty({x.size(0), heads, head_dim}, x.options());

@@ -15,11 +15,11 @@
 
 namespace castor::encoder {
 
-at::Tensor FeedForward::operator()(const at::Tensor& x) const {
+at::Tensor FeedForward::operator()(const at::Tensor& x, const TaskRows& tasks) const {
   if (!experts.empty()) return Mix(x);
-  const at::Tensor wide = in(x, activation);
-  if (gated) MultiplyRows(wide, gate(x));
-  return out(wide);
+  const at::Tensor wide = in(x, activation, tasks);
+  if (gated) MultiplyRows(wide, gate(x, std::nullopt, tasks));
+  return out(wide, std::nullopt, tasks);
 }
 
 // Each expert's rows go through it together. A row's sum is in the order of experts, so that its

@@ -57,7 +57,7 @@ struct FeedForward {
   at::Tensor bias = {};  // [hidden]
   int64_t of_row = 0;
 
-  at::Tensor operator()(const at::Tensor& x) const;  // [rows, hidden]
+  at::Tensor operator()(const at::Tensor& x, const TaskRows& tasks = {}) const;  // [rows, hidden]
 
   // The elements that a row is multiplied with.
   int64_t elements() const;

@@ -114,9 +114,37 @@ KernelRows PrepareRows(const LinearKernel& kernel, const at::Tensor& x) {
   return out;
 }
 
-// Computes all rows.
-void Multiply(const LinearKernel& kernel, const kernels::PackedMatrix& matrix,
-              const kernels::LinearRows& rows, int64_t count, kernels::Activation activation) {
+// `prepared` keeps what the rows point to.
+kernels::LinearRows RowsFor(const LinearKernel& kernel, const at::Tensor& x, const at::Tensor& y,
+                            KernelRows* prepared) {
+  kernels::LinearRows rows{.x = x.const_data_ptr(),
+                           .x_stride = x.stride(0),
+                           .x_scales = nullptr,
+                           .y = y.mutable_data_ptr(),
+                           .y_stride = y.stride(0)};
+  if (kernel.prepare == nullptr) return rows;
+  *prepared = PrepareRows(kernel, x);
+  rows.x = prepared->values.get();
+  rows.x_stride = prepared->stride;
+  rows.x_scales = prepared->scales.data();
+  return rows;
+}
+
+struct Factor {
+  const LinearKernel& kernel;
+  kernels::PackedMatrix matrix;
+  kernels::LinearRows rows;
+};
+
+// Computes all rows. `adapter`, if any, is a product for the same outputs, to which this one adds:
+// each task does its part of both, while its outputs are in the cache.
+void Multiply(const Factor& product, const Factor* adapter, int64_t count,
+              kernels::Activation activation) {
+  const auto& [kernel, matrix, rows] = product;
+  if (adapter != nullptr && adapter->kernel.panel_width != kernel.panel_width) {
+    Multiply(*adapter, nullptr, count, kernels::Activation::kNone);
+    adapter = nullptr;
+  }
   const TaskCut cut(kernel, count, matrix.in, matrix.out);
   const double operations = 2.0 * static_cast<double>(count) * static_cast<double>(matrix.in) *
                             static_cast<double>(matrix.out);
@@ -127,8 +155,12 @@ void Multiply(const LinearKernel& kernel, const kernels::PackedMatrix& matrix,
       return std::min(count, cut.tiles * b / cut.blocks * kernel.tile_rows);
     };
     const auto panel = [&](int64_t g) { return cut.panels * g / cut.groups; };
-    kernel.run(matrix, rows, activation, row(block), row(block + 1), panel(group),
-               panel(group + 1));
+    if (adapter != nullptr) {
+      adapter->kernel.run(adapter->matrix, adapter->rows, kernels::Activation::kNone, row(block),
+                          row(block + 1), panel(group), panel(group + 1));
+    }
+    product.kernel.run(product.matrix, product.rows, activation, row(block), row(block + 1),
+                       panel(group), panel(group + 1));
   };
   (void)attention::ParallelFor(cut.blocks * cut.groups, operations, RunToEnd(), run);
 }
@@ -160,14 +192,30 @@ Linear::Linear(at::Tensor weight, at::Tensor bias, bool int8)
   weight_.reset();
 }
 
+void Linear::set_adapters(std::vector<Adapter> adapters) { adapters_ = std::move(adapters); }
+
 bool Linear::HasInt8(at::Device device) {
   return FindKernel(device, LinearType::kInt8, 1) != nullptr;
 }
 
 int64_t Linear::scratch_bytes_of_row() const {
-  if (kernel_ == nullptr || kernel_->prepare == nullptr) return 0;
+  int64_t adapted = 0;
+  for (const Adapter& adapter : adapters_) {
+    // In the type of the rows; with 8 bits that is float32, the widest.
+    const int64_t between = adapter.a.out() * static_cast<int64_t>(sizeof(float));
+    adapted = std::max(
+        adapted, between + adapter.a.scratch_bytes_of_row() + adapter.b.scratch_bytes_of_row());
+  }
+  if (kernel_ == nullptr && adapted > 0) adapted += out_ * static_cast<int64_t>(sizeof(float));
+  if (kernel_ == nullptr || kernel_->prepare == nullptr) return adapted;
   return kernel_->prepared_elements(in_) * kernel_->prepared_size +
-         static_cast<int64_t>(sizeof(RowScale));
+         static_cast<int64_t>(sizeof(RowScale)) + adapted;
+}
+
+int64_t Linear::column_grain() const {
+  int64_t grain = kernel_ == nullptr ? 1 : kernel_->panel_width;
+  for (const Adapter& adapter : adapters_) grain = std::lcm(grain, adapter.b.column_grain());
+  return grain;
 }
 
 kernels::PackedMatrix Linear::Matrix(const Columns& columns) const {
@@ -181,51 +229,82 @@ kernels::PackedMatrix Linear::Matrix(const Columns& columns) const {
   };
 }
 
-at::Tensor Linear::Product(const at::Tensor& x, std::span<const Columns> parts,
-                           kernels::Activation activation) const {
+void Linear::ProductInto(const at::Tensor& x, std::span<const Columns> parts,
+                         kernels::Activation activation, const Adapter* adapter, bool add,
+                         const at::Tensor& y) const {
   const at::Tensor from = x.stride(1) == 1 ? x : x.contiguous();
+  KernelRows prepared{}, prepared_between{};
+  Factor product{*kernel_, {}, RowsFor(*kernel_, from, y, &prepared)};
+  product.rows.add = add || adapter != nullptr;
+  std::optional<Factor> its;
+  at::Tensor between;
+  if (adapter != nullptr) {
+    between = adapter->a(from);
+    const LinearKernel& kernel = *adapter->b.kernel_;
+    its.emplace(Factor{kernel, {}, RowsFor(kernel, between, y, &prepared_between)});
+  }
+  for (const Columns& columns : parts) {
+    product.matrix = Matrix(columns);
+    if (its.has_value()) its->matrix = adapter->b.Matrix(columns);
+    Multiply(product, its.has_value() ? &*its : nullptr, x.size(0), activation);
+    product.rows.y =
+        static_cast<char*>(product.rows.y) + columns.count * static_cast<int64_t>(y.element_size());
+    if (its.has_value()) its->rows.y = product.rows.y;
+  }
+}
+
+at::Tensor Linear::Product(const at::Tensor& x, std::span<const Columns> parts,
+                           kernels::Activation activation, const TaskRows& tasks) const {
   int64_t out = 0;
   for (const Columns& columns : parts) out += columns.count;
   at::Tensor y = at::empty({x.size(0), out}, x.options());
-  kernels::LinearRows rows{.x = from.const_data_ptr(),
-                           .x_stride = from.stride(0),
-                           .x_scales = nullptr,
-                           .y = y.mutable_data_ptr(),
-                           .y_stride = out};
-  KernelRows prepared{};
-  if (kernel_->prepare != nullptr) {
-    prepared = PrepareRows(*kernel_, from);
-    rows.x = prepared.values.get();
-    rows.x_stride = prepared.stride;
-    rows.x_scales = prepared.scales.data();
-  }
-  for (const Columns& columns : parts) {
-    Multiply(*kernel_, Matrix(columns), rows, x.size(0), activation);
-    rows.y = static_cast<char*>(rows.y) + columns.count * static_cast<int64_t>(y.element_size());
-  }
+  ForAdapters(tasks, x.size(0), adapters_, [&](int64_t first, int64_t count, const Adapter* its) {
+    ProductInto(x.narrow(0, first, count), parts, activation, its, /*add=*/false,
+                y.narrow(0, first, count));
+  });
   return y;
 }
 
-at::Tensor Linear::operator()(const at::Tensor& x, std::optional<Activation> activation) const {
+at::Tensor Linear::operator()(const at::Tensor& x, std::optional<Activation> activation,
+                              const TaskRows& tasks) const {
   if (kernel_ == nullptr) {
     at::Tensor y = at::linear(x, weight_, bias_);
+    ForAdapters(tasks, x.size(0), adapters_, [&](int64_t first, int64_t count, const Adapter* its) {
+      if (its != nullptr)
+        its->b.AddTo(its->a(x.narrow(0, first, count)), y.narrow(0, first, count));
+    });
     return activation.has_value() ? Activate(*activation, std::move(y)) : y;
   }
   const std::optional<kernels::Activation> fused = FusedActivation(activation);
   const Columns all = {.first = 0, .count = out_};
-  at::Tensor y = Product(x, {&all, 1}, fused.value_or(kernels::Activation::kNone));
+  at::Tensor y = Product(x, {&all, 1}, fused.value_or(kernels::Activation::kNone), tasks);
   return fused.has_value() ? y : Activate(*activation, std::move(y));
 }
 
-at::Tensor Linear::Part(const at::Tensor& x, std::span<const Columns> parts) const {
+at::Tensor Linear::Part(const at::Tensor& x, std::span<const Columns> parts,
+                        const TaskRows& tasks) const {
   for (const Columns& columns : parts) TORCH_CHECK(columns.first % column_grain() == 0);
-  if (kernel_ != nullptr) return Product(x, parts, kernels::Activation::kNone);
+  if (kernel_ != nullptr) return Product(x, parts, kernels::Activation::kNone, tasks);
   std::vector<at::Tensor> outputs;
   for (const auto& [first, count] : parts) {
     outputs.push_back(at::linear(x, weight_.narrow(0, first, count),
                                  bias_.defined() ? bias_.narrow(0, first, count) : bias_));
   }
-  return at::cat(outputs, 1);
+  at::Tensor y = at::cat(outputs, 1);
+  ForAdapters(tasks, x.size(0), adapters_, [&](int64_t first, int64_t count, const Adapter* its) {
+    if (its == nullptr) return;
+    y.narrow(0, first, count).add_(its->b.Part(its->a(x.narrow(0, first, count)), parts));
+  });
+  return y;
+}
+
+void Linear::AddTo(const at::Tensor& x, const at::Tensor& y) const {
+  const Columns all = {.first = 0, .count = out_};
+  if (kernel_ == nullptr) {
+    y.add_(at::linear(x, weight_, bias_));
+  } else {
+    ProductInto(x, {&all, 1}, kernels::Activation::kNone, nullptr, /*add=*/true, y);
+  }
 }
 
 namespace {

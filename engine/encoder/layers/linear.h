@@ -1,4 +1,5 @@
-// A linear layer: y = activation(x W^T + bias).
+// A linear layer: y = activation(x W^T + bias). Rows with a task may add their task's adapter, of
+// low rank (LoRA; Hu et al. 2021, arXiv 2106.09685), before the activation: x A^T B^T.
 //
 // On a CPU with wide enough vectors, the weights are packed once for kernels/cpu/linear/linear.h.
 // Elsewhere the product is at::linear.
@@ -8,12 +9,15 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "engine/base/aligned.h"
+#include "engine/encoder/network/packing.h"
 #include "engine/kernels/cpu/linear/linear.h"
 
 namespace castor::encoder {
@@ -36,6 +40,8 @@ struct Columns {
   int64_t count = 0;
 };
 
+struct Adapter;
+
 class Linear {
  public:
   Linear() = default;
@@ -44,6 +50,9 @@ class Linear {
   // `int8`: products of 8 bits, with a scale per output for weights and a scale and a zero per row
   // for inputs. Requires HasInt8 and float32 weights.
   Linear(at::Tensor weight, at::Tensor bias, bool int8 = false);
+
+  // Of each task; those of tasks that leave this layer alone are empty. Call once, at load.
+  void set_adapters(std::vector<Adapter> adapters);
 
   // Whether this processor has a kernel for 8 bits.
   static bool HasInt8(at::Device device);
@@ -55,20 +64,27 @@ class Linear {
   // The bytes that a product allocates per row, without the result.
   int64_t scratch_bytes_of_row() const;
 
-  // [rows, in] -> [rows, out], in the weights' dtype.
-  at::Tensor operator()(const at::Tensor& x,
-                        std::optional<Activation> activation = std::nullopt) const;
+  // [rows, in] -> [rows, out], in the weights' dtype. `tasks`: of these rows.
+  at::Tensor operator()(const at::Tensor& x, std::optional<Activation> activation = std::nullopt,
+                        const TaskRows& tasks = {}) const;
 
   // Some of the outputs: `parts`, one after another. The first output of each part is a multiple of
   // column_grain().
-  at::Tensor Part(const at::Tensor& x, std::span<const Columns> parts) const;
-  int64_t column_grain() const { return kernel_ == nullptr ? 1 : kernel_->panel_width; }
+  at::Tensor Part(const at::Tensor& x, std::span<const Columns> parts,
+                  const TaskRows& tasks = {}) const;
+  int64_t column_grain() const;
+
+  // Adds the product without a task to `y`, [rows, out].
+  void AddTo(const at::Tensor& x, const at::Tensor& y) const;
 
  private:
   // Requires a kernel. Columns of a packed matrix are a packed matrix too.
   kernels::PackedMatrix Matrix(const Columns& columns) const;
   at::Tensor Product(const at::Tensor& x, std::span<const Columns> parts,
-                     kernels::Activation activation) const;
+                     kernels::Activation activation, const TaskRows& tasks) const;
+  void ProductInto(const at::Tensor& x, std::span<const Columns> parts,
+                   kernels::Activation activation, const Adapter* adapter, bool add,
+                   const at::Tensor& y) const;
 
   int64_t in_ = 0;
   int64_t out_ = 0;
@@ -78,7 +94,36 @@ class Linear {
   AlignedArray<uint32_t> packed_;                  // with a kernel
   AlignedArray<float> scales_;                     // int8: see kernels::PackedMatrix
   AlignedArray<int32_t> sums_;
+  std::vector<Adapter> adapters_;  // by task; empty: no task has one here
 };
+
+struct Adapter {
+  Linear a;  // [rank, in]
+  Linear b;  // [out, rank], its scale included
+
+  bool empty() const { return a.out() == 0; }
+};
+
+// Calls run(first, count, adapter) for the `rows` rows of `tasks` in order, as many at a time as
+// have the same one of `adapters`, which are by task, or none: null.
+template <typename Adapted, typename Run>
+void ForAdapters(const TaskRows& tasks, int64_t rows, const std::vector<Adapted>& adapters,
+                 Run&& run) {
+  const auto of = [&](const TaskRun& each) -> const Adapted* {
+    if (each.task < 0 || adapters.empty()) return nullptr;
+    const Adapted& adapter = adapters[static_cast<size_t>(each.task)];
+    return adapter.empty() ? nullptr : &adapter;
+  };
+  auto at = tasks.runs.begin();
+  while (at != tasks.runs.end() && at->end <= tasks.first) ++at;
+  for (int64_t first = 0, end = 0; first < rows; first = end) {
+    const Adapted* const adapter = at == tasks.runs.end() ? nullptr : of(*at);
+    end = rows;
+    for (; at != tasks.runs.end() && of(*at) == adapter; ++at) end = at->end - tasks.first;
+    end = std::min(end, rows);
+    run(first, end - first, adapter);
+  }
+}
 
 // Weights in 8 bits: the nearest multiples of a scale per output. The scale is the least that takes
 // no weight beyond 127 and keeps the kernel's sums exact. Any thread.

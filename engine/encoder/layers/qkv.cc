@@ -20,23 +20,25 @@ int64_t Qkv::head_grain() const {
 
 absl::StatusOr<at::Tensor> Qkv::operator()(const at::Tensor& x, const LayerNorm* before,
                                            const Rotation* rotation, HeadRange range,
-                                           RunControl& control) const {
+                                           const TaskRows& tasks, RunControl& control) const {
   const int64_t group = heads / kv_heads;
   const int64_t all = heads * head_dim();
   const int64_t all_keys = kv_heads * head_dim();
   const int64_t width = range.count * head_dim();
   const int64_t kv_width = width / group;
   const int64_t all_widths = width + 2 * kv_width;
-  const auto project = [&](const at::Tensor& rows) {
-    if (range.count == heads) return linear(rows);
+  const auto project = [&](const at::Tensor& rows, const TaskRows& their) {
+    if (range.count == heads) return linear(rows, std::nullopt, their);
     const int64_t first = range.first * head_dim();
     const int64_t kv_first = all + first / group;
-    return linear.Part(rows, std::array{Columns{first, width}, Columns{kv_first, kv_width},
-                                        Columns{kv_first + all_keys, kv_width}});
+    return linear.Part(rows,
+                       std::array{Columns{first, width}, Columns{kv_first, kv_width},
+                                  Columns{kv_first + all_keys, kv_width}},
+                       their);
   };
   const auto of_rows = [&](int64_t first, int64_t count) {
     const at::Tensor rows = x.narrow(0, first, count);
-    at::Tensor qkv = project(before != nullptr ? (*before)(rows) : rows);
+    at::Tensor qkv = project(before != nullptr ? (*before)(rows) : rows, tasks.From(first));
     const auto normalize = [&](const std::optional<LayerNorm>& norm, const at::Tensor& columns) {
       if (!norm.has_value()) return;
       columns.copy_((*norm)(columns.reshape({-1, norm->size()})).view(columns.sizes()));

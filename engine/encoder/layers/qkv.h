@@ -62,11 +62,11 @@ struct Qkv {
   int64_t head_grain() const;
 
   // [tokens, width]: the range's queries, then keys, then values, of the rows of `x`. `before`, if
-  // given, normalises the rows first; `rotation`, if given, rotates queries and keys. Works in
-  // steps, with a checkpoint after each.
+  // given, normalises the rows first; `rotation`, if given, rotates queries and keys. `tasks`: of
+  // the rows. Works in steps, with a checkpoint after each.
   absl::StatusOr<at::Tensor> operator()(const at::Tensor& x, const LayerNorm* before,
                                         const Rotation* rotation, HeadRange range,
-                                        RunControl& control) const;
+                                        const TaskRows& tasks, RunControl& control) const;
 
   // The bytes that one step takes, without the rows of the result. `like`: a weight, whose type and
   // device decide the steps.

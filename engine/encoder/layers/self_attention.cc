@@ -66,7 +66,7 @@ absl::StatusOr<at::Tensor> SelfAttention(const Projection& projection, const at:
   for (int64_t first = 0; first < qkv.heads; first += at_once) {
     const HeadRange range = {.first = first, .count = std::min(at_once, qkv.heads - first)};
     const absl::StatusOr<at::Tensor> rows =
-        qkv(x, projection.before, projection.rotation, range, in.control);
+        qkv(x, projection.before, projection.rotation, range, {in.packing.tasks}, in.control);
     if (!rows.ok()) return rows;
     if (!output.defined()) output = at::empty({x.size(0), qkv.heads * qkv.head_dim()}, x.options());
     const at::Tensor columns =

@@ -35,6 +35,8 @@ struct BatchItem {
   // The ranges that are pooled; empty: each sequence as a whole.
   std::span<const RowRange> spans = {};
 
+  int32_t task = -1;  // the model's adapter for its rows, by index; negative: none
+
   std::span<const int64_t> hidden = {};        // tokens that no token attends to
   std::span<const int64_t> kept = {};          // tokens with a row, where tokens have rows,
   std::span<const int32_t> kept_seqlens = {};  // and their offsets; empty: all have one

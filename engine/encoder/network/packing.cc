@@ -42,7 +42,11 @@ Packing Pack(const Batch& batch) {
     for (size_t s = 1; s < item.cu_seqlens.size(); ++s) {
       packing.cu_seqlens.push_back(first + item.cu_seqlens[s]);
     }
+    std::vector<TaskRun>& tasks = packing.tasks;
+    if (tasks.empty() || tasks.back().task != item.task) tasks.push_back({.task = item.task});
+    tasks.back().end = packing.tokens();
   }
+  if (packing.tasks.size() == 1 && packing.tasks.front().task < 0) packing.tasks.clear();
   for (size_t i = 0; i < batch.items.size(); ++i) {
     if (batch.items[i].hidden.empty()) continue;
     packing.key_bias.resize(static_cast<size_t>(packing.tokens()));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/encoder/network/batch.h"
@@ -11,11 +12,26 @@
 
 namespace castor::encoder {
 
+// Adjacent rows of a batch with one task: those up to `end`, from the end of the run before.
+struct TaskRun {
+  int64_t end = 0;
+  int32_t task = -1;  // as in BatchItem
+};
+
+// The tasks of some of a batch's rows, which begin at `first`. No runs: no row has a task.
+struct TaskRows {
+  std::span<const TaskRun> runs = {};
+  int64_t first = 0;
+
+  TaskRows From(int64_t row) const { return {runs, first + row}; }
+};
+
 struct Packing {
   std::vector<int32_t> cu_seqlens;      // [sequences + 1], over the whole batch
   std::vector<int64_t> first_token;     // per item: its first row among the batch's tokens
   std::vector<int64_t> first_sequence;  // per item: its first sequence among the batch's
   std::vector<int64_t> first_span;      // per item: its first span among the batch's
+  std::vector<TaskRun> tasks;           // of all rows; empty: none has one
   std::vector<float> key_bias;          // [tokens], -Inf for hidden tokens; empty: none is hidden
   int64_t spans = 0;                    // of all items
   int64_t span_rows = 0;                // of all spans

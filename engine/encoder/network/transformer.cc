@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/encoder/directory/adapters.h"
 #include "engine/encoder/layers/self_attention.h"
 #include "engine/kernels/count.h"
 
@@ -71,6 +72,8 @@ struct TransformerWeights {
   at::Tensor words;      // [words, hidden], or as wide as embeddings are; likewise:
   at::Tensor positions;  // [positions, hidden], or undefined
   at::Tensor types;      // [types, hidden], or undefined
+  std::vector<TableAdapter> words_adapters;  // by task; empty: none; likewise:
+  std::vector<TableAdapter> types_adapters;
   std::optional<LayerNorm> norm;
   std::optional<Linear> projection;
   std::optional<Rope> rope;
@@ -100,7 +103,8 @@ class Transformer final : public Body {
   absl::StatusOr<at::Tensor> Embed(const BodyInputs& in) const;
   absl::StatusOr<at::Tensor> Attend(size_t index, const attention::Spec& spec, const at::Tensor& x,
                                     const Rotation* rotation, const BodyInputs& in) const;
-  void Finish(const Layer& layer, const at::Tensor& mixed, const at::Tensor& x) const;
+  void Finish(const Layer& layer, const at::Tensor& mixed, const at::Tensor& x,
+              const TaskRows& tasks) const;
 
   BodyInfo info_;  // constant once built
   const bool pre_norm_;
@@ -145,7 +149,8 @@ absl::StatusOr<at::Tensor> Transformer::Forward(const BodyInputs& in) const {
     // The rest of the layer treats every row independently.
     absl::Status done =
         InSteps(x.size(0), RowsAtOnce(layer, x), in.control, [&](int64_t first, int64_t count) {
-          Finish(layer, mixed->narrow(0, first, count), x.narrow(0, first, count));
+          Finish(layer, mixed->narrow(0, first, count), x.narrow(0, first, count),
+                 TaskRows{in.packing.tasks, first});
         });
     if (done.ok() && convolved.defined()) {
       done = (*weights_.convolution)(std::exchange(convolved, {}), x, in);
@@ -163,7 +168,7 @@ absl::StatusOr<at::Tensor> Transformer::Forward(const BodyInputs& in) const {
 }
 
 absl::StatusOr<at::Tensor> Transformer::Embed(const BodyInputs& in) const {
-  const at::Tensor x = TokenRows(weights_.words, in);
+  const at::Tensor x = TokenRows(weights_.words, in, weights_.words_adapters);
   at::Tensor projected;
   if (weights_.projection.has_value()) {
     projected = at::empty({x.size(0), info_.hidden}, x.options());
@@ -176,6 +181,8 @@ absl::StatusOr<at::Tensor> Transformer::Embed(const BodyInputs& in) const {
           rows.add_(at::index_select(table, 0, indices.narrow(0, first, count)));
         };
         add(weights_.types, in.type_ids);
+        AddTableRows(weights_.types_adapters, in.type_ids.narrow(0, first, count),
+                     {in.packing.tasks, first}, rows);
         add(weights_.positions, in.positions);
         if (weights_.norm.has_value()) rows.copy_((*weights_.norm)(rows));
         if (projected.defined()) {
@@ -205,18 +212,20 @@ absl::StatusOr<at::Tensor> Transformer::Attend(size_t index, const attention::Sp
 
 // The rest of a layer after attention. `mixed`: attention's output. `x`: the layer's input, which
 // becomes its output.
-void Transformer::Finish(const Layer& layer, const at::Tensor& mixed, const at::Tensor& x) const {
+void Transformer::Finish(const Layer& layer, const at::Tensor& mixed, const at::Tensor& x,
+                         const TaskRows& tasks) const {
+  const auto attended = [&] { return layer.attention_output(mixed, std::nullopt, tasks); };
   if (!pre_norm_) {
-    const at::Tensor y = layer.attention_output_norm->AddNorm(layer.attention_output(mixed), x);
+    const at::Tensor y = layer.attention_output_norm->AddNorm(attended(), x);
     if (layer.second_attention_norm.has_value()) layer.second_attention_norm->AddNorm(y, x, y);
-    layer.mlp_output_norm->AddNorm(layer.mlp(y), y, x);
+    layer.mlp_output_norm->AddNorm(layer.mlp(y, tasks), y, x);
     return;
   }
   const auto add = [&](const at::Tensor& output, const std::optional<LayerNorm>& norm) {
     x.add_(norm.has_value() ? (*norm)(output) : output);
   };
-  add(layer.attention_output(mixed), layer.attention_output_norm);
-  add(layer.mlp((*layer.mlp_norm)(x)), layer.mlp_output_norm);
+  add(attended(), layer.attention_output_norm);
+  add(layer.mlp((*layer.mlp_norm)(x), tasks), layer.mlp_output_norm);
 }
 
 BodyActivations Transformer::activations() const {
@@ -298,6 +307,12 @@ class WeightTaker {
     taken.words = TakeTable(names_.words, config_.words);
     if (!config_.sinusoidal) taken.positions = TakeTable(names_.positions, config_.positions);
     taken.types = TakeTable(names_.types, config_.types);
+    taken.words_adapters =
+        TakeTableAdapters(weights_, std::string(names_.words), config_.words, embedding_);
+    if (config_.types > 0) {
+      taken.types_adapters =
+          TakeTableAdapters(weights_, std::string(names_.types), config_.types, embedding_);
+    }
     if (!names_.norm.empty()) {
       taken.norm = TakeNorm(weights_, std::string(names_.norm), embedding_, config_.epsilon,
                             config_.norm_bias);
@@ -403,6 +418,10 @@ absl::StatusOr<std::unique_ptr<Body>> BuildTransformer(const TransformerConfig& 
                                                        const TransformerNames& names,
                                                        WeightReader& weights) {
   weights.ChoosePrefix(std::string(names.words) + ".weight", names.prefixes);
+  if (weights.adapters() != nullptr) weights.adapters()->SetPrefixes(names.prefixes);
+  if (weights.adapters() != nullptr && config.disentangled.has_value()) {
+    return absl::InvalidArgumentError("this family, deberta-v2, is served without adapters");
+  }
   TransformerWeights taken = WeightTaker(config, names, weights).Take();
   if (!weights.status().ok()) return weights.status();
   return std::make_unique<Transformer>(config.info, config.pre_norm, std::move(taken));

@@ -246,6 +246,18 @@ absl::Status CheckPairs(const EncodeRequest& request, const ModelInfo& info) {
   return InvalidField("spans", "has no meaning for this model's text around pairs");
 }
 
+absl::Status CheckTask(const EncodeRequest& request, const ModelInfo& info) {
+  if (!request.runs() || std::ranges::count(info.tasks, request.task) > 0) return absl::OkStatus();
+  if (request.task.empty() && !info.needs_task) return absl::OkStatus();
+  std::string known;
+  for (const std::string& task : info.tasks) {
+    absl::StrAppend(&known, known.empty() ? "; known are " : ", ", "\"", task, "\"");
+  }
+  return InvalidField("task", absl::StrCat(request.task.empty() ? "missing: this model needs one"
+                                                                : "is not a task of this model",
+                                           known.empty() ? "; it has none" : known));
+}
+
 }  // namespace
 
 absl::Status TextModel::CheckInput(const EncodeRequest& request, int64_t max_sequences,
@@ -282,6 +294,7 @@ absl::Status TextModel::CheckInput(const EncodeRequest& request, int64_t max_seq
   }
   if (status.ok() && pairs_.has_value()) status = CheckPairs(request, info_);
   if (status.ok()) status = CheckPrompt(request, info_.prompts);
+  if (status.ok()) status = CheckTask(request, info_);
   if (status.ok()) status = CheckPromptText(request, max_text_bytes);
   return status.ok() ? CheckSpans(request, Pools(outputs)) : status;
 }

@@ -263,6 +263,9 @@ const Prompt* PromptOf(const EncodeRequest& request, const Prompts& prompts, siz
   if (!std::holds_alternative<TextInput>(request.input) || request.prompt.has_value()) {
     return nullptr;
   }
+  if (!request.task.empty() && !request.prompt_name.has_value()) {
+    if (const Prompt* const its = FindPrompt(request.task, prompts)) return its;
+  }
   return FindPrompt(request.prompt_name.value_or(prompts.default_name), prompts);
 }
 

@@ -58,7 +58,8 @@ absl::StatusOr<bool> EncodePrompted(const hf::Tokenizer& tokenizer, const Prompt
 absl::Status CheckPrompt(const EncodeRequest& request, const Prompts& prompts);
 
 // The model's prompt before the request's text of this index; null: none, or one that the request
-// brings. All texts have the same prompt, unless the first is a query. Requires CheckPrompt.
+// brings. By default it is that of the request's task, if the model has one of this name. All texts
+// have the same prompt, unless the first is a query. Requires CheckPrompt.
 const Prompt* PromptOf(const EncodeRequest& request, const Prompts& prompts, size_t text = 0);
 
 // The prompt's text, the model's or the request's own, likewise.

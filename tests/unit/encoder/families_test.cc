@@ -165,8 +165,10 @@ TEST(NewerFamiliesTest, NamesTheKeyOfEuroBertsConfig) {
 }
 
 TEST(NewerFamiliesTest, NamesTheKeyOfTheConfigWithAdapters) {
+  ExpectKeysRefused("adapters/jina_v3", {{"load_trained_adapters", nullptr, "must be true"},
+                                         {"rotary_emb_base", 0, "within 1..1e+12"}});
   ExpectKeysRefused("families/jina_v3",
-                    {{"lora_adaptations", {"retrieval.query"}, "adapters are not supported"},
+                    {{"lora_adaptations", json::array(), "names no task"},
                      {"rope_parameters", {{"rope_type", "linear"}}, "is not supported"},
                      {"hidden_act", "swiglu", "unknown activation"}});
 }

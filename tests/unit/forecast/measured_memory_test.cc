@@ -238,6 +238,10 @@ constexpr Checkpoint kCheckpoints[] = {
        config["head_dim"] = s.head_dim + 8;  // so that heads are wider than rows
        config["sliding_window"] = s.window + 1;
      }},
+    {"adapters/jina_v3",
+     [](const Sizes& s) -> Resized {
+       return {{16, s.hidden()}, {24, s.intermediate}, {48, 3 * s.hidden()}};
+     }},
     {"cast/top_k",
      // Clusters were as many as a head's elements, labels as many as heads.
      [](const Sizes& s) -> Resized {
@@ -330,6 +334,7 @@ void MeasuredMemoryTest::CheckEncoder(const LoadedModel& model, bool heads, Rows
     encoder::BatchItem item;
     item.cu_seqlens = one.offsets;
     item.ids = one.ids;
+    item.task = static_cast<int32_t>(one.offsets.size() % (model.info.tasks.size() + 1)) - 1;
     item.spans = one.spans;
     item.output_kind = output;
     item.token_labels = model.info.token_labels;

@@ -139,6 +139,27 @@ TEST_F(OptionsTest, ModelsTakeTheirNameFromTheFlagOrTheDirectory) {
   EXPECT_FALSE(options.engine.models[0].int8);
 }
 
+TEST_F(OptionsTest, AdaptersBelongToAModel) {
+  const std::string base = MakeFolder("base"), adapter = MakeFolder("a=b");
+  const ServerOptions options =
+      ParseOrDie({"--model", "org/base=" + base, "--model=other=" + base, "--adapter",
+                  "org/base/query=" + adapter + ",org/base/passage=" + base});
+  const auto& adapters = options.engine.models[0].adapters;
+  ASSERT_EQ(adapters.size(), 2U);
+  EXPECT_EQ(adapters[0], std::pair(std::string("query"), adapter));
+  EXPECT_EQ(adapters[1].first, "passage");
+  EXPECT_TRUE(options.engine.models[1].adapters.empty());
+  for (const auto& [text, says] :
+       {std::pair<std::string, const char*>{"query=" + adapter, "MODEL/TASK=DIR"},
+        {"base/=" + adapter, "MODEL/TASK=DIR"},
+        {"base/query", "MODEL/TASK=DIR"},
+        {"=x", "MODEL/TASK=DIR"},
+        {"bases/query=" + adapter, "names no --model"},
+        {"base/query=" + adapter + "x", "is not of a directory"}}) {
+    EXPECT_THAT(ErrorOf({"--model", base, "--adapter", text}), HasSubstr(says)) << text;
+  }
+}
+
 // A link "minilm" to a folder "model" or a hash is served as minilm.
 TEST_F(OptionsTest, AModelIsCalledWhatItsPathIsCalled) {
   const std::string folder = MakeFolder("0f3a9c"), link = folder_ + "/minilm";

@@ -147,6 +147,8 @@ class Served:
             given.pop(name, None)
         if self._max_tokens:  # the caller asked to cut longer texts
             given = {"max_tokens": self._max_tokens, "truncate": True, **given}
+        if given.get("task") and prompt_name is None:  # brings no prompt there
+            prompt_name = self.default_prompt_name or ""
         prompt_name = prompt_name if prompt is None else None
         return {"model": self.model, "prompt_name": prompt_name, "prompt": prompt, **given}
 

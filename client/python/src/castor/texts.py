@@ -41,6 +41,7 @@ class Options(TokenizeOptions, total=False):
 
 
 class EncodeOptions(Options, total=False):
+    task: str | None  # the model's adapter of this name, and its prompt; None: none
     normalize_embeddings: bool | None  # None: as the model was saved
     truncate_dim: int | None
     pooling: str  # "mean", "cls", "last_token", "maximum", ...

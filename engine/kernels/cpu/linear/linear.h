@@ -58,6 +58,7 @@ struct LinearRows {
   const RowScale* x_scales = nullptr;  // int8: [rows]
   void* y = nullptr;                   // [rows, out]; not x
   int64_t y_stride = 0;
+  bool add = false;  // y = activation(y + x W^T + bias)
 };
 
 // One instruction set's implementation for one type.

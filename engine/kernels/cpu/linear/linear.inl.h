@@ -134,10 +134,12 @@ class Linear {
                            : Elements<V, Float32>::Load(matrix.bias + column, width);
       const typename Steps::Columns columns(matrix, column);
       for (int64_t r = 0; r < count; ++r) {
-        const Vec sum = Steps::Value(sums + (r * kVectors + v) * V::kLanes, columns, rows, row + r);
-        Elements<V, Output>::Store(
-            static_cast<typename Output::Bits*>(rows.y) + (row + r) * rows.y_stride + column,
-            Activations<V>::Apply(activation, sum + bias), width);
+        auto* const y =
+            static_cast<typename Output::Bits*>(rows.y) + (row + r) * rows.y_stride + column;
+        Vec sum =
+            Steps::Value(sums + (r * kVectors + v) * V::kLanes, columns, rows, row + r) + bias;
+        if (rows.add) sum = sum + Elements<V, Output>::Load(y, width);
+        Elements<V, Output>::Store(y, Activations<V>::Apply(activation, sum), width);
       }
     }
   }

@@ -99,7 +99,7 @@ constexpr std::string_view kIgnoredOfConfig =
     "attention_probs_dropout_prob attention_dropout classifier_dropout embedding_dropout "
     "mlp_dropout dropout qa_dropout seq_classif_dropout embd_pdrop attn_pdrop resid_pdrop "
     "sparse_prediction sparse_pred_ignore_index repad_logits_with_grad pretraining_tp "
-    "sinusoidal_pos_embds pooler_dropout cls_dropout "
+    "sinusoidal_pos_embds pooler_dropout cls_dropout lora_dropout_p "
     // Parts that are refused, or belong to classes that are.
     "summary_type summary_use_proj summary_activation summary_last_dropout "
     // How the same is computed.

@@ -121,7 +121,7 @@ class PooledSpan(_message.Message):
     def __init__(self, begin: _Optional[int] = ..., end: _Optional[int] = ..., truncated: bool = ...) -> None: ...
 
 class EncodeRequest(_message.Message):
-    __slots__ = ("request_id", "model", "texts", "tokens", "embeddings", "vanilla", "clustered", "improved_clustered", "cast", "automatic", "output", "pooling", "normalize", "dimensions", "truncate", "priority", "check_finite", "spans", "prompt_name", "truncation_side", "max_tokens", "timeout_ms", "outputs", "output_type", "ranges", "prompt")
+    __slots__ = ("request_id", "model", "texts", "tokens", "embeddings", "vanilla", "clustered", "improved_clustered", "cast", "automatic", "output", "pooling", "normalize", "dimensions", "truncate", "priority", "check_finite", "spans", "prompt_name", "truncation_side", "max_tokens", "timeout_ms", "outputs", "output_type", "ranges", "prompt", "task")
     class OutputType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         OUTPUT_TYPE_DEFAULT: _ClassVar[EncodeRequest.OutputType]
@@ -166,6 +166,7 @@ class EncodeRequest(_message.Message):
     OUTPUT_TYPE_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     model: str
     texts: TextBatch
@@ -192,7 +193,8 @@ class EncodeRequest(_message.Message):
     output_type: EncodeRequest.OutputType
     ranges: _tensor_pb2.Tensor
     prompt: str
-    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., texts: _Optional[_Union[TextBatch, _Mapping]] = ..., tokens: _Optional[_Union[TokenBatch, _Mapping]] = ..., embeddings: _Optional[_Union[EmbeddingBatch, _Mapping]] = ..., vanilla: _Optional[_Union[_kernel_pb2.Vanilla, _Mapping]] = ..., clustered: _Optional[_Union[_kernel_pb2.Clustered, _Mapping]] = ..., improved_clustered: _Optional[_Union[_kernel_pb2.ImprovedClustered, _Mapping]] = ..., cast: _Optional[_Union[_kernel_pb2.Cast, _Mapping]] = ..., automatic: _Optional[_Union[_kernel_pb2.Automatic, _Mapping]] = ..., output: _Optional[_Union[EncodeOutput, str]] = ..., pooling: _Optional[_Union[Pooling, str]] = ..., normalize: bool = ..., dimensions: _Optional[int] = ..., truncate: bool = ..., priority: _Optional[_Union[_report_pb2.Priority, str]] = ..., check_finite: bool = ..., spans: _Optional[_Union[Spans, _Mapping]] = ..., prompt_name: _Optional[str] = ..., truncation_side: _Optional[_Union[TruncationSide, str]] = ..., max_tokens: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., outputs: _Optional[_Iterable[_Union[EncodeOutput, str]]] = ..., output_type: _Optional[_Union[EncodeRequest.OutputType, str]] = ..., ranges: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., prompt: _Optional[str] = ...) -> None: ...
+    task: str
+    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., texts: _Optional[_Union[TextBatch, _Mapping]] = ..., tokens: _Optional[_Union[TokenBatch, _Mapping]] = ..., embeddings: _Optional[_Union[EmbeddingBatch, _Mapping]] = ..., vanilla: _Optional[_Union[_kernel_pb2.Vanilla, _Mapping]] = ..., clustered: _Optional[_Union[_kernel_pb2.Clustered, _Mapping]] = ..., improved_clustered: _Optional[_Union[_kernel_pb2.ImprovedClustered, _Mapping]] = ..., cast: _Optional[_Union[_kernel_pb2.Cast, _Mapping]] = ..., automatic: _Optional[_Union[_kernel_pb2.Automatic, _Mapping]] = ..., output: _Optional[_Union[EncodeOutput, str]] = ..., pooling: _Optional[_Union[Pooling, str]] = ..., normalize: bool = ..., dimensions: _Optional[int] = ..., truncate: bool = ..., priority: _Optional[_Union[_report_pb2.Priority, str]] = ..., check_finite: bool = ..., spans: _Optional[_Union[Spans, _Mapping]] = ..., prompt_name: _Optional[str] = ..., truncation_side: _Optional[_Union[TruncationSide, str]] = ..., max_tokens: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., outputs: _Optional[_Iterable[_Union[EncodeOutput, str]]] = ..., output_type: _Optional[_Union[EncodeRequest.OutputType, str]] = ..., ranges: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., prompt: _Optional[str] = ..., task: _Optional[str] = ...) -> None: ...
 
 class SparseRows(_message.Message):
     __slots__ = ("indices", "values", "lengths")

@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Model(_message.Message):
-    __slots__ = ("name", "family", "dtype", "hidden_size", "layers", "heads", "max_tokens", "vocabulary_size", "pooling", "normalize", "kernels", "outputs", "parameters", "weight_bytes", "int8", "prompts", "default_prompt", "labels", "token_labels", "body_size", "dimensions", "truncation_side", "similarity_fn_name", "takes_instruction")
+    __slots__ = ("name", "family", "dtype", "hidden_size", "layers", "heads", "max_tokens", "vocabulary_size", "pooling", "normalize", "kernels", "outputs", "parameters", "weight_bytes", "int8", "prompts", "default_prompt", "labels", "token_labels", "body_size", "dimensions", "truncation_side", "similarity_fn_name", "takes_instruction", "tasks", "needs_task")
     class Int8(_message.Message):
         __slots__ = ("mean_cosine", "least_cosine")
         MEAN_COSINE_FIELD_NUMBER: _ClassVar[int]
@@ -50,6 +50,8 @@ class Model(_message.Message):
     TRUNCATION_SIDE_FIELD_NUMBER: _ClassVar[int]
     SIMILARITY_FN_NAME_FIELD_NUMBER: _ClassVar[int]
     TAKES_INSTRUCTION_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    NEEDS_TASK_FIELD_NUMBER: _ClassVar[int]
     name: str
     family: str
     dtype: _tensor_pb2.DataType
@@ -74,7 +76,9 @@ class Model(_message.Message):
     truncation_side: _encoder_pb2.TruncationSide
     similarity_fn_name: str
     takes_instruction: bool
-    def __init__(self, name: _Optional[str] = ..., family: _Optional[str] = ..., dtype: _Optional[_Union[_tensor_pb2.DataType, str]] = ..., hidden_size: _Optional[int] = ..., layers: _Optional[int] = ..., heads: _Optional[int] = ..., max_tokens: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., pooling: _Optional[_Union[_encoder_pb2.Pooling, str]] = ..., normalize: bool = ..., kernels: _Optional[_Iterable[_Union[_kernel_pb2.KernelName, str]]] = ..., outputs: _Optional[_Iterable[_Union[_encoder_pb2.EncodeOutput, str]]] = ..., parameters: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., int8: _Optional[_Union[Model.Int8, _Mapping]] = ..., prompts: _Optional[_Iterable[_Union[Model.Prompt, _Mapping]]] = ..., default_prompt: _Optional[str] = ..., labels: _Optional[_Iterable[str]] = ..., token_labels: bool = ..., body_size: _Optional[int] = ..., dimensions: _Optional[int] = ..., truncation_side: _Optional[_Union[_encoder_pb2.TruncationSide, str]] = ..., similarity_fn_name: _Optional[str] = ..., takes_instruction: bool = ...) -> None: ...
+    tasks: _containers.RepeatedScalarFieldContainer[str]
+    needs_task: bool
+    def __init__(self, name: _Optional[str] = ..., family: _Optional[str] = ..., dtype: _Optional[_Union[_tensor_pb2.DataType, str]] = ..., hidden_size: _Optional[int] = ..., layers: _Optional[int] = ..., heads: _Optional[int] = ..., max_tokens: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., pooling: _Optional[_Union[_encoder_pb2.Pooling, str]] = ..., normalize: bool = ..., kernels: _Optional[_Iterable[_Union[_kernel_pb2.KernelName, str]]] = ..., outputs: _Optional[_Iterable[_Union[_encoder_pb2.EncodeOutput, str]]] = ..., parameters: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., int8: _Optional[_Union[Model.Int8, _Mapping]] = ..., prompts: _Optional[_Iterable[_Union[Model.Prompt, _Mapping]]] = ..., default_prompt: _Optional[str] = ..., labels: _Optional[_Iterable[str]] = ..., token_labels: bool = ..., body_size: _Optional[int] = ..., dimensions: _Optional[int] = ..., truncation_side: _Optional[_Union[_encoder_pb2.TruncationSide, str]] = ..., similarity_fn_name: _Optional[str] = ..., takes_instruction: bool = ..., tasks: _Optional[_Iterable[str]] = ..., needs_task: bool = ...) -> None: ...
 
 class ListModelsRequest(_message.Message):
     __slots__ = ()

@@ -1,0 +1,183 @@
+// Adapters by task over a socket: requests of all tasks share a batch and get the bytes that each
+// gets alone; every protocol can name a task.
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "castor/v1/model.grpc.pb.h"
+#include "inference/grpc_service.grpc.pb.h"
+#include "tests/integration/http/http_exchange.h"
+#include "tests/integration/server_fixture.h"
+
+namespace castor::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class ServerAdaptersTest : public ServerTest {
+ protected:
+  void Start(std::chrono::milliseconds delay = {}) {
+    const std::string golden = CASTOR_GOLDEN_ENCODER;
+    server::ServerOptions options = TestOptions();
+    options.http.listen = "127.0.0.1:0";
+    EngineOptions engine;
+    engine.batch_delay = delay;
+    engine.cpu_threads = 2;
+    const std::string peft = golden + "/adapters/bert/";
+    StartReal({{.name = "bert",
+                .directory = golden + "/directories/bert-embed",
+                .adapters = {{"all", peft + "all"}, {"some", peft + "some"}}},
+               {.name = "bare", .directory = golden + "/directories/bert-embed"},
+               {.name = "v3", .directory = golden + "/adapters/jina_v3"},
+               {.name = "v5", .directory = golden + "/adapters/jina_v5_small"}},
+              std::move(options), engine);
+  }
+
+  static v1::EncodeRequest RequestOf(const std::string& model, const std::string& task,
+                                     const std::vector<std::string>& texts) {
+    v1::EncodeRequest request = EncodeOf(texts);
+    request.set_model(model);
+    request.set_task(task);
+    return request;
+  }
+
+  std::string Refusal(const v1::EncodeRequest& request) {
+    grpc::ClientContext context;
+    v1::EncodeResponse response;
+    const grpc::Status status = encoder_->Encode(&context, request, &response);
+    return Outcome(status) + ": " + status.error_message();
+  }
+
+  nlohmann::json Post(const std::string& path, const nlohmann::json& body) {
+    return HttpExchange(server_->http_port()).Post(path, body.dump()).json();
+  }
+};
+
+TEST_F(ServerAdaptersTest, MixedTasksOfOneBatchGetTheBytesOfEachAlone) {
+  for (const std::string model : {"bert", "v3"}) {
+    Start();
+    std::vector<v1::EncodeRequest> requests;
+    std::vector<std::string> alone;
+    const std::vector<std::string> tasks =
+        model == "v3" ? std::vector<std::string>{"", "retrieval.query", "text-matching"}
+                      : std::vector<std::string>{"", "all", "some"};
+    for (int i = 0; i < 9; ++i) {
+      const std::string text = std::string(i % 4, 'x') + " The mill";
+      requests.push_back(RequestOf(model, tasks[i % 3], {text, "answers", "a"}));
+      alone.push_back(Encode(requests.back()).output().raw());
+    }
+    EXPECT_EQ(std::set<std::string>(alone.begin(), alone.begin() + 3).size(), 3);
+    Start(std::chrono::milliseconds(200));
+    std::vector<v1::EncodeResponse> together(requests.size());
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      threads.emplace_back([&, i] { together[i] = Encode(requests[i]); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    int most = 0;  // requests in one batch
+    for (size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(together[i].output().raw(), alone[i]) << model << i;
+      most = std::max(most, together[i].batch().requests());
+    }
+    EXPECT_GT(most, 3);  // as many as have one task
+  }
+}
+
+TEST_F(ServerAdaptersTest, WithoutATaskAreTheModel) {
+  Start();
+  EXPECT_EQ(Encode(RequestOf("bert", "", {"The mill"})).output().raw(),
+            Encode(RequestOf("bare", "", {"The mill"})).output().raw());
+}
+
+TEST_F(ServerAdaptersTest, AreNamedByEveryProtocol) {
+  Start();
+  const auto of = [&](const std::string& model, const std::string& task, const char* prompt) {
+    v1::EncodeRequest request = RequestOf(model, task, {"The mill"});
+    if (prompt != nullptr) request.set_prompt_name(prompt);
+    const std::string raw = Encode(request).output().raw();
+    std::vector<float> row(raw.size() / sizeof(float));
+    std::memcpy(row.data(), raw.data(), raw.size());
+    return row;
+  };
+  const auto http = [&](const char* path, nlohmann::json body) {
+    nlohmann::json answer = Post(path, body);
+    return (answer.is_array() ? answer[0] : answer["data"][0]["embedding"])
+        .get<std::vector<float>>();
+  };
+  EXPECT_EQ(http("/v1/embeddings", {{"model", "bert"}, {"input", "The mill"}, {"task", "all"}}),
+            of("bert", "all", nullptr));
+  EXPECT_EQ(http("/embed", {{"model", "v3"}, {"inputs", "The mill"}, {"task", "retrieval.query"}}),
+            of("v3", "retrieval.query", nullptr));
+  // A role without a prompt of its own leaves the task's in place.
+  EXPECT_EQ(http("/v1/embeddings", {{"model", "v3"},
+                                    {"input", "The mill"},
+                                    {"task", "retrieval.query"},
+                                    {"input_type", "query"}}),
+            of("v3", "retrieval.query", nullptr));
+  // As Jina's own API spells tasks.
+  for (const auto& [end, prompt] : {std::pair{"query", "query"}, {"passage", "document"}}) {
+    EXPECT_EQ(
+        http("/v1/embeddings",
+             {{"model", "v5"}, {"input", "The mill"}, {"task", "retrieval." + std::string(end)}}),
+        of("v5", "retrieval", prompt));
+  }
+  EXPECT_EQ(http("/v1/embeddings", {{"model", "bare"}, {"input", "The mill"}, {"task", "embed"}}),
+            of("bare", "", nullptr));
+  EXPECT_EQ(Post("/v1/embeddings", {{"model", "v5"}, {"input", "a"}})["error"]["param"], "task");
+  EXPECT_EQ(
+      Post("/v1/embeddings", {{"model", "v5"}, {"input", "a"}, {"task", 1}})["error"]["param"],
+      "task");
+
+  auto stub = inference::GRPCInferenceService::NewStub(channel_);
+  grpc::ClientContext context;
+  inference::ModelInferRequest request;
+  request.set_model_name("bert");
+  auto* const input = request.add_inputs();
+  input->set_name("text");
+  input->set_datatype("BYTES");
+  input->add_shape(1);
+  input->mutable_contents()->add_bytes_contents("The mill");
+  (*request.mutable_parameters())["task"].set_string_param("some");
+  inference::ModelInferResponse response;
+  const grpc::Status status = stub->ModelInfer(&context, request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  const std::vector<float> expected = of("bert", "some", nullptr);
+  ASSERT_EQ(response.raw_output_contents_size(), response.outputs_size());
+  EXPECT_EQ(response.raw_output_contents(0),
+            std::string(reinterpret_cast<const char*>(expected.data()), 4 * expected.size()));
+}
+
+TEST_F(ServerAdaptersTest, AreListedAndUnknownOnesRefused) {
+  Start();
+  EXPECT_THAT(Refusal(RequestOf("bert", "al", {"a"})),
+              HasSubstr("INVALID_FIELD task: task: is not a task of this model; known are \"all\", "
+                        "\"some\""));
+  EXPECT_THAT(Refusal(RequestOf("bare", "all", {"a"})), HasSubstr("it has none"));
+  EXPECT_THAT(Refusal(RequestOf("v5", "", {"a"})), HasSubstr("this model needs one"));
+  auto models = v1::ModelService::NewStub(channel_);
+  const auto describe = [&](const std::string& name) {
+    grpc::ClientContext context;
+    v1::GetModelRequest request;
+    request.set_name(name);
+    v1::Model model;
+    EXPECT_TRUE(models->GetModel(&context, request, &model).ok());
+    return model;
+  };
+  EXPECT_THAT(describe("bert").tasks(), ElementsAre("all", "some"));
+  EXPECT_FALSE(describe("v3").needs_task());
+  EXPECT_TRUE(describe("v5").needs_task());
+  EXPECT_EQ(describe("bare").tasks_size(), 0);
+  EXPECT_GT(describe("bert").weight_bytes(), describe("bare").weight_bytes());
+}
+
+}  // namespace
+}  // namespace castor::testing
