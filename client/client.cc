@@ -276,9 +276,20 @@ std::unique_ptr<Client::EncodeStreaming> Client::EncodeStream(EncodeStreaming::S
       std::move(source), options);
 }
 
-Result<v1::ListModelsResponse> Client::ListModels(CallOptions call) {
-  return Call(*models_, &v1::ModelService::Stub::ListModels, v1::ListModelsRequest(),
-              DeadlineOf(call));
+Result<v1::ListModelsResponse> Client::ListModels(CallOptions call, bool all) {
+  v1::ListModelsRequest request;
+  request.set_all(all);
+  return Call(*models_, &v1::ModelService::Stub::ListModels, request, DeadlineOf(call));
+}
+
+Result<v1::Model> Client::LoadModel(const v1::LoadModelRequest& request, CallOptions call) {
+  return Call(*models_, &v1::ModelService::Stub::LoadModel, request, DeadlineOf(call));
+}
+
+Result<v1::UnloadModelResponse> Client::UnloadModel(const std::string& name, CallOptions call) {
+  v1::UnloadModelRequest request;
+  request.set_name(name);
+  return Call(*models_, &v1::ModelService::Stub::UnloadModel, request, DeadlineOf(call));
 }
 
 Result<v1::Model> Client::GetModel(const std::string& name, CallOptions call) {

@@ -117,8 +117,12 @@ class Client {
                                                 StreamOptions options = {});
   std::unique_ptr<EncodeStreaming> EncodeStream(EncodeStreaming::Source source,
                                                 StreamOptions options = {});
-  Result<v1::ListModelsResponse> ListModels(CallOptions call = {});
+  // `all`: those too that are not loaded but may be.
+  Result<v1::ListModelsResponse> ListModels(CallOptions call = {}, bool all = false);
   Result<v1::Model> GetModel(const std::string& name, CallOptions call = {});
+  // Answer when requests find the model, or when its memory is free; see model.proto.
+  Result<v1::Model> LoadModel(const v1::LoadModelRequest& request, CallOptions call = {});
+  Result<v1::UnloadModelResponse> UnloadModel(const std::string& name, CallOptions call = {});
   Result<v1::ServerInfo> GetServerInfo(CallOptions call = {});
 
   // Registers all of `memory` with the server under memory.name(); unregisters a region. A region

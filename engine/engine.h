@@ -20,6 +20,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
+#include "engine/base/clock.h"
 #include "engine/base/machine.h"
 #include "engine/base/run_control.h"
 #include "engine/request.h"
@@ -42,6 +43,28 @@ struct ModelSource {
 
 struct ModelInfo;
 
+// Who loads models once the engine runs.
+enum class ModelControl {
+  kNone,      // no one
+  kExplicit,  // LoadModel
+  kAuto,      // LoadModel, and the first request for a model
+};
+
+// Models that may be loaded while the engine runs, and the bounds on all that are.
+struct ModelCatalog {
+  ModelControl control = ModelControl::kNone;
+  // Each folder of this one is a model, under its own name.
+  std::string root;
+  DType dtype = DType::kFloat32;  // as ModelSource's
+  bool int8 = false;
+  // For the weights of all models, those of EngineOptions::models too; set aside from
+  // max_device_bytes. Models that fit in are loaded and those used least recently are unloaded. 0:
+  // half of max_device_bytes.
+  int64_t weights_budget = 0;
+  // A model that no request has used for so long is unloaded. 0: never.
+  std::chrono::milliseconds idle_unload{0};
+};
+
 // A tenant's share of the device, and its quotas.
 struct TenantTerms {
   double weight = 1;  // tenants share the device in proportion to their weights: 0.001 to 1000
@@ -61,9 +84,10 @@ struct EngineOptions {
   // fails if they do not work; otherwise it uses the CPU. "cuda" and "cuda:N" fail if there is no
   // such device.
   std::string device = "auto";
-  int cpu_threads = 0;  // to compute, and as many to tokenize; 0: AvailableProcessors()
-  std::vector<ModelSource> models;
-  // Called when a model has been loaded, on the engine's thread; may be empty.
+  int cpu_threads = 0;              // to compute, and as many to tokenize; 0: AvailableProcessors()
+  std::vector<ModelSource> models;  // loaded at the start, for as long as the engine runs
+  ModelCatalog catalog;
+  // Called when a model has been loaded, on the thread that loads it; may be empty.
   std::function<void(const ModelInfo&)> on_model_loaded;
 
   // Budgets over all that is admitted and not yet answered. A request that alone exceeds a budget
@@ -180,6 +204,7 @@ struct Prompts {
 
 struct ModelInfo {
   std::string name;
+  uint64_t generation = 0;  // differs between all that were loaded, also under one name
   std::string alias_of;     // the name under which its weights were loaded; empty: `name`
   std::string directory;    // the source of its weights
   double load_seconds = 0;  // the time to load it
@@ -219,11 +244,41 @@ struct ModelInfo {
   int64_t weight_bytes = 0;
 };
 
+using ModelInfos = std::vector<ModelInfo>;
+
+enum class ModelState {
+  kUnloaded,   // of the catalog
+  kWaiting,    // to be loaded, after others
+  kLoading,    // requests wait, or find its predecessor
+  kReady,      // requests find it
+  kUnloading,  // its requests are being answered, then its memory is freed
+  kFailed,     // to load
+};
+
+// A model that is loaded or may be.
+struct ModelStatus {
+  std::string name;
+  std::string directory;
+  ModelState state = ModelState::kUnloaded;
+  bool pinned = false;       // loaded at the start, and never unloaded
+  int64_t weight_bytes = 0;  // that it takes of the weights' budget now
+  int64_t users = 0;         // requests
+  TimePoint last_used{};     // when the last one ended, or when it was loaded
+  uint64_t loads = 0;        // since the start
+  double load_seconds = 0;   // the time of the last one
+  std::string failure;       // if kFailed
+};
+
+struct ModelCatalogStats {
+  int64_t weights_budget = 0;
+  int64_t weight_bytes = 0;  // of all models, also of those on their way in or out
+  uint64_t evictions = 0;    // models unloaded for another, or because none used them
+};
+
 struct EngineInfo {
   DeviceInfo device;
   int64_t max_device_bytes = 0;  // as set in the options, or as found if that is 0
   std::vector<KernelInfo> kernels;
-  std::vector<ModelInfo> models;  // sorted by name
   CostModelInfo cost_model;
   double warm_up_seconds = 0;  // the time of the first runs of models and kernels, at startup
 };
@@ -233,6 +288,7 @@ using Ticket = uint64_t;
 
 using AttentionCompletion = absl::AnyInvocable<void(absl::StatusOr<AttentionResult>) &&>;
 using EncodeCompletion = absl::AnyInvocable<void(absl::StatusOr<EncodeResult>) &&>;
+using ModelCompletion = absl::AnyInvocable<void(const absl::Status&) &&>;
 
 // All methods may be called from any thread. The destructor drains.
 class Engine {
@@ -271,6 +327,38 @@ class Engine {
   // QUEUE_FULL until it is below it. Values out of range become the nearest valid ones, so check
   // them before (option_bounds.h).
   virtual void SetTenants(std::map<std::string, TenantTerms> tenants) = 0;
+
+  // The loaded models, sorted by name. The list never changes; a load or an unload replaces it.
+  virtual std::shared_ptr<const ModelInfos> models() const = 0;
+
+  // All models that are loaded or may be, sorted by name. Reads the catalog's folder.
+  virtual std::vector<ModelStatus> model_statuses() const = 0;
+  virtual ModelCatalogStats catalog_stats() const = 0;
+
+  // Loads the catalog's folder `folder`, or with an empty one the folder `name`, as the model
+  // `name`, and answers when requests find it. Models that are used least recently are unloaded if
+  // it needs their room. If the name is loaded from that folder, `replace` loads it again beside
+  // itself; without, all is done. From another folder `replace` is needed. Answers:
+  // MODEL_CONTROL_OFF, also for pinned models; MODEL_NOT_FOUND; INVALID_FIELD; TOO_LARGE, with the
+  // bytes that are missing; MODEL_FAILED, with the file and the fault.
+  //
+  // `done` is called exactly once, on this thread or another; it must not block or throw.
+  virtual void LoadModel(const std::string& name, const std::string& folder, bool replace,
+                         ModelCompletion done) = 0;
+
+  // Requests do not find the model from now on. Answers when those that use it are answered, and
+  // its memory is freed; at once if it is not loaded. Errors as for LoadModel.
+  virtual void UnloadModel(const std::string& name, ModelCompletion done) = 0;
+
+  // The error for a request whose model is not loaded: MODEL_LOADING if AwaitModel may help, with
+  // the time until it is expected as a hint; MODEL_FAILED with the same while the last attempt is
+  // too recent for another; else MODEL_NOT_FOUND.
+  virtual absl::Status NotLoaded(const std::string& name) const = 0;
+
+  // Has the model loaded if it may be, and calls `then` once it is, or with the error; on another
+  // thread. MODEL_LOADING, without a call, if that is not expected before `deadline`.
+  virtual absl::Status AwaitModel(const std::string& name, TimePoint deadline,
+                                  ModelCompletion then) = 0;
 
   // Never changes.
   virtual EngineInfo info() const = 0;

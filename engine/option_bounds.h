@@ -3,7 +3,9 @@
 // bound.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <string_view>
 
 namespace castor {
 
@@ -30,5 +32,23 @@ inline constexpr OptionBounds kCostModelBudgetBounds{0, 60'000};  // ms
 inline constexpr OptionBounds kCachedHostBytesBounds{0, int64_t{1} << 40};
 // 1024 threads take some seconds to start. Every 128 take 2 GiB of address space for stacks.
 inline constexpr OptionBounds kCpuThreadsBounds{0, 1024};
+inline constexpr OptionBounds kIdleUnloadBounds{0, int64_t{30} * 86'400'000};  // ms
+
+// Whether a model may be served under this name: parts of letters, digits, `.`, `_` and `-`, joined
+// by `/`, of at most 128 characters, and none of them "." or "..".
+inline bool IsModelName(std::string_view name) {
+  constexpr std::string_view kLetters =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+  for (size_t begin = 0; begin <= name.size();) {
+    const size_t end = std::min(name.find('/', begin), name.size());
+    const std::string_view part = name.substr(begin, end - begin);
+    if (part.empty() || part == "." || part == ".." ||
+        part.find_first_not_of(kLetters) != std::string_view::npos) {
+      return false;
+    }
+    begin = end + 1;
+  }
+  return name.size() <= 128;
+}
 
 }  // namespace castor

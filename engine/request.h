@@ -220,6 +220,9 @@ struct DetokenizeOnly {  // of token ids
 struct EncodeRequest {
   CallContext call;
   std::string model;  // empty: the only one
+  // The ModelInfo::generation for which the request was made; 0: any. MODEL_LOADING if the model
+  // has been replaced meanwhile.
+  uint64_t generation = 0;
   std::variant<TextInput, TokenInput, EmbeddingInput> input;
   std::optional<Kernel> kernel;        // unset: the model's own
   std::optional<EncodeOutput> output;  // unset: the model's default

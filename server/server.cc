@@ -50,6 +50,9 @@ constexpr milliseconds kLeave{1000};
 // They parse requests and write answers; a connection is served by one at a time.
 constexpr int kHttpThreads = 2;
 
+// After which health knows that a model has come or gone.
+constexpr milliseconds kModelWatch{200};
+
 // For the last spans to reach their collector.
 constexpr milliseconds kTraceFlush{3000};
 
@@ -57,8 +60,7 @@ constexpr milliseconds kTraceFlush{3000};
 // With fewer, libraries abort in odd places.
 constexpr rlim_t kMinDescriptors = 32;
 
-std::vector<std::string> HealthNames(const EngineInfo& info, const Protocols& protocols,
-                                     const tei::Models& tei) {
+std::vector<std::string> HealthNames(const Protocols& protocols, const tei::Models& tei) {
   std::vector<std::string> names = {"",
                                     std::string(kReadiness),
                                     v1::AttentionService::service_full_name(),
@@ -67,7 +69,6 @@ std::vector<std::string> HealthNames(const EngineInfo& info, const Protocols& pr
                                     v1::ServerService::service_full_name(),
                                     v1::SharedMemoryService::service_full_name()};
   if (protocols.oip) names.push_back(inference::GRPCInferenceService::service_full_name());
-  for (const ModelInfo& model : info.models) names.push_back("model/" + model.name);
   if (protocols.tei) {
     for (std::string& name : tei.Services()) names.push_back(std::move(name));
   }
@@ -207,9 +208,9 @@ Server::Server(ServerOptions options, Access access, std::unique_ptr<Engine> eng
       calls_({options_.max_calls, options_.max_concurrent_streams, kMaxMetadataBytes,
               options_.transfer_timeout},
              connections_, metrics_),
-      catalogue_(engine_->info()),
-      tei_models_(engine_->info().models, options_.tei_model),
-      health_(HealthNames(engine_->info(), options_.protocols, tei_models_)),
+      catalogue_(*engine_),
+      tei_models_(*engine_, options_.tei_model),
+      health_(HealthNames(options_.protocols, tei_models_)),
       health_service_(health_, calls_, {CallTable::Kind::kHealth, CallTable::Kind::kHealth},
                       *authorizer_),
       context_{*engine_,
@@ -278,11 +279,8 @@ absl::Status Server::StartMetrics() {
 // Its connections count with gRPC's, whose listener watches them.
 absl::Status Server::StartHttp() {
   if (options_.http.listen.empty()) return absl::OkStatus();
-  std::vector<ModelInfo> encoders = engine_->info().models;
-  std::erase_if(encoders, [](const ModelInfo& model) { return model.outputs.empty(); });
   door_.emplace(http::Door{
       .services = context_,
-      .models = std::move(encoders),
       .catalogue = catalogue_,
       .ready =
           [this] { return health_.StatusOf("") == grpc::health::v1::HealthCheckResponse::SERVING; },
@@ -332,6 +330,13 @@ absl::Status Server::Listen() {
   if (!listener.ok()) return listener.status();
   listener_ = *std::move(listener);
   if (absl::Status started = StartHttp(); !started.ok()) return started;
+  health_.SetModels(*engine_->models());
+  if (engine_->options().catalog.control != ModelControl::kNone) {
+    model_watch_.emplace(periodic_, kModelWatch, [this]() -> Periodic::Duration {
+      health_.SetModels(*engine_->models());
+      return kModelWatch;
+    });
+  }
   health_.SetServing(true);
   metrics_.SetReady(true);
   if (options_.watchdog_timeout.count() > 0) {

@@ -154,6 +154,7 @@ class Server {
   std::unique_ptr<MetricsEndpoint> metrics_endpoint_;  // the same
   std::optional<Watchdog> watchdog_;                   // stops before what it reports on
   std::optional<AccessWatch> access_watch_;
+  std::optional<Periodic::Task> model_watch_;  // tells health of models that come and go
 
   std::atomic<bool> faulty_ = false;
 

@@ -69,11 +69,47 @@ std::string Table(const std::vector<v1::Model>& models) {
   return FormatTable(cells);
 }
 
-int RunModels(const CommonFlags& flags, const std::string& name) {
+// Models of the catalog, with their states.
+std::string StatesText(const std::vector<v1::Model>& models) {
+  std::vector<std::vector<std::string>> cells = {
+      {"NAME", "STATE", "WEIGHTS", "IDLE", "LOADS", "LAST LOAD", "FAILURE"}};
+  for (const v1::Model& model : models) {
+    const bool idles = model.state() == v1::READY && !model.pinned();
+    cells.push_back(
+        {model.name(), v1::ModelState_Name(model.state()) + (model.pinned() ? ", pinned" : ""),
+         FormatBytes(model.weight_bytes()), idles ? FormatReal(model.idle_seconds(), "%.0f s") : "",
+         std::to_string(model.loads()), FormatReal(model.load_seconds(), "%.1f s"),
+         FitText(model.failure(), 200)});
+  }
+  return FormatTable(cells);
+}
+
+struct ModelsFlags {
+  std::string name;
+  bool all = false;
+  bool load = false;
+  bool replace = false;
+  bool unload = false;
+};
+
+int RunModels(const CommonFlags& flags, const ModelsFlags& which) {
+  const std::string& name = which.name;
   client::Client client = flags.Connect();
   std::vector<v1::Model> models;
-  if (name.empty()) {
-    auto response = client.ListModels();
+  if (which.unload) {
+    auto response = client.UnloadModel(name);
+    if (!response.ok()) return ReportError(response.error(), flags);
+    return WriteText(name + " is unloaded\n", flags);
+  }
+  if (which.load || which.replace) {
+    v1::LoadModelRequest request;
+    request.set_name(name);
+    request.set_replace(which.replace);
+    auto model = client.LoadModel(request);
+    if (!model.ok()) return ReportError(model.error(), flags);
+    models.push_back(*std::move(model));
+  } else if (name.empty()) {
+    auto response = client.ListModels({}, which.all);
     if (!response.ok()) return ReportError(response.error(), flags);
     models.assign(response->models().begin(), response->models().end());
   } else {
@@ -87,6 +123,7 @@ int RunModels(const CommonFlags& flags, const std::string& name) {
     return WriteText(JsonText(json), flags);
   }
   if (models.empty()) return WriteText("the server has no models\n", flags);
+  if (which.all) return WriteText(StatesText(models), flags);
   return WriteText(Table(models) + (name.empty() ? "" : LabelsText(models.front())), flags);
 }
 
@@ -178,11 +215,22 @@ int RunHealth(const CommonFlags& flags, const std::string& service, double wait_
 
 Runner AddModelsCommand(CLI::App* command) {
   auto flags = std::make_shared<CommonFlags>();
-  auto name = std::make_shared<std::string>();
-  command->add_option("name", *name, "Show only this model")->type_name("NAME")->check(Name());
+  auto which = std::make_shared<ModelsFlags>();
+  CLI::Option* const name =
+      command->add_option("name", which->name, "Show only this model")->type_name("NAME");
+  name->check(Name());
+  command->add_flag("--all", which->all, "Show all that may be loaded, with their states")
+      ->excludes(name);
+  CLI::Option* const load = command->add_flag("--load", which->load, "Load it first")->needs(name);
+  CLI::Option* const replace =
+      command->add_flag("--replace", which->replace, "Load it again beside itself")->needs(name);
+  command->add_flag("--unload", which->unload, "Unload it")
+      ->needs(name)
+      ->excludes(load)
+      ->excludes(replace);
   AddCommonFlags(command, flags.get(), false);
-  command->footer("Example:\n  castor models --output json\n");
-  return [=] { return RunModels(*flags, *name); };
+  command->footer("Examples:\n  castor models --output json\n  castor models e5 --load\n");
+  return [=] { return RunModels(*flags, *which); };
 }
 
 Runner AddInfoCommand(CLI::App* command) {

@@ -1,5 +1,6 @@
 #include "engine/engine.h"
 
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,17 +14,22 @@
 #include "engine/automatic/plan.h"
 #include "engine/base/error.h"
 #include "engine/base/guarded.h"
+#include "engine/forecast/calibration.h"
 #include "engine/ledger/counters.h"
 #include "engine/ledger/ledger.h"
 #include "engine/loop/engine_loop.h"
 #include "engine/loop/pools.h"
 #include "engine/requests/resolve_encode.h"
 #include "engine/requests/staging.h"
+#include "engine/residents/residents.h"
 
 namespace castor {
 namespace {
 
 constexpr int kCompletionThreads = 2;
+
+// No caller has this name.
+constexpr char kLoaderTenant[] = "castor:loader";
 
 LedgerOptions LedgerOptionsOf(const EngineOptions& options) {
   return {.budgets = {.most = {options.max_queued_requests, options.max_queued_tokens,
@@ -65,6 +71,23 @@ class EngineImpl final : public Engine {
   void SetTenants(std::map<std::string, TenantTerms> tenants) override {
     ledger_->SetTenants(std::move(tenants));
   }
+  std::shared_ptr<const ModelInfos> models() const override { return residents_.list()->infos(); }
+  std::vector<ModelStatus> model_statuses() const override { return residents_.statuses(); }
+  ModelCatalogStats catalog_stats() const override { return residents_.stats(); }
+  void LoadModel(const std::string& name, const std::string& folder, bool replace,
+                 ModelCompletion done) override {
+    residents_.Load(name, folder, replace, std::move(done));
+  }
+  void UnloadModel(const std::string& name, ModelCompletion done) override {
+    residents_.Unload(name, std::move(done));
+  }
+  absl::Status NotLoaded(const std::string& name) const override {
+    return residents_.NotLoaded(name);
+  }
+  absl::Status AwaitModel(const std::string& name, TimePoint deadline,
+                          ModelCompletion then) override {
+    return residents_.Await(name, deadline, std::move(then));
+  }
   EngineInfo info() const override { return info_; }
   const EngineOptions& options() const override { return options_; }
   EngineStats stats() const override;
@@ -75,6 +98,10 @@ class EngineImpl final : public Engine {
  private:
   absl::StatusOr<Ticket> DoSubmit(AttentionRequest& request, AttentionCompletion& done);
   absl::StatusOr<Ticket> DoSubmit(EncodeRequest& request, EncodeCompletion& done);
+  absl::StatusOr<Ticket> DoSubmitTo(ModelUse model, EncodeRequest& request, TimePoint now,
+                                    EncodeCompletion& done);
+  absl::StatusOr<ModelUse> FindModel(const EncodeRequest& request) const;
+  absl::Status TryOut(const ModelPtr& model);
   void SetEstimate(const Estimate& estimate, Job* job) const;
   absl::Status CheckCall(const CallContext& call, TimePoint now) const;
 
@@ -85,6 +112,7 @@ class EngineImpl final : public Engine {
   Counters counters_;
   const std::shared_ptr<Ledger> ledger_;
   Completions completions_;
+  Residents residents_;
   EngineLoop loop_;
   FidelitySampling sampling_;
   std::thread deadlines_;
@@ -102,11 +130,13 @@ EngineImpl::EngineImpl(EngineOptions options, EngineParts parts)
       parts_(std::move(parts)),
       ledger_(std::make_shared<Ledger>(LedgerOptionsOf(options_), parts_.clock, counters_)),
       completions_(kCompletionThreads, *ledger_, counters_),
-      loop_(*ledger_, counters_, *parts_.clock),
+      residents_(options_.catalog, *parts_.clock),
+      loop_(*ledger_, counters_, residents_, *parts_.clock),
       sampling_(options_.fidelity_share) {}
 
 EngineImpl::~EngineImpl() {
   if (started_) Drain(TimePoint::max());
+  residents_.Stop();
   // Ends before the engine thread, which frees the models: the tokenizer of a request that was
   // withdrawn meanwhile may still hold one, although the request is answered and so drained.
   tokenizers_.reset();
@@ -118,7 +148,7 @@ absl::Status EngineImpl::Start() {
   auto status = loop_.Start(parts_.open_device, options_, parts_.warm_up);
   if (!status.ok()) return status;
   host_pool_ = loop_.device().host_pool();
-  info_ = DescribeEngine(loop_.device(), loop_.models());
+  info_ = DescribeEngine(loop_.device());
   info_.max_device_bytes = ledger_->device_memory().most();
   info_.cost_model = loop_.costs().info;
   info_.warm_up_seconds = loop_.warm_up_seconds();
@@ -126,11 +156,23 @@ absl::Status EngineImpl::Start() {
   if (!price_of_) {
     price_of_ = [this](const auto&... problem) { return loop_.costs().model.Predict(problem...); };
   }
-  counters_.ListWork(loop_.device().variants(), info_.models);
+  counters_.ListKernels(loop_.device().variants());
+  for (const ModelInfo& model : *models()) counters_.ListModel(model);
   tokenizers_.emplace(TokenizerThreads(options_.cpu_threads), *host_pool_, *ledger_,
                       loop_.forecast(), *parts_.clock, counters_);
   deadlines_ = std::thread([this] { ledger_->ExpireUntilStopped(); });
   started_ = true;
+  residents_.Start({.load =
+                        [this](const ModelSource& source) {
+                          return castor::LoadModel(loop_.loading_device(), source);
+                        },
+                    .try_out = [this](const ModelPtr& model) { return TryOut(model); },
+                    .on_loaded =
+                        [this](const ModelInfo& model) {
+                          counters_.ListModel(model);
+                          if (options_.on_model_loaded) options_.on_model_loaded(model);
+                        },
+                    .on_freed = [this](uint64_t number) { loop_.forecast().Forget(number); }});
   return absl::OkStatus();
 }
 
@@ -150,7 +192,7 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, Attention
   const TimePoint now = parts_.clock->Now();
   if (auto status = CheckCall(request.call, now); !status.ok()) return status;
   auto resolved = attention::Resolve(request, loop_.device().variants(),
-                                     loop_.models().cast_layers(), options_.max_sequences);
+                                     residents_.list()->cast_layers(), options_.max_sequences);
   if (!resolved.ok()) return resolved.status();
 
   // Check the cost before computing anything else from the request's sizes.
@@ -178,8 +220,27 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, Attention
 absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeCompletion& done) {
   const TimePoint now = parts_.clock->Now();
   if (auto status = CheckCall(request.call, now); !status.ok()) return status;
+  auto model = FindModel(request);
+  if (!model.ok()) return model.status();
+  return DoSubmitTo(*std::move(model), request, now, done);
+}
+
+absl::StatusOr<ModelUse> EngineImpl::FindModel(const EncodeRequest& request) const {
+  auto model = residents_.list()->FindEncoder(request.model);
+  if (!model.ok()) {
+    const bool named = ReasonOf(model.status()) == Reason::kModelNotFound && !request.model.empty();
+    return named ? residents_.NotLoaded(request.model) : model.status();
+  }
+  if (request.generation != 0 && request.generation != (*model)->info.generation) {
+    return ModelLoading((*model)->info.name, std::chrono::milliseconds(1));
+  }
+  return ModelUse(*std::move(model));
+}
+
+absl::StatusOr<Ticket> EngineImpl::DoSubmitTo(ModelUse model, EncodeRequest& request, TimePoint now,
+                                              EncodeCompletion& done) {
   auto resolved =
-      ResolveEncode(std::move(request), loop_.models(), loop_.device().variants(), options_);
+      ResolveEncode(std::move(request), std::move(model), loop_.device().variants(), options_);
   if (!resolved.ok()) return resolved.status();
   auto job = std::make_unique<Job>();
   auto& work = job->work.emplace<EncodeWork>(*std::move(resolved));
@@ -206,6 +267,38 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeComple
   job->cost = *cost;
   job->query_tokens = cost->tokens;
   return ledger_->Enqueue(std::move(job));
+}
+
+// Runs a loaded model as a low-priority tenant of the loader's own does, so that requests go first
+// and may preempt it. Where the queue has no room, the model is served with assumed prices.
+absl::Status EngineImpl::TryOut(const ModelPtr& model) {
+  if (model->encoder == nullptr || !parts_.warm_up) return absl::OkStatus();
+  const RunRequest run = [&](EncodeRequest request) -> absl::StatusOr<double> {
+    request.call.tenant = kLoaderTenant;
+    request.call.priority = Priority::kLow;
+    std::promise<absl::StatusOr<double>> ran;
+    EncodeCompletion done = [&ran](absl::StatusOr<EncodeResult> result) {
+      ran.set_value(result.ok() ? absl::StatusOr<double>(result->report.timing.compute_us)
+                                : result.status());
+    };
+    const auto ticket =
+        Guarded([&] { return DoSubmitTo(ModelUse(model), request, parts_.clock->Now(), done); });
+    if (!ticket.ok()) return ticket.status();
+    return ran.get_future().get();
+  };
+  const auto measure = [&]() -> absl::Status {
+    if (auto us = run(ShortRequest(model->info)); !us.ok()) return us.status();
+    const auto prices = MeasureModel(
+        *model, loop_.device().info().threads, [] { return true; }, run);
+    if (prices.ok() && *prices) loop_.forecast().SetPrices(model->number, **prices);
+    return prices.status();
+  };
+  const absl::Status status = measure();
+  const Reason reason = ReasonOf(status);
+  // It is no fault of the model if the queue has no room, or if it takes no such request.
+  const bool refused = reason == Reason::kQueueFull || reason == Reason::kTooLarge ||
+                       reason == Reason::kDeadlineExceeded || reason == Reason::kInvalidField;
+  return refused ? absl::OkStatus() : status;
 }
 
 void EngineImpl::SetEstimate(const Estimate& estimate, Job* job) const {
@@ -238,6 +331,7 @@ EngineStats EngineImpl::stats() const {
 }
 
 bool EngineImpl::Drain(TimePoint deadline) {
+  residents_.Drain();
   ledger_->StartDraining();
   if (ledger_->WaitUntilAnswered(deadline)) return true;
   ledger_->RefuseWaiting();

@@ -26,7 +26,7 @@ attention::Spec CommonSpec(KernelName name, DType dtype) {
 
 }  // namespace
 
-EngineInfo DescribeEngine(const Device& device, const ModelSet& models) {
+EngineInfo DescribeEngine(const Device& device) {
   EngineInfo info;
   info.device = device.info();
   for (const KernelRow& row : kKernels) {
@@ -54,7 +54,6 @@ EngineInfo DescribeEngine(const Device& device, const ModelSet& models) {
     }
     if (!kernel.dtypes.empty()) info.kernels.push_back(std::move(kernel));
   }
-  for (const ModelPtr& model : models.all()) info.models.push_back(model->info);
   return info;
 }
 
@@ -87,6 +86,8 @@ absl::Status CheckOptions(const EngineOptions& options) {
            {"max_text_bytes", options.max_text_bytes, kTextBytesBounds},
            {"cost_model_budget", options.cost_model_budget.count(), kCostModelBudgetBounds},
            {"max_cached_host_bytes", options.max_cached_host_bytes, kCachedHostBytesBounds},
+           {"catalog.weights_budget", options.catalog.weights_budget, kDeviceBytesBounds},
+           {"catalog.idle_unload", options.catalog.idle_unload.count(), kIdleUnloadBounds},
        }) {
     if (value >= bounds.low && value <= bounds.high) continue;
     std::string problem = std::to_string(value) + " is below " + std::to_string(bounds.low);
@@ -110,6 +111,9 @@ absl::Status CheckOptions(const EngineOptions& options) {
       return InvalidField("tenants", "a quota of \"" + tenant + "\" is not within 0.." +
                                          std::to_string(kTenantQuotaBounds.high));
     }
+  }
+  if (options.catalog.root.empty() != (options.catalog.control == ModelControl::kNone)) {
+    return InvalidField("catalog.control", "and catalog.root need each other");
   }
   std::set<std::string> names;
   for (const ModelSource& model : options.models) {

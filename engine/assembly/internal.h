@@ -14,7 +14,6 @@
 #include "engine/engine.h"
 #include "engine/ledger/device_memory.h"
 #include "engine/loop/engine_loop.h"
-#include "engine/models/models.h"
 
 namespace castor {
 
@@ -31,9 +30,8 @@ struct EngineParts {
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithParts(EngineOptions options,
                                                               EngineParts parts);
 
-// The device, its kernels with the dtypes that they support at common dimensions, and the models,
-// sorted by name.
-EngineInfo DescribeEngine(const Device& device, const ModelSet& models);
+// The device, and its kernels with the dtypes that they support at common dimensions.
+EngineInfo DescribeEngine(const Device& device);
 
 // INVALID_FIELD with the option's name if one is out of range, or if a model's name is empty or not
 // unique.

@@ -26,6 +26,7 @@ constexpr int64_t kMostTasksPerLook = 256;
 constexpr std::chrono::milliseconds kAlone{1};
 
 std::atomic<int> g_workers = 0;  // 0: not set
+thread_local bool t_alone = false;
 
 Team& TeamOfThisThread() {
   thread_local std::unique_ptr<Team> team;
@@ -152,12 +153,15 @@ class TaskLoop {
 }  // namespace
 
 int ParallelWorkers() {
+  if (t_alone) return 1;
   static const int processors = AvailableProcessors();
   const int set = g_workers.load(std::memory_order_relaxed);
   return set > 0 ? set : processors;
 }
 
 void SetParallelWorkers(int workers) { g_workers.store(workers, std::memory_order_relaxed); }
+
+void ComputeOnThisThreadAlone() { t_alone = true; }
 
 void StartWorkers() { TeamOfThisThread(); }
 

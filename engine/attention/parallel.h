@@ -1,7 +1,8 @@
 // Runs a kernel's tasks on a team of threads (base/team.h). Each calling thread has a team of its
 // own, which begins with its first call that shares work and ends with the thread.
 //
-// All of it is called on a device's engine thread, whose heartbeat beats as tasks are done. Tasks
+// All of it is called on a device's engine thread, whose heartbeat beats as tasks are done, or on a
+// thread that computes alone. Tasks
 // run in rounds. When the run's control says that a checkpoint is due, workers finish their current
 // step and stop. Once all have stopped, the run is held up, ended, or goes on with the next round.
 // So the time between two checkpoints is about the control's interval plus one step. Errors come
@@ -50,6 +51,9 @@ absl::Status RunPasses(kernels::Passes& passes, RunControl& control);
 // Runs one step of an algorithm, some of its tasks, on this thread alone. `*task` is the next task
 // of the pass, 0 at first. Returns whether there is more to do.
 bool StepThrough(kernels::Passes& passes, int64_t* task);
+
+// From now on this thread has no team: calls on it run on it alone. For work beside the engine's.
+void ComputeOnThisThreadAlone();
 
 // Starts the team's threads, so that the first request does not wait for them.
 void StartWorkers();

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <charconv>
+#include <utility>
 
 #include "absl/strings/cord.h"
 
@@ -11,6 +12,7 @@ namespace {
 constexpr char kReasonPayload[] = "castor/reason";
 constexpr char kFieldPayload[] = "castor/field";
 constexpr char kRetryPayload[] = "castor/retry-after-ms";
+constexpr char kModelPayload[] = "castor/model";
 
 struct ReasonRow {
   Reason reason;
@@ -19,7 +21,7 @@ struct ReasonRow {
 };
 
 // In the order of the enumeration. ReasonOf falls back to the first reason with a code.
-constexpr std::array<ReasonRow, 20> kReasons = {{
+constexpr std::array<ReasonRow, 22> kReasons = {{
     {Reason::kInvalidField, "INVALID_FIELD", absl::StatusCode::kInvalidArgument},
     {Reason::kMalformedMessage, "MALFORMED_MESSAGE", absl::StatusCode::kInvalidArgument},
     {Reason::kNonFiniteInput, "NON_FINITE_INPUT", absl::StatusCode::kInvalidArgument},
@@ -27,6 +29,7 @@ constexpr std::array<ReasonRow, 20> kReasons = {{
     {Reason::kRegionNotFound, "REGION_NOT_FOUND", absl::StatusCode::kNotFound},
     {Reason::kKernelNotAvailable, "KERNEL_NOT_AVAILABLE", absl::StatusCode::kFailedPrecondition},
     {Reason::kModelControlOff, "MODEL_CONTROL_OFF", absl::StatusCode::kFailedPrecondition},
+    {Reason::kModelFailed, "MODEL_FAILED", absl::StatusCode::kFailedPrecondition},
     {Reason::kRegionExists, "REGION_EXISTS", absl::StatusCode::kFailedPrecondition},
     {Reason::kSharedMemoryOff, "SHARED_MEMORY_OFF", absl::StatusCode::kFailedPrecondition},
     {Reason::kQueueFull, "QUEUE_FULL", absl::StatusCode::kResourceExhausted},
@@ -36,6 +39,7 @@ constexpr std::array<ReasonRow, 20> kReasons = {{
     {Reason::kDeadlineExceeded, "DEADLINE_EXCEEDED", absl::StatusCode::kDeadlineExceeded},
     {Reason::kCancelled, "CANCELLED", absl::StatusCode::kCancelled},
     {Reason::kDraining, "DRAINING", absl::StatusCode::kUnavailable},
+    {Reason::kModelLoading, "MODEL_LOADING", absl::StatusCode::kUnavailable},
     {Reason::kNotServed, "NOT_SERVED", absl::StatusCode::kUnimplemented},
     {Reason::kUnauthenticated, "UNAUTHENTICATED", absl::StatusCode::kUnauthenticated},
     {Reason::kPermissionDenied, "PERMISSION_DENIED", absl::StatusCode::kPermissionDenied},
@@ -94,6 +98,13 @@ absl::Status WithRetryAfter(absl::Status error, std::chrono::milliseconds retry_
   return error;
 }
 
+absl::Status ModelLoading(std::string_view model, std::chrono::milliseconds retry_after) {
+  absl::Status status =
+      MakeError(Reason::kModelLoading, "model \"" + std::string(model) + "\" is being loaded");
+  status.SetPayload(kModelPayload, absl::Cord(ToAbsl(model)));
+  return WithRetryAfter(std::move(status), retry_after);
+}
+
 Reason ReasonOf(const absl::Status& status) {
   if (const auto name = PayloadOf(status, kReasonPayload)) {
     for (const ReasonRow& row : kReasons) {
@@ -108,6 +119,10 @@ Reason ReasonOf(const absl::Status& status) {
 
 std::optional<std::string> FieldOf(const absl::Status& status) {
   return PayloadOf(status, kFieldPayload);
+}
+
+std::optional<std::string> LoadingModelOf(const absl::Status& status) {
+  return PayloadOf(status, kModelPayload);
 }
 
 std::optional<std::chrono::milliseconds> RetryAfterOf(const absl::Status& status) {

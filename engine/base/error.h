@@ -21,7 +21,8 @@ enum class Reason {
   kModelNotFound,       // NOT_FOUND
   kRegionNotFound,      // NOT_FOUND: no shared-memory region of that name is registered
   kKernelNotAvailable,  // FAILED_PRECONDITION: this model or device cannot run that kernel
-  kModelControlOff,     // FAILED_PRECONDITION
+  kModelControlOff,     // FAILED_PRECONDITION: this model is not loaded or unloaded on request
+  kModelFailed,         // FAILED_PRECONDITION: its directory cannot be loaded
   kRegionExists,        // FAILED_PRECONDITION: a region of that name is registered already
   kSharedMemoryOff,     // FAILED_PRECONDITION: the server was started without it
   kQueueFull,           // RESOURCE_EXHAUSTED: over a budget now; try again later
@@ -31,6 +32,7 @@ enum class Reason {
   kDeadlineExceeded,    // DEADLINE_EXCEEDED
   kCancelled,           // CANCELLED
   kDraining,            // UNAVAILABLE: starting or stopping; try elsewhere
+  kModelLoading,        // UNAVAILABLE: being loaded, or just replaced; try again
   kNotServed,           // UNIMPLEMENTED: in the contract, but not in this server yet
   kUnauthenticated,     // UNAUTHENTICATED: the caller is not known
   kPermissionDenied,    // PERMISSION_DENIED: this caller may not do this
@@ -64,9 +66,13 @@ absl::Status QueueFull(std::string_view message, std::chrono::milliseconds retry
 // Adds such a hint to an error.
 absl::Status WithRetryAfter(absl::Status error, std::chrono::milliseconds retry_after);
 
+// MODEL_LOADING for the model of that name, and when to return.
+absl::Status ModelLoading(std::string_view model, std::chrono::milliseconds retry_after);
+
 // Read the payloads of the functions above. ReasonOf falls back to a reason that suits the code.
 Reason ReasonOf(const absl::Status& status);
 std::optional<std::string> FieldOf(const absl::Status& status);
+std::optional<std::string> LoadingModelOf(const absl::Status& status);
 std::optional<std::chrono::milliseconds> RetryAfterOf(const absl::Status& status);
 
 }  // namespace castor

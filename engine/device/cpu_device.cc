@@ -87,6 +87,8 @@ std::unique_ptr<Device> CpuDevice::Open(const EngineOptions& options, const std:
       new CpuDevice(std::move(info), MakeHostPool(SystemMemory(), options.max_cached_host_bytes)));
 }
 
+thread_local CpuDevice::LaunchStats CpuDevice::stats_;
+
 std::span<const attention::Variant> CpuDevice::variants() const { return attention::CpuVariants(); }
 
 MemoryStats CpuDevice::memory() const {

@@ -59,7 +59,8 @@ class CpuDevice : public Device {
   const std::shared_ptr<HostPool> host_pool_;
   const std::shared_ptr<WeightBytes> weights_ = std::make_shared<WeightBytes>();
 
-  LaunchStats stats_;  // of the current launch; engine thread only
+  // Of this thread's current launch. A loader compares models by running them itself.
+  static thread_local LaunchStats stats_;
 };
 
 }  // namespace castor

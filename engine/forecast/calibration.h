@@ -12,8 +12,10 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -25,16 +27,30 @@
 #include "engine/engine.h"
 #include "engine/forecast/cost_model.h"
 #include "engine/forecast/encoder_costs.h"
-#include "engine/models/models.h"
 #include "engine/requests/work.h"
+#include "engine/residents/model_list.h"
 
 namespace castor {
 
 // Runs each model on a few short inputs, as many as its prices need, however long that takes; then
 // on further shapes and poolings, for up to `budget` per model. Then runs each kernel in each dtype
 // that the device supports, for up to `budget`. An error names the model or kernel that failed.
-absl::StatusOr<EncoderPrices> WarmUp(Device& device, const ModelSet& models, const Clock& clock,
+absl::StatusOr<EncoderPrices> WarmUp(Device& device, const ModelList& models, const Clock& clock,
                                      std::chrono::milliseconds budget);
+
+// Runs a request to a model, and returns the time that it computed, in microseconds.
+using RunRequest = std::function<absl::StatusOr<double>(EncodeRequest)>;
+
+// A request of a few tokens, with which to run a model for the first time.
+EncodeRequest ShortRequest(const ModelInfo& info);
+
+// Runs texts and further shapes, each twice unless `over()`: several ragged sequences, enough of
+// them to wake every thread, and shapes that tell the terms of a model's cost apart. The faster run
+// of each is a sample. The first shapes run in any case, because admission needs the model's
+// prices. Returns those; nullopt if the runs were too few.
+absl::StatusOr<std::optional<EncoderCosts>> MeasureModel(const LoadedModel& model, int threads,
+                                                         const std::function<bool()>& over,
+                                                         const RunRequest& run);
 
 struct PreparedCosts {
   CostModel model;

@@ -51,9 +51,8 @@ PredictedTime Forecast::Base(const EncodeWork& work, std::span<const int32_t> cu
   const LoadedModel& model = *work.model;
   const Kernel& kernel = work.kernel;
   const std::vector<encoder::AttentionLayers> layers = model.encoder->attention(kernel);
-  const auto measured = encoders_.find(model.number);
-  const EncoderCosts prices =
-      measured == encoders_.end() ? AssumedCosts(model.info, costs_.workers()) : measured->second;
+  const std::optional<EncoderCosts> measured = PricesOf(model.number);
+  const EncoderCosts prices = measured ? *measured : AssumedCosts(model.info, costs_.workers());
   // A model's measured prices include the pairs of its own kernel.
   const bool own_kernel = NameOf(kernel) == NameOf(model.info.kernel);
   PredictedTime base = TimeOf(EncoderTermsOf(cu_seqlens, layers), prices, own_kernel);
@@ -95,6 +94,24 @@ Estimate Forecast::Of(const Job& job) const {
   return {job.predicted, job.memory};
 }
 
+std::optional<EncoderCosts> Forecast::PricesOf(uint64_t model) const {
+  MutexLock lock(mu_);
+  const auto found = encoders_.find(model);
+  return found == encoders_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void Forecast::SetPrices(uint64_t model, const EncoderCosts& prices) {
+  MutexLock lock(mu_);
+  encoders_.insert_or_assign(model, prices);
+}
+
+void Forecast::Forget(uint64_t model) {
+  MutexLock lock(mu_);
+  encoders_.erase(model);
+  std::erase_if(factors_, [&](const auto& entry) { return entry.first.model == model; });
+  for (auto& [tenant, learned] : tenants_) learned.bytes_per_token.erase(model);
+}
+
 Forecast::BatchMember Forecast::MemberOf(const Job& job) const {
   if (const auto* work = std::get_if<AttentionWork>(&job.work)) {
     const attention::Resolved& resolved = work->resolved;
@@ -107,7 +124,7 @@ Forecast::BatchMember Forecast::MemberOf(const Job& job) const {
   const auto& work = std::get<EncodeWork>(job.work);
   return {.key = {work.model->number, NameOf(work.kernel), {}},
           .base = Times(job.predicted, 1 / job.predicted.correction),
-          .measured = encoders_.contains(work.model->number)};
+          .measured = PricesOf(work.model->number).has_value()};
 }
 
 Forecast::RunSample Forecast::SampleOf(const JobList& jobs, double compute_us) const {

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,8 +32,8 @@
 #include "engine/forecast/memory.h"
 #include "engine/ledger/device_memory.h"
 #include "engine/ledger/job.h"
-#include "engine/models/models.h"
 #include "engine/request.h"
+#include "engine/residents/model_list.h"
 
 namespace castor {
 
@@ -139,6 +140,10 @@ class Forecast {
   // by the bytes of each text and its prompt.
   std::vector<int32_t> ExpectedOffsets(const EncodeWork& work) const;
 
+  // The prices of a model that was loaded later, and the end of it.
+  void SetPrices(uint64_t model, const EncoderCosts& prices);
+  void Forget(uint64_t model);
+
   // Learns from a request's tokenized texts, for its tenant alone.
   void LearnTexts(const EncodeWork& work);
 
@@ -166,14 +171,15 @@ class Forecast {
   PredictedTime Corrected(const FactorKey& key, PredictedTime base) const;
   double FactorLocked(const BatchMember& member) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   TimeFactors& FactorsOf(const BatchMember& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::optional<EncoderCosts> PricesOf(uint64_t model) const;
   double& BytesPerToken(const std::string& tenant, uint64_t model)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const MemoryForecast memory_;
   const CostModel costs_;
-  const EncoderPrices encoders_;
 
   mutable Mutex mu_;
+  EncoderPrices encoders_ ABSL_GUARDED_BY(mu_);
   std::map<FactorKey, TimeFactors> factors_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mu_);  // at most Tenants::kMany
   uint64_t text_samples_ ABSL_GUARDED_BY(mu_) = 0;

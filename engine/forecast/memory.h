@@ -12,8 +12,8 @@
 #include "engine/automatic/plan.h"
 #include "engine/device/device.h"
 #include "engine/ledger/device_memory.h"
-#include "engine/models/models.h"
 #include "engine/request.h"
+#include "engine/residents/model_list.h"
 
 namespace castor {
 

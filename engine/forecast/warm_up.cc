@@ -32,6 +32,7 @@ EncodeRequest TokensOf(const std::vector<int64_t>& lengths, const ModelInfo& inf
   }
   EncodeRequest request;
   request.input = std::move(tokens);
+  if (info.needs_task) request.task = info.tasks.front();
   return request;
 }
 
@@ -47,10 +48,10 @@ absl::StatusOr<double> RunModel(Device& device, const ModelPtr& model, EncodeReq
 
 // Also runs the tokenizer for the first time. It is no fault of the model if its vocabulary has
 // none of the words.
-absl::Status RunTexts(Device& device, const ModelPtr& model) {
+absl::Status RunTexts(const RunRequest& run) {
   EncodeRequest request;
   request.input = TextInput{{"a beaver builds a dam", "interest rates rose"}, {}, false};
-  const absl::Status status = RunModel(device, model, std::move(request)).status();
+  const absl::Status status = run(std::move(request)).status();
   return ReasonOf(status) == Reason::kInvalidField ? absl::OkStatus() : status;
 }
 
@@ -72,14 +73,13 @@ struct Budget {
   bool over() const { return clock.Now() >= end; }
 };
 
-// Runs further shapes, each twice if there is time: several ragged sequences, enough of them to
-// wake every thread, and shapes that tell the terms of a model's cost apart. The faster run of each
-// is a sample. The first shapes run in any case, because admission needs the model's prices.
-absl::Status RunFurther(Device& device, const ModelPtr& model, const Budget& budget,
-                        EncoderPrices* prices) {
+}  // namespace
+
+absl::StatusOr<std::optional<EncoderCosts>> MeasureModel(const LoadedModel& model, int threads,
+                                                         const std::function<bool()>& over,
+                                                         const RunRequest& run_request) {
   constexpr double kMinShare = 0.1;  // of a run's time that is not the head's
-  const int threads = device.info().threads;
-  if (auto status = RunTexts(device, model); !status.ok()) return status;
+  if (auto status = RunTexts(run_request); !status.ok()) return status;
   const std::vector<std::vector<int64_t>> shapes = {
       {8}, {5, 31, 64, 1, 19}, {32}, {1}, std::vector<int64_t>(24, 4), {200}, {256}};
   std::vector<EncoderSample> samples;
@@ -87,28 +87,32 @@ absl::Status RunFurther(Device& device, const ModelPtr& model, const Budget& bud
     std::optional<double> least;
     for (int run = 0; run < 2; ++run) {
       const bool needed = i < kEncoderTerms && run == 0;
-      if (budget.over() && !needed) break;
-      EncodeRequest request = TokensOf(shapes[i], model->info);
+      if (over() && !needed) break;
+      EncodeRequest request = TokensOf(shapes[i], model.info);
       // Dense layers behind several poolings take rows of no other width.
-      if (model->info.pooling != Pooling::kSeveral) {
+      const std::vector<EncodeOutput>& outputs = model.info.outputs;
+      const bool pools = outputs.empty() || outputs.front() == EncodeOutput::kPooled;
+      if (pools && model.info.pooling != Pooling::kSeveral) {
         request.pooling = kAllPoolings[i % std::size(kAllPoolings)];
       }
-      const auto us = RunModel(device, model, std::move(request));
+      const auto us = run_request(std::move(request));
       if (!us.ok()) return us.status();
       least = std::min(least.value_or(*us), *us);
     }
     if (!least) break;
     // ReadOutUs prices the head's work.
-    const std::vector<int32_t> offsets = OffsetsOf(shapes[i], *model);
-    const double head_us = ReadOutUs(EncodeRequest(), model->info, offsets, threads);
+    const std::vector<int32_t> offsets = OffsetsOf(shapes[i], model);
+    const double head_us = ReadOutUs(EncodeRequest(), model.info, offsets, threads);
     const double rest_us = std::max(*least - head_us, kMinShare * *least);
     if (rest_us <= 0) continue;
-    samples.push_back({EncoderTermsOf(offsets, model->encoder->attention(Vanilla{})), rest_us});
+    samples.push_back({EncoderTermsOf(offsets, model.encoder->attention(Vanilla{})), rest_us});
   }
-  const auto costs = FitEncoder(samples, AssumedCosts(model->info, threads));
-  if (costs) prices->insert_or_assign(model->number, *costs);
-  return absl::OkStatus();
+  return FitEncoder(samples, AssumedCosts(model.info, threads));
 }
+
+EncodeRequest ShortRequest(const ModelInfo& info) { return TokensOf({8}, info); }
+
+namespace {
 
 // Runs each kernel on two sequences that are long enough to be split among threads.
 absl::Status RunKernels(Device& device, const Budget& budget) {
@@ -130,7 +134,7 @@ absl::Status RunKernels(Device& device, const Budget& budget) {
 
 }  // namespace
 
-absl::StatusOr<EncoderPrices> WarmUp(Device& device, const ModelSet& models, const Clock& clock,
+absl::StatusOr<EncoderPrices> WarmUp(Device& device, const ModelList& models, const Clock& clock,
                                      std::chrono::milliseconds limit) {
   const auto budget = [&] { return Budget{clock, clock.Now() + limit}; };
   const auto with_each_model = [&](auto&& run) {
@@ -143,12 +147,18 @@ absl::StatusOr<EncoderPrices> WarmUp(Device& device, const ModelSet& models, con
     return absl::OkStatus();
   };
   absl::Status status = with_each_model([&](const ModelPtr& model) {
-    return RunModel(device, model, TokensOf({8}, model->info)).status();
+    return RunModel(device, model, ShortRequest(model->info)).status();
   });
   if (!status.ok()) return status;
   EncoderPrices prices;
-  status = with_each_model(
-      [&](const ModelPtr& model) { return RunFurther(device, model, budget(), &prices); });
+  status = with_each_model([&](const ModelPtr& model) {
+    const Budget further = budget();
+    const auto costs = MeasureModel(
+        *model, device.info().threads, [&] { return further.over(); },
+        [&](EncodeRequest request) { return RunModel(device, model, std::move(request)); });
+    if (costs.ok() && *costs) prices.insert_or_assign(model->number, **costs);
+    return costs.status();
+  });
   if (!status.ok()) return status;
   status = Guarded([&] { return RunKernels(device, budget()); });
   if (!status.ok()) return status;

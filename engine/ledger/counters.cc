@@ -46,26 +46,32 @@ Counters::Work::Work(Operation operation, std::vector<KernelName> kernels, std::
       prediction_ratio(kRatios) {}
 
 Counters::Counters()
-    : tokenize_seconds_(kSeconds),
+    : work_(kMostWork),
+      tokenize_seconds_(kSeconds),
       fidelity_seconds_(kSeconds),
       wait_seconds_{Histogram(kSeconds), Histogram(kSeconds), Histogram(kSeconds)} {}
 
-void Counters::ListWork(std::span<const attention::Variant> variants,
-                        std::span<const ModelInfo> models) {
-  const auto list = [this](Operation operation, std::vector<KernelName> kernels,
-                           const std::string& model) {
-    if (kernels.empty() || Find(operation, kernels.front(), model) != nullptr) return;
-    work_.push_back(std::make_unique<Work>(operation, std::move(kernels), model));
-  };
-  for (const auto& variant : variants) list(Operation::kAttend, {variant.kernel}, "");
-  for (const ModelInfo& model : models) {
-    if (model.alias_of.empty()) list(Operation::kEncode, model.kernels, model.name);
-  }
+void Counters::ListKernels(std::span<const attention::Variant> variants) {
+  for (const auto& variant : variants) List(Operation::kAttend, {variant.kernel}, "");
+}
+
+void Counters::ListModel(const ModelInfo& model) {
+  if (model.alias_of.empty()) List(Operation::kEncode, model.kernels, model.name);
+}
+
+void Counters::List(Operation operation, std::vector<KernelName> kernels,
+                    const std::string& model) {
+  const size_t at = listed_.load(std::memory_order_relaxed);
+  if (kernels.empty() || at == work_.size()) return;
+  if (Find(operation, kernels.front(), model) != nullptr) return;
+  work_[at] = std::make_unique<Work>(operation, std::move(kernels), model);
+  listed_.store(at + 1, std::memory_order_release);
 }
 
 Counters::Work* Counters::Find(Operation operation, KernelName kernel,
                                std::string_view model) const {
-  for (const auto& work : work_) {
+  for (size_t i = 0, listed = listed_.load(std::memory_order_acquire); i < listed; ++i) {
+    const auto& work = work_[i];
     if (work->operation != operation || work->model != model) continue;
     if (operation == Operation::kEncode || work->kernels.front() == kernel) return work.get();
   }
@@ -135,7 +141,8 @@ void Counters::Wasted(double seconds) noexcept {
 }
 
 void Counters::Fill(EngineStats* stats) const {
-  for (const auto& work : work_) {
+  for (size_t i = 0, listed = listed_.load(std::memory_order_acquire); i < listed; ++i) {
+    const auto& work = work_[i];
     WorkStats& row = stats->work.emplace_back();
     row.operation = NameOf(work->operation);
     if (work->operation == Operation::kAttend) row.kernel = NameOf(work->kernels.front());

@@ -1,6 +1,6 @@
 // The engine's counters: plain atomics and histograms that any thread may write and read.
 //
-// The table of kernels and models is fixed by ListWork before the first request.
+// The table of kernels and models only grows. A model that is loaded again continues its row.
 #pragma once
 
 #include <array>
@@ -27,8 +27,10 @@ class Counters {
  public:
   Counters();
 
-  // Declares the kernels and models that this engine can run. Called once, at start-up.
-  void ListWork(std::span<const attention::Variant> variants, std::span<const ModelInfo> models);
+  // Declare work that this engine can run. One thread at a time, also beside the other methods.
+  // Work beyond kMostWork is not counted.
+  void ListKernels(std::span<const attention::Variant> variants);
+  void ListModel(const ModelInfo& model);
 
   // A request got an error, from Submit or through its completion.
   void Refused(const absl::Status& status) noexcept;
@@ -91,7 +93,11 @@ class Counters {
   Work* Find(Operation operation, KernelName kernel, std::string_view model) const;
   Work* Find(const Job& job) const;
 
-  std::vector<std::unique_ptr<Work>> work_;  // constant after ListWork
+  void List(Operation operation, std::vector<KernelName> kernels, const std::string& model);
+
+  static constexpr size_t kMostWork = 1024;
+  std::vector<std::unique_ptr<Work>> work_;  // the first `listed_` are constant
+  std::atomic<size_t> listed_ = 0;
   std::array<std::atomic<uint64_t>, kReasons> refusals_{};
   Histogram tokenize_seconds_;
   Histogram fidelity_seconds_;

@@ -1,5 +1,6 @@
 #include "engine/loop/engine_loop.h"
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <future>
@@ -40,8 +41,7 @@ void UseKernel(const Kernel& kernel, Job* job) {
 
 }  // namespace
 
-absl::StatusOr<LoadedModel> LoadModel(Device& device, const ModelSource& source,
-                                      DeviceBudget& budget) {
+absl::StatusOr<LoadedModel> LoadModel(Device& device, const ModelSource& source) {
   LoadedModel model;
   if (encoder::IsCastFile(source.directory)) {
     auto file = encoder::ReadCastFile(source);
@@ -54,12 +54,7 @@ absl::StatusOr<LoadedModel> LoadModel(Device& device, const ModelSource& source,
   if (!loaded.ok()) return loaded.status();
   model.encoder = *std::move(loaded);
   model.info = model.encoder->info();
-  const int64_t bytes = model.info.weight_bytes;
-  if (budget.TakeWeights(bytes)) return model;
-  return MakeError(Reason::kTooLarge,
-                   "the weights of model \"" + source.name + "\" take " + std::to_string(bytes) +
-                       " bytes of the device's memory, and " + std::to_string(budget.for_runs()) +
-                       " of " + std::to_string(budget.most()) + " are free (--max-device-bytes)");
+  return model;
 }
 
 // The model among `loaded`, which come from the first of `sources`, that has the weights of
@@ -115,8 +110,8 @@ class EngineLoop::Checkpoints final : public RunControl {
   bool preempts_ = false;
 };
 
-EngineLoop::EngineLoop(Ledger& ledger, Counters& counters, Clock& clock)
-    : ledger_(ledger), counters_(counters), clock_(clock) {}
+EngineLoop::EngineLoop(Ledger& ledger, Counters& counters, Residents& residents, Clock& clock)
+    : ledger_(ledger), counters_(counters), residents_(residents), clock_(clock) {}
 
 EngineLoop::~EngineLoop() {
   if (thread_.joinable()) thread_.join();
@@ -145,28 +140,13 @@ absl::Status EngineLoop::Open(const DeviceFactory& open, const EngineOptions& op
   DeviceBudget& budget = ledger_.device_memory();
   budget.SetMost(options.max_device_bytes > 0 ? options.max_device_bytes
                                               : AutomaticDeviceBytes(*device_));
-  std::vector<LoadedModel> models;
-  for (const ModelSource& source : options.models) {
-    const TimePoint start = clock_.Now();
-    const LoadedModel* const same = SameWeights(source, options.models, models);
-    auto model = same != nullptr ? *same : LoadModel(*device_, source, budget);
-    if (!model.ok()) return model.status();
-    if (same != nullptr) {
-      model->info.alias_of = same->info.name;
-      model->info.name = source.name;
-    }
-    model->info.directory = source.directory;
-    model->info.load_seconds = Microseconds(start, clock_.Now()) * 1e-6;
-    if (options.on_model_loaded) options.on_model_loaded(model->info);
-    models.push_back(*std::move(model));
-  }
-  models_ = ModelSet(std::move(models));
+  if (auto status = LoadModels(options); !status.ok()) return status;
   EncoderPrices encoders;
   if (warm_up) {
     // Each model runs some inputs however long that takes; the budget bounds its further runs.
     constexpr std::chrono::milliseconds kBudget{1000};
     const TimePoint start = clock_.Now();
-    auto measured = WarmUp(*device_, models_, clock_, kBudget);
+    auto measured = WarmUp(*device_, *residents_.list(), clock_, kBudget);
     if (!measured.ok()) return measured.status();
     encoders = *std::move(measured);
     warm_up_seconds_ = Microseconds(start, clock_.Now()) * 1e-6;
@@ -177,8 +157,49 @@ absl::Status EngineLoop::Open(const DeviceFactory& open, const EngineOptions& op
   return absl::OkStatus();
 }
 
+// Takes the weights of the models, and room for those of the catalog, from the device's budget. So
+// that budget, like the ledger's others, stays what it is while the engine runs.
+absl::Status EngineLoop::LoadModels(const EngineOptions& options) {
+  DeviceBudget& budget = ledger_.device_memory();
+  std::vector<LoadedModel> models;
+  for (const ModelSource& source : options.models) {
+    const TimePoint start = clock_.Now();
+    const LoadedModel* const same = SameWeights(source, options.models, models);
+    auto model = same != nullptr ? *same : LoadModel(*device_, source);
+    if (!model.ok()) return model.status();
+    if (same != nullptr) {
+      model->info.alias_of = same->info.name;
+      model->info.name = source.name;
+    } else if (!budget.TakeWeights(model->encoder != nullptr ? model->info.weight_bytes : 0)) {
+      return MakeError(Reason::kTooLarge, "the weights of model \"" + source.name + "\" take " +
+                                              std::to_string(model->info.weight_bytes) +
+                                              " bytes of the device's memory, and " +
+                                              std::to_string(budget.for_runs()) + " of " +
+                                              std::to_string(budget.most()) +
+                                              " are free (--max-device-bytes)");
+    }
+    model->info.directory = source.directory;
+    model->info.load_seconds = Microseconds(start, clock_.Now()) * 1e-6;
+    if (options.on_model_loaded) options.on_model_loaded(model->info);
+    models.push_back(*std::move(model));
+    residents_.AddPinned(source, models.back());
+  }
+  if (options.catalog.control == ModelControl::kNone) return absl::OkStatus();
+  const int64_t set = options.catalog.weights_budget;
+  const int64_t weights = set > 0 ? set : std::max(budget.most() / 2, budget.weights());
+  if (weights < budget.weights() || !budget.TakeWeights(weights - budget.weights())) {
+    return InvalidField("weights_budget",
+                        std::to_string(weights) +
+                            " bytes are not between those of the models that " +
+                            "the engine starts with, " + std::to_string(budget.weights()) +
+                            ", and max_device_bytes, " + std::to_string(budget.most()));
+  }
+  residents_.SetBudget(weights);
+  return absl::OkStatus();
+}
+
 void EngineLoop::Close() {
-  models_ = ModelSet();
+  residents_.Clear();
   device_.reset();
 }
 

@@ -1,5 +1,6 @@
-// The engine thread: one per device. It opens the device, loads the models, and then keeps the
-// device busy: it takes the next batch, launches it, waits for the oldest, and passes results on.
+// The engine thread: one per device. It opens the device, loads the first models, and then keeps
+// the device busy: it takes the next batch, launches it, waits for the oldest, and passes results
+// on.
 //
 // The thread owns the device and makes every call on it that is not marked "any thread".
 #pragma once
@@ -23,23 +24,21 @@
 #include "engine/ledger/job.h"
 #include "engine/ledger/ledger.h"
 #include "engine/loop/running_batch.h"
-#include "engine/models/models.h"
+#include "engine/residents/residents.h"
 
 namespace castor {
 
 using DeviceFactory =
     std::function<absl::StatusOr<std::unique_ptr<Device>>(const EngineOptions& options)>;
 
-// Reads a file of CAST layers into host memory, or lets the device load a model directory, whose
-// weights then count against `budget`. Takes seconds. Errors name the file, or the model if its
-// weights do not fit.
-absl::StatusOr<LoadedModel> LoadModel(Device& device, const ModelSource& source,
-                                      DeviceBudget& budget);
+// Reads a file of CAST layers into host memory, or lets the device load a model directory. Takes
+// seconds. Errors name the file.
+absl::StatusOr<LoadedModel> LoadModel(Device& device, const ModelSource& source);
 
 class EngineLoop {
  public:
   // All references must outlive the object.
-  EngineLoop(Ledger& ledger, Counters& counters, Clock& clock);
+  EngineLoop(Ledger& ledger, Counters& counters, Residents& residents, Clock& clock);
 
   // Joins the thread; Ledger::Stop must have been called if Start succeeded.
   ~EngineLoop();
@@ -51,7 +50,7 @@ class EngineLoop {
   // Any thread, after Start has succeeded. Call only those methods of the device that are marked
   // "any thread".
   const Device& device() const { return *device_; }
-  const ModelSet& models() const { return models_; }
+  Device& loading_device() { return *device_; }  // for LoadModel
   const PreparedCosts& costs() const { return costs_; }
   Forecast& forecast() { return *forecast_; }
   double warm_up_seconds() const { return warm_up_seconds_; }
@@ -62,6 +61,7 @@ class EngineLoop {
   class Checkpoints;
 
   absl::Status Open(const DeviceFactory& open, const EngineOptions& options, bool warm_up);
+  absl::Status LoadModels(const EngineOptions& options);
   // Frees the models and the device, on the thread that created them.
   void Close();
   // The thread's loop, which calls all functions below. An allocation that fails while a job moves
@@ -83,11 +83,11 @@ class EngineLoop {
 
   Ledger& ledger_;
   Counters& counters_;
+  Residents& residents_;
   Clock& clock_;
 
   // Set while the thread starts, constant afterwards.
   std::unique_ptr<Device> device_;
-  ModelSet models_;
   PreparedCosts costs_;
   std::optional<Forecast> forecast_;
   double warm_up_seconds_ = 0;

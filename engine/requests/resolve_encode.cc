@@ -73,21 +73,19 @@ absl::StatusOr<Kernel> ChooseEncodeKernel(const EncodeRequest& request, const Mo
   return kernel;
 }
 
-absl::StatusOr<EncodeWork> ResolveEncode(EncodeRequest request, const ModelSet& models,
+absl::StatusOr<EncodeWork> ResolveEncode(EncodeRequest request, ModelUse model,
                                          std::span<const attention::Variant> variants,
                                          const EngineOptions& limits) {
-  auto model = models.FindEncoder(request.model);
-  if (!model.ok()) return model.status();
-  const encoder::Model& encoder = *(*model)->encoder;
+  const encoder::Model& encoder = *model->encoder;
   auto status = encoder.CheckInput(request, limits.max_sequences, limits.max_text_bytes);
   if (!status.ok()) return status;
-  auto kernel = ChooseEncodeKernel(request, (*model)->info);
+  auto kernel = ChooseEncodeKernel(request, model->info);
   if (!kernel.ok()) return kernel.status();
   status = encoder::CheckOption(encoder, *kernel, variants);
   if (!status.ok()) return status;
-  auto ranges = encoder::ReadRanges(request, (*model)->info);
+  auto ranges = encoder::ReadRanges(request, model->info);
   if (!ranges.ok()) return ranges.status();
-  EncodeWork work = OpenEncode(std::move(request), *std::move(model), *std::move(kernel));
+  EncodeWork work = OpenEncode(std::move(request), std::move(model), *std::move(kernel));
   work.ranges = *std::move(ranges);
   return work;
 }

@@ -8,9 +8,9 @@
 #include "absl/status/statusor.h"
 #include "engine/attention/variants.h"
 #include "engine/engine.h"
-#include "engine/models/models.h"
 #include "engine/request.h"
 #include "engine/requests/work.h"
+#include "engine/residents/model_list.h"
 
 namespace castor {
 
@@ -21,9 +21,9 @@ namespace castor {
 absl::StatusOr<Kernel> ChooseEncodeKernel(const EncodeRequest& request, const ModelInfo& info);
 
 // Makes all checks that are possible before the request is admitted. Copies only the ranges from
-// the caller's memory. Errors as for ModelSet::FindEncoder, encoder::Model::CheckInput,
-// ChooseEncodeKernel and encoder::CheckOption.
-absl::StatusOr<EncodeWork> ResolveEncode(EncodeRequest request, const ModelSet& models,
+// the caller's memory. Errors as for encoder::Model::CheckInput, ChooseEncodeKernel and
+// encoder::CheckOption. Requires a model that encodes.
+absl::StatusOr<EncodeWork> ResolveEncode(EncodeRequest request, ModelUse model,
                                          std::span<const attention::Variant> variants,
                                          const EngineOptions& limits);
 

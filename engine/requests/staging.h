@@ -40,7 +40,7 @@ Cost EstimateEncodeCost(const EncodeWork& work);
 
 // The work of an encode request before its admission. Copies nothing from the caller's memory.
 // Requires a model that encodes.
-EncodeWork OpenEncode(EncodeRequest request, ModelPtr model, Kernel kernel);
+EncodeWork OpenEncode(EncodeRequest request, ModelUse model, Kernel kernel);
 
 // Copies the request's texts, so that they outlive Submit.
 void CopyTexts(EncodeWork* work);

@@ -186,7 +186,7 @@ Cost EstimateEncodeCost(const EncodeWork& work) {
   return {.tokens = tokens, .bytes = bytes.value()};
 }
 
-EncodeWork OpenEncode(EncodeRequest request, ModelPtr model, Kernel kernel) {
+EncodeWork OpenEncode(EncodeRequest request, ModelUse model, Kernel kernel) {
   EncodeWork work;
   work.request = std::move(request);
   work.prompt = encoder::PromptOf(work.request, model->info.prompts);

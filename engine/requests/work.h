@@ -13,8 +13,8 @@
 #include "engine/encoder/network/batch.h"
 #include "engine/encoder/text/prepare.h"
 #include "engine/engine.h"
-#include "engine/models/models.h"
 #include "engine/request.h"
+#include "engine/residents/model_list.h"
 
 namespace castor {
 
@@ -47,7 +47,7 @@ struct OutputWork {
 struct EncodeWork {
   EncodeRequest request;  // its texts point into `text`; its input is empty once it is staged
   std::string text;       // the copies of the request's texts
-  ModelPtr model;
+  ModelUse model;
   Kernel kernel = Vanilla{};
   const Prompt* prompt = nullptr;  // the model's, which is put before the texts
   encoder::Prepared prepared;      // filled by a tokenizer thread if the request has texts

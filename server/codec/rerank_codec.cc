@@ -63,6 +63,7 @@ absl::Status ConvertRerankRequest(wire::RerankRequest from, std::span<const Mode
     }
     from.prompt = std::move(from.instruction);
   }
+  if (model != nullptr) out->request.generation = model->generation;
   out->ranking.late_interaction = late;
   out->ranking.top_n = from.top_n;
   wire::EncodeRequest pairs;

@@ -116,7 +116,9 @@ absl::StatusOr<Work> Docs(const Door&, Asked&) {
 absl::StatusOr<Work> Home(const Door& door, Asked&) {
   std::string page = "castor-server " + std::string(Version()) +
                      ": attention and encoder inference\n\nLoaded models:\n";
-  for (const ModelInfo& model : door.models) page += "  " + model.name + "\n";
+  for (const ModelInfo& model : *door.models()) {
+    if (!model.outputs.empty()) page += "  " + model.name + "\n";
+  }
   page += "\nPaths (/docs describes them in OpenAPI):\n";
   for (const Route& route : Routes()) {
     page += "  " + std::string(route.method) + " " + PathInDocs(route.path) + "  " +
@@ -169,7 +171,8 @@ Found FindRoute(const Door& door, std::string_view method, std::string_view path
   // first slash after which there is a path; then the handler knows that no model has the name.
   const std::string_view after = path.substr(kModels.size());
   std::string_view rest;
-  for (const ModelInfo& model : door.models) {
+  const auto models = door.models();
+  for (const ModelInfo& model : *models) {
     for (const std::string& name : {model.name, WithCodedSlashes(model.name)}) {
       if (!after.starts_with(name) || model.name.size() < found.model.size()) continue;
       const std::string_view others = after.substr(name.size());

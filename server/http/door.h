@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,14 +26,16 @@ namespace castor::server::http {
 // Lives as long as the Server. Constant; any thread.
 struct Door {
   const ServiceContext& services;
-  const std::vector<ModelInfo> models;  // loaded encoders
-  const oip::Catalogue& catalogue;      // for /v2
-  const std::function<bool()> ready;    // whether work is taken
-  const std::string default_model;      // --tei-model; may be empty
+  const oip::Catalogue& catalogue;    // for /v2
+  const std::function<bool()> ready;  // whether work is taken
+  const std::string default_model;    // --tei-model; may be empty
   const int64_t max_body_bytes = 0;
   const std::string allow_origin;  // of browsers' requests; empty: none
   const bool token_ids = false;    // whether ids are taken in place of texts
   const int64_t started = 0;       // seconds since 1970
+
+  // The loaded models now; those without outputs hold CAST layers and encode nothing.
+  std::shared_ptr<const ModelInfos> models() const { return services.engine.models(); }
 };
 
 // One request, as its handler sees it. Texts point into `body`.
@@ -58,7 +61,12 @@ struct InferWork {
   absl::AnyInvocable<absl::StatusOr<Answer>(grpc::ByteBuffer)> write;
 };
 
-using Work = std::variant<Answer, TextsWork, InferWork>;
+// Loading or unloading a model, which is answered with {}.
+struct ModelWork {
+  std::function<void(ModelCompletion)> begin;
+};
+
+using Work = std::variant<Answer, TextsWork, InferWork, ModelWork>;
 
 // How a protocol says that a request has failed.
 enum class ErrorForm {
@@ -76,6 +84,8 @@ inline constexpr std::string_view kMayListModels = "/castor.v1.ModelService/List
 inline constexpr std::string_view kMayGetInfo = "/castor.v1.ServerService/GetServerInfo";
 inline constexpr std::string_view kMayInfer = "/inference.GRPCInferenceService/ModelInfer";
 inline constexpr std::string_view kMayGetMetadata = "/inference.GRPCInferenceService/ModelMetadata";
+inline constexpr std::string_view kMayLoad = "/castor.v1.ModelService/LoadModel";
+inline constexpr std::string_view kMayUnload = "/castor.v1.ModelService/UnloadModel";
 inline constexpr std::string_view kMayCheck = "/grpc.health.v1.Health/Check";  // every caller
 
 struct Route {

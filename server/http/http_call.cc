@@ -19,6 +19,7 @@
 #include "absl/strings/escaping.h"
 #include "engine/base/error.h"
 #include "engine/base/guarded.h"
+#include "engine/base/mutex.h"
 #include "server/http/door.h"
 #include "server/oip/infer_request.h"
 #include "server/services/engine_protocols.h"
@@ -162,8 +163,18 @@ class HttpCall final : public Exchange,
     services_.calls.Received(row_);
     record_.Received(body.size());
     deadline_ = record_.DeadlineOf(*this);
-    const absl::Status started = Guarded([&] { return Start(std::move(body)); });
-    if (!started.ok()) Refuse(started);
+    const absl::Status started = Guarded([&]() -> absl::Status {
+      asked_.emplace(Asked{.header = header_, .wildcard = found_.wildcard});
+      if (!found_.model.empty()) asked_->model = found_.model;
+      if (const auto named = header("castor-model"); !named.empty()) asked_->model = named;
+      if (!found_.route->example.empty()) {
+        return asked_->body.Parse(std::move(body), services_.decoding);
+      }
+      asked_->raw = std::move(body);
+      return absl::OkStatus();
+    });
+    if (!started.ok()) return Refuse(started);
+    StartOrRefuse();
   }
 
   void OnGone() override {
@@ -171,6 +182,7 @@ class HttpCall final : public Exchange,
     if (turn == Turn::kBody) Refuse(CallRecord::CallerGone());
     record_.Lost();
     if (entered_) services_.calls.Cancelled(row_);
+    MutexLock lock(starting_mu_);
     if (texts_.has_value()) texts_->Cancel();
     if (infer_.has_value()) infer_->Cancel();
   }
@@ -235,22 +247,32 @@ class HttpCall final : public Exchange,
                          " bytes, which --max-message-bytes and --max-queued-bytes allow");
   }
 
-  // Hands the request to the engine, or answers it.
-  absl::Status Start(std::string body) {
-    Asked asked{.header = header_, .wildcard = found_.wildcard};  // its memory ends with this
-    if (!found_.model.empty()) asked.model = found_.model;
-    if (const auto named = header("castor-model"); !named.empty()) asked.model = named;
-    if (found_.route->example.empty()) {
-      asked.raw = std::move(body);
-    } else if (absl::Status s = asked.body.Parse(std::move(body), services_.decoding); !s.ok()) {
-      return s;
+  // A request whose model is being loaded starts again, on another thread, when it is there. Its
+  // body counts as gathered meanwhile.
+  void StartOrRefuse() {
+    absl::Status started = Guarded([&] { return Start(); });
+    if (const auto model = LoadingModelOf(started); model.has_value() && asked_.has_value()) {
+      started = Guarded([&] {
+        return services_.engine.AwaitModel(
+            *model, deadline_, [self = shared_from_this()](const absl::Status& loaded) {
+              loaded.ok() ? self->StartOrRefuse() : self->Refuse(loaded);
+            });
+      });
+      if (started.ok()) return;
     }
-    absl::StatusOr<Work> work = found_.route->handle(door_, asked);
+    if (!started.ok()) Refuse(started);
+  }
+
+  // Hands the request to the engine, or answers it.
+  absl::Status Start() {
+    absl::StatusOr<Work> work = found_.route->handle(door_, *asked_);
     if (!work.ok()) return work.status();
     held_.reset();  // from here on admission counts it
+    const std::optional<Asked> asked =
+        std::exchange(asked_, std::nullopt);  // what texts point into
     const RequestParts parts{services_.engine, services_.shared_memory, services_.metrics,
                              services_.decoding};
-    RequestOrigin origin{record_.received(), deadline_, caller_->tenant, record_.trace()};
+    const RequestOrigin origin{record_.received(), deadline_, caller_->tenant, record_.trace()};
     if (auto* answer = std::get_if<Answer>(&*work)) {
       AddFields(answer);
       record_.Answered(answer->body.size(), {}, request_id_);
@@ -261,15 +283,30 @@ class HttpCall final : public Exchange,
       auto decoded = std::move(texts_work_.decoded);
       texts_work_.decoded.ranking = decoded.ranking;
       self_ = shared_from_this();
-      texts_.emplace(parts, static_cast<RequestShell&>(*this), texts_work_)
-          .Start(std::move(decoded), std::move(origin));
+      Make(&texts_, parts, texts_work_).Start(std::move(decoded), origin);
+    } else if (auto* const model = std::get_if<ModelWork>(&*work)) {
+      self_ = shared_from_this();
+      model->begin([this](const absl::Status& done) {
+        if (!done.ok()) return Refuse(done);
+        Answer answer{.body = "{}"};
+        AddFields(&answer);
+        record_.Answered(answer.body.size(), {}, request_id_);
+        Send(std::move(answer));
+      });
     } else {
       infer_work_ = std::get<InferWork>(std::move(*work));
       self_ = shared_from_this();
-      infer_.emplace(parts, static_cast<RequestShell&>(*this), door_.catalogue)
-          .Start(&infer_work_.message, std::move(origin));
+      Make(&infer_, parts, door_.catalogue).Start(&infer_work_.message, origin);
     }
     return absl::OkStatus();
+  }
+
+  // A request that waited for its model is made beside OnGone.
+  template <typename Request, typename Argument>
+  Request& Make(std::optional<Request>* request, const RequestParts& parts,
+                const Argument& argument) {
+    MutexLock lock(starting_mu_);
+    return request->emplace(parts, static_cast<RequestShell&>(*this), argument);
   }
 
   Subject subject() const {
@@ -365,8 +402,10 @@ class HttpCall final : public Exchange,
   TimePoint deadline_ = TimePoint::max();
   std::shared_ptr<void> held_;  // the body's bytes, in the tenant's quota
   Fields trailers_;
+  std::optional<Asked> asked_;  // until the engine has the request
   TextsWork texts_work_;
   InferWork infer_work_;
+  Mutex starting_mu_;  // held to make either of these, and to cancel it
   std::optional<EngineRequest<TextsProtocol>> texts_;
   std::optional<InferRequest> infer_;
   std::shared_ptr<HttpCall> self_;

@@ -20,7 +20,6 @@ namespace {
 
 using inference::ModelInferRequest;
 using inference::ModelInferResponse;
-using oip::Model;
 
 // The header field that gives the size of the JSON in front of binary tensors.
 constexpr std::string_view kHeaderLength = "inference-header-content-length";
@@ -28,7 +27,7 @@ constexpr std::string_view kBinarySize = "binary_data_size";
 constexpr std::string_view kBinaryData = "binary_data";
 constexpr std::string_view kBinaryOutput = "binary_data_output";
 
-absl::StatusOr<const Model*> FindModel(const Door& door, std::string_view path) {
+absl::StatusOr<oip::ModelPtr> ModelAt(const Door& door, std::string_view path) {
   constexpr std::string_view kVersions = "/versions/";
   const size_t at = path.find(kVersions);
   const std::string_view version =
@@ -356,7 +355,7 @@ absl::StatusOr<Work> Infer(const Door& door, Asked& asked) {
   // Elements in JSON take at most this much as raw contents.
   if (!asked.body.held().Hold(3 * static_cast<int64_t>(json_size))) return DecodeBudget::Full();
   ObjectReader fields(asked.body.root());
-  const absl::StatusOr<const Model*> model = FindModel(door, asked.wildcard);
+  const absl::StatusOr<oip::ModelPtr> model = ModelAt(door, asked.wildcard);
   if (!model.ok()) return model.status();
   Transcoder transcoder(body, json_size);
   ModelInferRequest& message = transcoder.message();
@@ -411,13 +410,13 @@ Answer ReadyAnswer(std::string_view name, bool ready) {
 absl::StatusOr<Work> Live(const Door&, Asked&) { return ReadyAnswer("live", true); }
 absl::StatusOr<Work> Ready(const Door& door, Asked&) { return ReadyAnswer("ready", door.ready()); }
 absl::StatusOr<Work> ModelReady(const Door& door, Asked& asked) {
-  const auto model = FindModel(door, asked.wildcard);
+  const auto model = ModelAt(door, asked.wildcard);
   if (!model.ok()) return model.status();
   return ReadyAnswer("ready", door.ready());
 }
 
 absl::StatusOr<Work> Metadata(const Door& door, Asked& asked) {
-  const auto model = FindModel(door, asked.wildcard);
+  const auto model = ModelAt(door, asked.wildcard);
   if (!model.ok()) return model.status();
   const auto rows = [](const std::vector<oip::TensorRow>& tensors) {
     Json json = Json::array();
@@ -437,11 +436,26 @@ absl::StatusOr<Work> Metadata(const Door& door, Asked& asked) {
 
 absl::StatusOr<Work> Index(const Door& door, Asked&) {
   Json models = Json::array();
-  for (const auto& model : door.catalogue.models()) {
-    models.push_back(
-        {{"name", model->name}, {"version", std::string(oip::kVersion)}, {"state", "READY"}});
+  for (const oip::IndexRow& row : door.catalogue.Index()) {
+    models.push_back({{"name", row.name},
+                      {"version", std::string(oip::kVersion)},
+                      {"state", std::string(row.state)},
+                      {"reason", row.reason}});
   }
   return JsonAnswer(models);
+}
+
+// The bodies of these two have options that only other servers know.
+absl::StatusOr<Work> Load(const Door& door, Asked& asked) {
+  return ModelWork{
+      [&engine = door.services.engine, name = std::string(asked.wildcard)](ModelCompletion done) {
+        engine.LoadModel(name, "", /*replace=*/true, std::move(done));
+      }};
+}
+
+absl::StatusOr<Work> Unload(const Door& door, Asked& asked) {
+  return ModelWork{[&engine = door.services.engine, name = std::string(asked.wildcard)](
+                       ModelCompletion done) { engine.UnloadModel(name, std::move(done)); }};
 }
 
 constexpr auto kInferRoutes = std::to_array<Route>({
@@ -454,7 +468,10 @@ constexpr auto kInferRoutes = std::to_array<Route>({
     {"POST", "/v2/models/*/infer", kMayInfer, ErrorForm::kPlain, Infer,
      "Inference, with tensors in JSON or binary; castor_attention is attention itself"},
     {"POST", "/v2/repository/index", kMayGetMetadata, ErrorForm::kPlain, Index,
-     "The loaded models"},
+     "The models and their states"},
+    {"POST", "/v2/repository/models/*/load", kMayLoad, ErrorForm::kPlain, Load, "Load a model"},
+    {"POST", "/v2/repository/models/*/unload", kMayUnload, ErrorForm::kPlain, Unload,
+     "Unload a model"},
     {"GET", "/v2/models/*", kMayGetMetadata, ErrorForm::kPlain, Metadata, "A model's tensors"},
 });
 

@@ -62,14 +62,26 @@ Json Describe(const Door& door, const ModelInfo& model) {
 
 absl::StatusOr<Work> ListModels(const Door& door, Asked&) {
   Json data = Json::array();
-  for (const ModelInfo& model : door.models) data.push_back(Describe(door, model));
+  const auto models = door.models();
+  for (const ModelInfo& model : *models) {
+    if (!model.outputs.empty()) data.push_back(Describe(door, model));
+  }
+  // Where a request loads its model, clients may choose any.
+  const Engine& engine = door.services.engine;
+  if (engine.options().catalog.control == ModelControl::kAuto) {
+    for (const ModelStatus& status : engine.model_statuses()) {
+      if (FindModel(models, status.name) != nullptr) continue;
+      ModelInfo unloaded;
+      unloaded.name = status.name;
+      data.push_back(Describe(door, unloaded));
+    }
+  }
   return JsonAnswer({{"object", "list"}, {"data", data}});
 }
 
 absl::StatusOr<Work> GetModel(const Door& door, Asked& asked) {
-  for (const ModelInfo& model : door.models) {
-    if (model.name == asked.wildcard) return JsonAnswer(Describe(door, model));
-  }
+  const ModelInfoPtr model = FindModel(door.models(), asked.wildcard);
+  if (model != nullptr && !model->outputs.empty()) return JsonAnswer(Describe(door, *model));
   return MakeError(Reason::kModelNotFound,
                    "no model is named \"" + std::string(asked.wildcard) + "\"");
 }

@@ -35,7 +35,7 @@ absl::StatusOr<Work> Rerank(const Door& door, Asked& asked) {
   from.instruction = instruction;
   EncodeRequest options = std::move(read.request());
   DecodedRerank& decoded = read.work.decoded = {};
-  if (absl::Status s = ConvertRerankRequest(std::move(from), door.models, &decoded); !s.ok()) {
+  if (absl::Status s = ConvertRerankRequest(std::move(from), *door.models(), &decoded); !s.ok()) {
     return s;
   }
   decoded.request.truncate = options.truncate;

@@ -249,7 +249,10 @@ absl::StatusOr<Work> Vectors(const Door& door, Asked& asked) {
 
 absl::StatusOr<Work> Meta(const Door& door, Asked&) {
   Json models = Json::array();
-  for (const ModelInfo& model : door.models) models.push_back(model.name);
+  const auto loaded = door.models();
+  for (const ModelInfo& model : *loaded) {
+    if (!model.outputs.empty()) models.push_back(model.name);
+  }
   return JsonAnswer({{"models", models}});
 }
 

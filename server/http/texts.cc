@@ -19,6 +19,7 @@ bool HasOutput(const ModelInfo& model) {
 // The fields that several protocols have.
 void ReadOptions(ObjectReader& fields, const Chosen& chosen, EncodeRequest* out) {
   out->model = chosen.model->name;
+  out->generation = chosen.model->generation;
   if (const auto name = fields.Text("prompt_name")) out->prompt_name = *name;
   std::string_view role = chosen.role;
   for (const char* field : {"input_type", "task_type"}) {
@@ -80,18 +81,23 @@ absl::StatusOr<Chosen> Choose(const Door& door, const Asked& asked, ObjectReader
   std::optional<std::string> name = asked.model;
   if (const auto text = fields.Text("model"); !name.has_value() && text.has_value()) name = *text;
   if (!fields.status().ok()) return fields.status();
+  const std::shared_ptr<const ModelInfos> models = door.models();
   const auto find = [&](std::string_view wanted) {
-    const auto found = std::ranges::find(door.models, wanted, &ModelInfo::name);
-    return found == door.models.end() ? nullptr : &*found;
+    ModelInfoPtr model = FindModel(models, wanted);
+    return model == nullptr || model->outputs.empty() ? nullptr : model;
   };
   if (!name.has_value()) {
-    const ModelInfo* const preferred = find(door.default_model);
+    const ModelInfoPtr preferred = find(door.default_model);
     if (preferred != nullptr && need.has(*preferred)) return Chosen{preferred};
-    std::vector<const ModelInfo*> able, made;
-    for (const ModelInfo& model : door.models) {
-      if (!model.alias_of.empty() || !need.has(model)) continue;
-      able.push_back(&model);
-      if (model.outputs.front() == need.output) made.push_back(&model);
+    if (preferred == nullptr && !door.default_model.empty()) {
+      const absl::Status missing = door.services.engine.NotLoaded(door.default_model);
+      if (ReasonOf(missing) == Reason::kModelLoading) return missing;
+    }
+    std::vector<ModelInfoPtr> able, made;
+    for (const ModelInfo& model : *models) {
+      if (!model.alias_of.empty() || model.outputs.empty() || !need.has(model)) continue;
+      able.emplace_back(models, &model);
+      if (model.outputs.front() == need.output) made.push_back(able.back());
     }
     if (able.size() == 1) return Chosen{able.front()};
     if (made.size() == 1) return Chosen{made.front()};
@@ -109,8 +115,8 @@ absl::StatusOr<Chosen> Choose(const Door& door, const Asked& asked, ObjectReader
     chosen = {find(std::string_view(*name).substr(0, name->size() - end.size())), role};
   }
   if (chosen.model == nullptr) {
-    return MakeError(Reason::kModelNotFound,
-                     "no model is named \"" + *name + "\"; /v1/models lists the loaded ones");
+    return Missing(door.services.engine, *name,
+                   "no model is named \"" + *name + "\"; /v1/models lists the loaded ones");
   }
   if (need.has(*chosen.model)) return chosen;
   return InvalidField("model", "\"" + chosen.model->name + "\" cannot " + std::string(need.verb));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "server/http/door.h"
+#include "server/services/models.h"
 
 namespace castor::server::http {
 
@@ -26,7 +27,7 @@ extern const Need kEmbeds, kTokenRows, kSparseRows, kClassifies, kReranks, kAny;
 // only one that can, or the only one made for it. `role`: "query" or "passage", by the end of the
 // name asked for.
 struct Chosen {
-  const ModelInfo* model = nullptr;
+  ModelInfoPtr model = nullptr;
   std::string_view role = {};
 };
 absl::StatusOr<Chosen> Choose(const Door& door, const Asked& asked, ObjectReader& fields,

@@ -8,12 +8,38 @@ namespace castor::server {
 
 using grpc::health::v1::HealthCheckResponse;
 
+namespace {
+
+constexpr std::string_view kModelPrefix = "model/";
+
+}  // namespace
+
 HealthState::HealthState(const std::vector<std::string>& names) {
   for (const std::string& name : names) statuses_[name] = HealthCheckResponse::NOT_SERVING;
   statuses_[std::string(kLiveness)] = HealthCheckResponse::SERVING;
 }
 
 void HealthState::SetServing(bool serving) { Set(&HealthState::serving_, serving); }
+
+void HealthState::SetModels(const ModelInfos& models) {
+  {
+    MutexLock lock(mu_);
+    for (const auto& [name, status] : statuses_) {
+      if (name.starts_with(kModelPrefix)) unloaded_.insert(name);
+    }
+    for (const ModelInfo& model : models) {
+      const std::string name = std::string(kModelPrefix) + model.name;
+      unloaded_.erase(name);
+      statuses_[name];
+    }
+    for (Watch* watch : watches_) {
+      const auto found = statuses_.find(watch->name_);
+      if (found != statuses_.end()) watch->status_ = &found->second;
+    }
+    UpdateStatuses();
+  }
+  NotifyWatches();
+}
 
 void HealthState::SetAlive(bool alive) { Set(&HealthState::alive_, alive); }
 
@@ -55,6 +81,7 @@ void HealthState::Begin(Watch& watch, const std::string& name) {
   Advance(watch, [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     const auto found = statuses_.find(name);
     if (found != statuses_.end()) watch.status_ = &found->second;
+    watch.name_ = name;
     watches_.insert(&watch);
     watch.begun_ = true;
   });
@@ -103,7 +130,8 @@ HealthState::Watch::Step HealthState::NextStep(Watch& watch) {
 
 void HealthState::UpdateStatuses() {
   for (auto& [name, status] : statuses_) {
-    const bool serves = !shut_down_ && alive_ && (serving_ || name == kLiveness);
+    const bool serves =
+        !shut_down_ && alive_ && (serving_ || name == kLiveness) && !unloaded_.contains(name);
     status = serves ? HealthCheckResponse::SERVING : HealthCheckResponse::NOT_SERVING;
   }
 }

@@ -5,9 +5,10 @@
 // Names: "" and each service's full name say whether work is taken; "readiness" the same for
 // probes; "model/NAME" for each loaded model; "liveness" is SERVING as long as the process should
 // not be killed; when it is not, no other name is. For an unknown name Check is NOT_FOUND and Watch
-// says SERVICE_UNKNOWN.
+// says SERVICE_UNKNOWN, until there is such a name.
 //
-// Any thread may call anything. The names are fixed at construction. One lock guards the statuses
+// Any thread may call anything. The names only grow: that of a model which was unloaded is
+// NOT_SERVING. One lock guards the statuses
 // and every stream's state; nothing is called under it.
 #pragma once
 
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "engine/base/mutex.h"
+#include "engine/engine.h"
 #include "grpc/health/v1/health.pb.h"
 
 namespace castor::server {
@@ -59,7 +61,8 @@ class HealthState {
     friend class HealthState;
 
     // Guarded by the state's lock.
-    const Status* status_ = nullptr;       // of the name that is watched; null: there is none
+    std::string name_;                     // that is watched
+    const Status* status_ = nullptr;       // of that name; null: there is none
     std::optional<grpc::Status> refusal_;  // of what was read
     bool begun_ = false;                   // no step is taken before
     bool busy_ = false;                    // a step is pending; stays true after the last one
@@ -72,6 +75,9 @@ class HealthState {
 
   // Sets every name but "liveness". While that is not SERVING, no name is.
   void SetServing(bool serving);
+
+  // The models that are loaded now.
+  void SetModels(const ModelInfos& models);
 
   // "liveness", and with it the others. True at construction.
   void SetAlive(bool alive);
@@ -112,6 +118,7 @@ class HealthState {
 
   Mutex mu_;
   std::map<std::string, Status, std::less<>> statuses_ ABSL_GUARDED_BY(mu_);
+  std::set<std::string> unloaded_ ABSL_GUARDED_BY(mu_);  // names of models
   std::set<Watch*> watches_ ABSL_GUARDED_BY(mu_);  // those that have begun and are not finished
   bool serving_ ABSL_GUARDED_BY(mu_) = false;
   bool alive_ ABSL_GUARDED_BY(mu_) = true;

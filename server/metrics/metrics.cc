@@ -74,23 +74,6 @@ size_t CodeIndex(grpc::StatusCode code) {
   return 0;
 }
 
-std::vector<std::string> EncodersOf(const EngineInfo& info) {
-  std::vector<std::string> names;
-  for (const ModelInfo& model : info.models) {
-    if (!model.outputs.empty() && model.alias_of.empty()) names.push_back(model.name);
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-std::map<std::string, std::string, std::less<>> AliasesOf(const EngineInfo& info) {
-  std::map<std::string, std::string, std::less<>> aliases;
-  for (const ModelInfo& model : info.models) {
-    if (!model.alias_of.empty()) aliases.emplace(model.name, model.alias_of);
-  }
-  return aliases;
-}
-
 // From 1 ms to 10 s in steps of about 1.6, with edges on the round figures that objectives use, and
 // a few below for small requests.
 const Histogram::BucketBoundaries& LatencyBounds() {
@@ -130,16 +113,21 @@ struct Metrics::Children {
   struct PerMethod {
     Row unknown;  // kernel "none", or of methods that encode, model "other"
     std::array<Row, kKernelCount> kernels;
-    std::vector<Row> models;  // empty, or as Metrics has them
+    std::vector<Row> models;  // empty, or as Metrics::models_
     Gauge* inflight = nullptr;
     Counter* received_bytes = nullptr;  // null for methods whose messages are small
     Counter* sent_bytes = nullptr;
     Counter* lost_answers = nullptr;  // the same
   };
 
-  Children(prometheus::Registry& registry, const Engine& engine,
-           const std::vector<std::string>& models);
+  Children(prometheus::Registry& registry, const Engine& engine);
 
+  void AddModel(size_t at, const std::string& name);
+  void Count(size_t method, prometheus::Labels labels, bool CodeName::*has, Row& row);
+  void Observe(size_t method, prometheus::Labels labels, Row& row);
+
+  prometheus::Family<Counter>* requests = nullptr;
+  prometheus::Family<Histogram>* durations = nullptr;
   std::array<PerMethod, kMethods> methods;
   Counter* overdue = nullptr;
   Gauge* connections = nullptr;
@@ -154,21 +142,43 @@ struct Metrics::Children {
   Gauge* draining = nullptr;
 };
 
-Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine,
-                            const std::vector<std::string>& models) {
+void Metrics::Children::Count(size_t method, prometheus::Labels labels, bool CodeName::*has,
+                              Row& row) {
+  labels["method"] = kMethodNames[method];
+  for (size_t c = 0; c < kCodes.size(); ++c) {
+    labels["code"] = kCodes[c].name;
+    if (has == nullptr || kCodes[c].*has) row.requests[c] = &requests->Add(labels);
+  }
+}
+
+void Metrics::Children::Observe(size_t method, prometheus::Labels labels, Row& row) {
+  labels["method"] = kMethodNames[method];
+  row.duration = &durations->Add(labels, LatencyBounds());
+}
+
+void Metrics::Children::AddModel(size_t at, const std::string& name) {
+  for (size_t m = 0; m < methods.size(); ++m) {
+    const auto method = static_cast<Method>(m);
+    if (!Encodes(method)) continue;
+    Row& row = methods[m].models[at];
+    Count(m, {{"model", name}}, &CodeName::has_model, row);
+    if (!Tokenizes(method)) Observe(m, {{"model", name}}, row);
+  }
+}
+
+Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine) {
   const auto counters = [&](const char* name, const char* help) -> auto& {
     return Counters(registry, name, help);
   };
   const auto gauges = [&](const char* name, const char* help) -> auto& {
     return Gauges(registry, name, help);
   };
-  auto& requests = counters("castor_requests_total",
-                            "Calls answered, by method, status code, and kernel or model.");
-  auto& duration =
-      prometheus::BuildHistogram()
-          .Name("castor_request_duration_seconds")
-          .Help("From the arrival to the end of calls that compute and are answered OK.")
-          .Register(registry);
+  requests = &counters("castor_requests_total",
+                       "Calls answered, by method, status code, and kernel or model.");
+  durations = &prometheus::BuildHistogram()
+                   .Name("castor_request_duration_seconds")
+                   .Help("From the arrival to the end of calls that compute and are answered OK.")
+                   .Register(registry);
   auto& inflight = gauges("castor_inflight_calls", "Calls in progress.");
   auto& received = counters("castor_received_bytes_total",
                             "Bytes of request messages, for the calls that compute.");
@@ -184,34 +194,19 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
     PerMethod& children = methods[m];
     const std::string name = kMethodNames[m];
     const auto method = static_cast<Method>(m);
-    const auto count = [&](prometheus::Labels labels, bool CodeName::*has, Row& row) {
-      labels["method"] = name;
-      for (size_t c = 0; c < kCodes.size(); ++c) {
-        labels["code"] = kCodes[c].name;
-        if (has == nullptr || kCodes[c].*has) row.requests[c] = &requests.Add(labels);
-      }
-    };
-    const auto observe = [&](prometheus::Labels labels, Row& row) {
-      labels["method"] = name;
-      row.duration = &duration.Add(labels, LatencyBounds());
-    };
-    if (Tokenizes(method)) observe({}, children.unknown);  // too quick to tell models apart
+    if (Tokenizes(method)) Observe(m, {}, children.unknown);  // too quick to tell models apart
     if (Encodes(method)) {
-      count({{"model", "other"}}, nullptr, children.unknown);
-      children.models.resize(models.size());
-      for (size_t i = 0; i < models.size(); ++i) {
-        count({{"model", models[i]}}, &CodeName::has_model, children.models[i]);
-        if (!Tokenizes(method)) observe({{"model", models[i]}}, children.models[i]);
-      }
+      Count(m, {{"model", "other"}}, nullptr, children.unknown);
+      children.models.resize(kMaxModels);
     } else {
-      count({{"kernel", "none"}}, nullptr, children.unknown);
+      Count(m, {{"kernel", "none"}}, nullptr, children.unknown);
     }
     for (const KernelInfo& kernel : info.kernels) {
       Row& row = children.kernels[static_cast<size_t>(kernel.name)];
       if (!Attends(method)) break;
       const std::string label(castor::NameOf(kernel.name));
-      count({{"kernel", label}}, &CodeName::has_kernel, row);
-      observe({{"kernel", label}}, row);
+      Count(m, {{"kernel", label}}, &CodeName::has_kernel, row);
+      Observe(m, {{"kernel", label}}, row);
     }
     children.inflight = &inflight.Add({{"method", name}});
     if (Computes(m)) {
@@ -262,14 +257,17 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
 }
 
 Metrics::Metrics(const Engine& engine)
-    : models_(EncodersOf(engine.info())),
-      aliases_(AliasesOf(engine.info())),
+    : engine_(engine),
       registry_(std::make_shared<prometheus::Registry>()),
-      engine_(MakeEngineCollector(engine)),
+      engine_page_(MakeEngineCollector(engine)),
       process_(MakeProcessCollector()),
-      children_(std::make_unique<Children>(*registry_, engine, models_)),
+      children_(std::make_unique<Children>(*registry_, engine)),
       access_(*registry_),
-      traces_(*registry_) {}
+      traces_(*registry_) {
+  for (const ModelInfo& model : *engine.models()) {
+    if (!model.outputs.empty() && model.alias_of.empty()) RowOf(model.name);
+  }
+}
 
 Metrics::~Metrics() = default;
 
@@ -277,12 +275,36 @@ void Metrics::Started(Method method) {
   children_->methods[static_cast<size_t>(method)].inflight->Increment();
 }
 
+std::optional<size_t> Metrics::RowOf(const std::string& name) const {
+  const auto find = [&]() -> std::optional<size_t> {
+    const size_t listed = listed_.load(std::memory_order_acquire);
+    const auto found = std::find(models_.begin(), models_.begin() + listed, name);
+    if (found == models_.begin() + listed) return std::nullopt;
+    return static_cast<size_t>(found - models_.begin());
+  };
+  if (const auto row = find()) return row;
+  MutexLock lock(listing_mu_);
+  if (const auto row = find()) return row;
+  const size_t at = listed_.load(std::memory_order_relaxed);
+  if (at == kMaxModels) return std::nullopt;
+  children_->AddModel(at, name);
+  models_[at] = name;
+  listed_.store(at + 1, std::memory_order_release);
+  return at;
+}
+
 std::optional<size_t> Metrics::ModelOf(std::string_view name) const {
-  if (name.empty() && models_.size() == 1) return 0;
-  if (const auto alias = aliases_.find(name); alias != aliases_.end()) name = alias->second;
-  const auto found = std::lower_bound(models_.begin(), models_.end(), name);
-  if (found == models_.end() || *found != name) return std::nullopt;
-  return static_cast<size_t>(found - models_.begin());
+  const std::shared_ptr<const ModelInfos> models = engine_.models();
+  const ModelInfo* only = nullptr;
+  int encoders = 0;
+  for (const ModelInfo& model : *models) {
+    if (model.outputs.empty()) continue;  // CAST layers
+    if (model.name == name) return RowOf(model.alias_of.empty() ? model.name : model.alias_of);
+    if (!model.alias_of.empty()) continue;
+    only = &model;
+    ++encoders;
+  }
+  return name.empty() && encoders == 1 ? RowOf(only->name) : std::nullopt;
 }
 
 void Metrics::Finished(Method method, const Subject& subject, grpc::StatusCode code,
@@ -369,7 +391,7 @@ void Metrics::SetDraining(bool draining) { children_->draining->Set(draining ? 1
 std::string Metrics::Page() const {
   std::vector<prometheus::MetricFamily> families;
   for (const auto& source :
-       {std::static_pointer_cast<prometheus::Collectable>(registry_), engine_, process_}) {
+       {std::static_pointer_cast<prometheus::Collectable>(registry_), engine_page_, process_}) {
     for (prometheus::MetricFamily& family : source->Collect()) {
       if (!family.metric.empty()) families.push_back(std::move(family));
     }

@@ -3,16 +3,17 @@
 //
 // All methods but the constructor and the destructor may be called from any thread.
 // Counting allocates nothing and takes no lock, except one histogram's in Finished. Every series
-// exists, at zero, from construction; label values come from closed sets. Series of attention calls
-// are labelled by kernel, series of encoder calls by model.
+// exists, at zero, from construction, or from the first request for a model that was loaded later;
+// label values come from closed sets, which have at most kMaxModels models. Series of attention
+// calls are labelled by kernel, series of encoder calls by model.
 #pragma once
 
 #include <grpcpp/support/status_code_enum.h>
 #include <prometheus/registry.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -69,6 +70,7 @@ class Metrics {
   // not loaded.
   std::optional<size_t> ModelOf(std::string_view name) const;
   std::string_view NameOf(size_t model) const { return models_[model]; }
+  static constexpr size_t kMaxModels = 256;
 
   // One of each for every call: it began, its answer is known, its last byte has left.
   void Started(Method method);
@@ -112,12 +114,18 @@ class Metrics {
  private:
   struct Children;
 
-  const std::vector<std::string> models_;  // that encode, without aliases; sorted
-  const std::map<std::string, std::string, std::less<>> aliases_;  // to the name in `models_`
+  // The row of a model, which is new for one that was loaded later; nullopt: there are too many.
+  std::optional<size_t> RowOf(const std::string& name) const;
+
+  const Engine& engine_;
+  // Models that encode, without aliases: the first `listed_` are constant.
+  mutable std::vector<std::string> models_{kMaxModels};
+  mutable std::atomic<size_t> listed_ = 0;
+  mutable Mutex listing_mu_;  // held to add one
   const std::shared_ptr<prometheus::Registry> registry_;
-  const std::shared_ptr<prometheus::Collectable> engine_;   // samples Engine::stats()
-  const std::shared_ptr<prometheus::Collectable> process_;  // samples /proc/self
-  const std::unique_ptr<Children> children_;                // of the registry's families
+  const std::shared_ptr<prometheus::Collectable> engine_page_;  // samples Engine::stats()
+  const std::shared_ptr<prometheus::Collectable> process_;      // samples /proc/self
+  const std::unique_ptr<Children> children_;                    // of the registry's families
   AccessMetrics access_;
   TraceMetrics traces_;
 

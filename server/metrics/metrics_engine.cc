@@ -3,8 +3,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <array>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -162,7 +164,47 @@ void CollectLoad(const EngineStats& stats, Samples& out) {
   }
 }
 
-void CollectMemory(const EngineStats& stats, const EngineInfo& info, Samples& out) {
+void CollectModels(const Engine& engine, Samples& out) {
+  const std::string device = engine.info().device.name;
+  const std::shared_ptr<const ModelInfos> models = engine.models();
+  for (const ModelInfo& model : *models) {
+    // CAST layers, which encode nothing, stay in the host's memory.
+    const bool on_host = model.outputs.empty();
+    const int64_t bytes = model.alias_of.empty() ? model.weight_bytes : 0;  // they are there once
+    out.Gauge("castor_model_weights_bytes", "Weights of a model, by device.", bytes,
+              {{"model", model.name}, {"device", on_host ? "cpu" : device}});
+  }
+  if (engine.options().catalog.control == ModelControl::kNone) return;
+  const std::vector<ModelStatus> statuses = engine.model_statuses();
+  const auto each = [&](auto&& write) {
+    for (const ModelStatus& status : statuses)
+      write(status, Samples::Labels{{"model", status.name}});
+  };
+  constexpr std::array<const char*, 6> kStates = {"unloaded", "waiting",   "loading",
+                                                  "ready",    "unloading", "failed"};
+  each([&](const ModelStatus& status, Samples::Labels labels) {
+    labels.push_back({"state", kStates.at(static_cast<size_t>(status.state))});
+    out.Gauge("castor_model_state", "1 for the state that a model of the catalog is in.", 1,
+              std::move(labels));
+  });
+  each([&](const ModelStatus& status, Samples::Labels labels) {
+    out.Counter("castor_model_loads_total", "Times that a model was loaded.", status.loads,
+                std::move(labels));
+  });
+  each([&](const ModelStatus& status, Samples::Labels labels) {
+    out.Gauge("castor_model_load_seconds", "The time of a model's last load.", status.load_seconds,
+              std::move(labels));
+  });
+  const ModelCatalogStats stats = engine.catalog_stats();
+  out.Gauge("castor_weights_budget_bytes", "--weights-budget.", stats.weights_budget);
+  out.Gauge("castor_weights_used_bytes",
+            "Weights of all models, also of those being loaded or freed.", stats.weight_bytes);
+  out.Counter("castor_model_evictions_total",
+              "Models unloaded to make room, or because no request used them for --idle-unload.",
+              stats.evictions);
+}
+
+void CollectMemory(const EngineStats& stats, Samples& out) {
   const MemoryStats& memory = stats.memory;
   out.Gauge("castor_device_memory_allocated_bytes", "Device memory in tensors.",
             memory.device_allocated_bytes);
@@ -179,13 +221,6 @@ void CollectMemory(const EngineStats& stats, const EngineInfo& info, Samples& ou
             stats.load.device_bytes);
   out.Gauge("castor_device_memory_limit_bytes", "Limit of castor_device_memory_predicted_bytes.",
             stats.load.max_device_bytes);
-  for (const ModelInfo& model : info.models) {
-    // CAST layers, which encode nothing, stay in the host's memory.
-    const bool on_host = model.outputs.empty();
-    const int64_t bytes = model.alias_of.empty() ? model.weight_bytes : 0;  // they are there once
-    out.Gauge("castor_model_weights_bytes", "Weights of a model, by device.", bytes,
-              {{"model", model.name}, {"device", on_host ? "cpu" : info.device.name}});
-  }
   const auto runs = [&](const char* name, const char* help, const RunMemory& of) {
     out.Gauge(name, help, of.activations, {{"kind", "activations"}});
     out.Gauge(name, help, of.workspace, {{"kind", "workspace"}});
@@ -223,7 +258,8 @@ class EngineCollector : public prometheus::Collectable {
     Samples out;
     CollectWork(stats, /*copies=*/info.device.name != "cpu", out);
     CollectLoad(stats, out);
-    CollectMemory(stats, info, out);
+    CollectMemory(stats, out);
+    CollectModels(engine_, out);
     out.Counter("castor_engine_faults_total", "Errors of the device.", stats.device_faults);
     out.Gauge("castor_device_healthy", "0 after a device fault that is not recoverable, else 1.",
               stats.device_healthy ? 1 : 0);

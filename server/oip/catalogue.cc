@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "server/services/models.h"
 
 namespace castor::server::oip {
 namespace {
@@ -35,8 +36,8 @@ std::string Names(const Rows& rows, ToName name) {
   return names;
 }
 
-void AddAttention(const EngineInfo& info, std::vector<std::unique_ptr<Model>>* models) {
-  auto model = std::make_unique<Model>();
+ModelPtr DescribeAttention(const EngineInfo& info) {
+  auto model = std::make_shared<Model>();
   model->name = kAttentionModel;
   model->attention = true;
   model->inputs = {{"query", "FP32", {-1, -1, -1}},      {"key", "FP32", {-1, -1, -1}},
@@ -47,13 +48,14 @@ void AddAttention(const EngineInfo& info, std::vector<std::unique_ptr<Model>>* m
   model->properties = {
       {"attention", Names(info.kernels, [](const KernelInfo& k) { return k.name; })},
       {"datatypes", "FP32,FP16,BF16"}};
-  models->push_back(std::move(model));
+  model->alias = AliasOf(model->name);
+  return model;
 }
 
-void AddEncoder(const ModelInfo& info, std::vector<std::unique_ptr<Model>>* models) {
-  if (info.outputs.empty()) return;  // a file of CAST layers
-  auto model = std::make_unique<Model>();
+std::shared_ptr<Model> DescribeEncoder(const ModelInfo& info) {
+  auto model = std::make_shared<Model>();
   model->name = info.name;
+  model->alias = AliasOf(info.name);
   model->info = info;
   const int64_t labels = static_cast<int64_t>(info.labels.size());
   model->reranker = labels == 1 && !info.token_labels && Has(info, EncodeOutput::kLogits);
@@ -87,7 +89,7 @@ void AddEncoder(const ModelInfo& info, std::vector<std::unique_ptr<Model>>* mode
   add(EncodeOutput::kSparse, {"sparse_values", "FP32", {-1}});
   add(EncodeOutput::kSparse, {"sparse_lengths", "INT64", {-1}});
   model->outputs.push_back({"lengths", "INT64", {-1}});
-  models->push_back(std::move(model));
+  return model;
 }
 
 inference::DataType DataTypeOf(std::string_view datatype) {
@@ -188,25 +190,57 @@ void Model::Fill(inference::ModelConfig* out) const {
   for (const TensorRow& row : outputs) add(row, out->add_output());
 }
 
-Catalogue::Catalogue(const EngineInfo& info) {
-  AddAttention(info, &models_);
-  for (const ModelInfo& model : info.models) AddEncoder(model, &models_);
-  for (const auto& model : models_) model->alias = AliasOf(model->name);
+Catalogue::Catalogue(const Engine& engine)
+    : engine_(engine), attention_(DescribeAttention(engine.info())) {}
+
+std::shared_ptr<const Models> Catalogue::models() const {
+  std::shared_ptr<const ModelInfos> loaded = engine_.models();
+  MutexLock lock(mu_);
+  if (loaded == described_) return models_;
+  auto models = std::make_shared<Models>(1, attention_);
+  for (const ModelInfo& info : *loaded) {
+    if (info.outputs.empty()) continue;  // a file of CAST layers
+    std::shared_ptr<Model> model = DescribeEncoder(info);
+    std::shared_ptr<ModelCounters>& counters = counters_[info.name];
+    if (counters == nullptr) counters = model->counters;
+    model->counters = counters;
+    models->push_back(std::move(model));
+  }
+  described_ = std::move(loaded);
+  return models_ = std::move(models);
 }
 
-absl::StatusOr<const Model*> Catalogue::Find(std::string_view name,
-                                             std::string_view version) const {
-  const auto is_named = [&](const auto& model) { return model->name == name; };
-  const auto has_alias = [&](const auto& model) { return model->alias == name; };
-  auto found = std::ranges::find_if(models_, is_named);
-  if (found == models_.end() && std::ranges::count_if(models_, has_alias) == 1) {
-    found = std::ranges::find_if(models_, has_alias);
+std::vector<IndexRow> Catalogue::Index() const {
+  std::vector<IndexRow> rows = {{attention_->name, kReady}};
+  const std::shared_ptr<const ModelInfos> loaded = engine_.models();
+  for (const ModelStatus& status : engine_.model_statuses()) {
+    const ModelInfoPtr info = FindModel(loaded, status.name);
+    if (info != nullptr && info->outputs.empty()) continue;  // a file of CAST layers
+    const bool loads = status.state == ModelState::kLoading || status.state == ModelState::kWaiting;
+    rows.push_back({status.name,
+                    info != nullptr                          ? kReady
+                    : loads                                  ? "LOADING"
+                    : status.state == ModelState::kUnloading ? "UNLOADING"
+                                                             : "UNAVAILABLE",
+                    status.state == ModelState::kUnloaded ? "unloaded" : status.failure});
   }
-  if (found == models_.end()) {
-    return MakeError(Reason::kModelNotFound, "no model is named \"" + std::string(name) +
-                                                 "\"; RepositoryIndex lists all models");
+  return rows;
+}
+
+absl::StatusOr<ModelPtr> Catalogue::Find(std::string_view name, std::string_view version) const {
+  const auto is_named = [&](const ModelPtr& model) { return model->name == name; };
+  const auto has_alias = [&](const ModelPtr& model) { return model->alias == name; };
+  const std::shared_ptr<const Models> models = this->models();
+  auto found = std::ranges::find_if(*models, is_named);
+  if (found == models->end() && std::ranges::count_if(*models, has_alias) == 1) {
+    found = std::ranges::find_if(*models, has_alias);
   }
-  if (version.empty() || version == kVersion) return found->get();
+  if (found == models->end()) {
+    return Missing(
+        engine_, name,
+        "no model is named \"" + std::string(name) + "\"; RepositoryIndex lists all models");
+  }
+  if (version.empty() || version == kVersion) return *found;
   int64_t number = 0;
   const char* const end = version.data() + version.size();
   const auto [rest, error] = std::from_chars(version.data(), end, number);

@@ -70,25 +70,49 @@ struct Model {
   std::vector<TensorRow> inputs;
   std::vector<TensorRow> outputs;
   std::map<std::string, std::string> properties;
-  mutable ModelCounters counters;
+  std::shared_ptr<ModelCounters> counters = std::make_shared<ModelCounters>();
 
   void Fill(inference::ModelMetadataResponse* out) const;
   void Fill(inference::ModelConfig* out) const;
 };
 
-// Constant except for the counters, which have their own lock.
+// A model in RepositoryIndex, with its state in the protocol's words.
+inline constexpr std::string_view kReady = "READY";
+struct IndexRow {
+  std::string name;
+  std::string_view state;
+  std::string reason = {};  // why it is not ready
+};
+
+using ModelPtr = std::shared_ptr<const Model>;
+using Models = std::vector<ModelPtr>;
+
+// The models of the engine's current list, described anew when that changes. A model that is loaded
+// again continues its statistics. Any thread; the lock is not held over a call of the engine.
 class Catalogue {
  public:
-  explicit Catalogue(const EngineInfo& info);
+  // `engine` must outlive this.
+  explicit Catalogue(const Engine& engine);
 
-  // By name, or by an alias that no two models share. NOT_FOUND, also for a `version` that is
-  // neither empty nor 1; INVALID_FIELD at "model_version" if it is no whole number.
-  absl::StatusOr<const Model*> Find(std::string_view name, std::string_view version) const;
+  // By name, or by an alias that no two models share. MODEL_NOT_FOUND or as Engine::NotLoaded says;
+  // also for a `version` that is neither empty nor 1; INVALID_FIELD at "model_version" if it is no
+  // whole number.
+  absl::StatusOr<ModelPtr> Find(std::string_view name, std::string_view version) const;
 
-  const std::vector<std::unique_ptr<Model>>& models() const { return models_; }
+  std::shared_ptr<const Models> models() const;
+
+  // Attention and all models that are loaded or may be.
+  std::vector<IndexRow> Index() const;
 
  private:
-  std::vector<std::unique_ptr<Model>> models_;
+  const Engine& engine_;
+  const ModelPtr attention_;
+
+  mutable Mutex mu_;
+  mutable std::shared_ptr<const ModelInfos> described_ ABSL_GUARDED_BY(mu_);
+  mutable std::shared_ptr<const Models> models_ ABSL_GUARDED_BY(mu_);
+  // By the models' names, of which the engine bounds the number.
+  mutable std::map<std::string, std::shared_ptr<ModelCounters>> counters_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace castor::server::oip

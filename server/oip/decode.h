@@ -26,7 +26,7 @@ struct RequestedOutputs {
     std::optional<OutputRange> range;  // for its elements; unset: in the answer
   };
 
-  const Model* model = nullptr;
+  ModelPtr model = nullptr;
   std::vector<Output> outputs;  // in this order; empty: all
   bool rerank = false;
   // Fields of castor.v1, and the inputs that they were made from.

@@ -37,7 +37,7 @@ struct Protocol : Base {
     int64_t inferences = 1;
     if constexpr (requires { result.token_counts; }) inferences = std::ssize(result.token_counts);
     auto answer = Answer(requested, id, std::move(result), *metrics);
-    if (answer.ok()) requested.model->counters.Answered(report, inferences, total_us);
+    if (answer.ok()) requested.model->counters->Answered(report, inferences, total_us);
     return answer;
   }
 };
@@ -62,7 +62,7 @@ class InferRequest : private RequestShell {
         encode_(parts, *this, requested_, &parts.metrics) {}
 
   // Empties the message, as EngineRequest does.
-  void Start(grpc::ByteBuffer* bytes, RequestOrigin origin);
+  void Start(grpc::ByteBuffer* bytes, const RequestOrigin& origin);
 
   void Cancel() {
     attend_.Cancel();
@@ -86,7 +86,7 @@ class InferRequest : private RequestShell {
   void Refuse(const absl::Status& error) override;
 
   // An error refuses the request, which then has not been started.
-  absl::Status DecodeAndStart(const grpc::ByteBuffer& bytes, RequestOrigin origin);
+  absl::Status DecodeAndStart(const grpc::ByteBuffer& bytes, const RequestOrigin& origin);
 
   const RequestParts parts_;
   RequestShell& shell_;

@@ -51,6 +51,11 @@ absl::Status Register(const ServiceContext& services, const Caller& caller,
   return absl::OkStatus();
 }
 
+template <typename Request>
+const std::string& NameIn(const Request& request) {
+  return request.model_name().empty() ? request.repository_name() : request.model_name();
+}
+
 // The empty name means all regions. A name that is not registered is no error in this protocol.
 absl::Status Unregister(const ServiceContext& services, const Caller& caller,
                         const std::string& name) {
@@ -142,10 +147,10 @@ void OipService::AddModelMethods(const ServiceContext& services) {
           inference::ModelStatistics* const stats = out->add_model_stats();
           stats->set_name(model.name);
           stats->set_version(std::string(kVersion));
-          model.counters.Fill(stats);
+          model.counters->Fill(stats);
         };
         if (in.name().empty()) {
-          for (const auto& model : catalogue_.models()) add(*model);
+          for (const ModelPtr& model : *catalogue_.models()) add(*model);
           return absl::OkStatus();
         }
         const auto model = catalogue_.Find(in.name(), in.version());
@@ -154,22 +159,41 @@ void OipService::AddModelMethods(const ServiceContext& services) {
       });
   AddSmall<inference::RepositoryIndexRequest, inference::RepositoryIndexResponse>(
       services, "/inference.GRPCInferenceService/RepositoryIndex",
-      [this](const Caller&, const auto&, inference::RepositoryIndexResponse* out) {
-        for (const auto& model : catalogue_.models()) {
+      [this](const Caller&, const inference::RepositoryIndexRequest& in,
+             inference::RepositoryIndexResponse* out) {
+        for (const IndexRow& index : catalogue_.Index()) {
+          if (in.ready() && index.state != kReady) continue;
           auto* const row = out->add_models();
-          row->set_name(model->name);
+          row->set_name(index.name);
           row->set_version(std::string(kVersion));
-          row->set_state("READY");
+          row->set_state(std::string(index.state));
+          row->set_reason(index.reason);
         }
         return absl::OkStatus();
       });
-  const auto off = [](const Caller&, const auto&, auto*) {
-    return MakeError(Reason::kModelControlOff, "models are loaded only when the server starts");
-  };
-  AddSmall<inference::RepositoryModelLoadRequest, inference::RepositoryModelLoadResponse>(
-      services, "/inference.GRPCInferenceService/RepositoryModelLoad", off);
-  AddSmall<inference::RepositoryModelUnloadRequest, inference::RepositoryModelUnloadResponse>(
-      services, "/inference.GRPCInferenceService/RepositoryModelUnload", off);
+  // The protocol loads a loaded model again.
+  AddMethod(
+      "/inference.GRPCInferenceService/RepositoryModelLoad",
+      DeferredMethod<inference::RepositoryModelLoadRequest, inference::RepositoryModelLoadResponse>(
+          services,
+          [&services](const Caller&, const inference::RepositoryModelLoadRequest& in,
+                      ModelCompletion done) {
+            if (!in.parameters().empty()) {
+              return std::move(done)(InvalidField(
+                  "parameters", "none are taken: a model is loaded as its folder has it"));
+            }
+            services.engine.LoadModel(NameIn(in), "", /*replace=*/true, std::move(done));
+          },
+          [](const auto&, auto*) { return absl::OkStatus(); }));
+  AddMethod("/inference.GRPCInferenceService/RepositoryModelUnload",
+            DeferredMethod<inference::RepositoryModelUnloadRequest,
+                           inference::RepositoryModelUnloadResponse>(
+                services,
+                [&services](const Caller&, const inference::RepositoryModelUnloadRequest& in,
+                            ModelCompletion done) {
+                  services.engine.UnloadModel(NameIn(in), std::move(done));
+                },
+                [](const auto&, auto*) { return absl::OkStatus(); }));
 }
 
 void OipService::AddSharedMemoryMethods(const ServiceContext& services) {

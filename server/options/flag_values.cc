@@ -58,25 +58,7 @@ std::string ReadCollector(const std::string& text, TraceOptions* trace) {
   return CheckAddress(trace->endpoint);
 }
 
-namespace {
-
-// Parts of letters, digits, '.', '_' and '-', with a '/' between them; no path to elsewhere.
-bool IsModelName(const std::string& name) {
-  constexpr std::string_view kLetters =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-  for (size_t begin = 0; begin <= name.size();) {
-    const size_t end = std::min(name.find('/', begin), name.size());
-    const std::string_view part = std::string_view(name).substr(begin, end - begin);
-    if (part.empty() || part == "." || part == ".." ||
-        part.find_first_not_of(kLetters) != std::string_view::npos) {
-      return false;
-    }
-    begin = end + 1;
-  }
-  return name.size() <= 128;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 ModelSource ParseModel(const std::string& text) {
   ModelSource model;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -165,6 +167,20 @@ void DeclareEngine(Declarer& declare, EngineOptions& engine, ModelType& model_ty
                              {"int8", ModelType::kInt8}},
                             "Type of the models' weights on the device; int8 is for linear layers "
                             "on a CPU, and its error is logged at start");
+  ModelCatalog& catalog = engine.catalog;
+  declare.Text("--model-root", "DIR", &catalog.root,
+               "A folder whose folders are models that may be loaded while the server runs");
+  declare.Choice<ModelControl>("--model-control", &catalog.control,
+                               {{"none", ModelControl::kNone},
+                                {"explicit", ModelControl::kExplicit},
+                                {"auto", ModelControl::kAuto}},
+                               "Who loads the models of --model-root: no one, LoadModel alone, or "
+                               "the first request for a model too");
+  declare.Bytes("--weights-budget", &catalog.weights_budget, kDeviceBytesBounds,
+                "Memory for the weights of all models, set aside from --max-device-bytes where "
+                "models may be loaded; those used least recently go first. 0: half of it");
+  declare.Time("--idle-unload", &catalog.idle_unload, kIdleUnloadBounds,
+               "Unload a model of --model-root that no request has used for so long; 0: never");
   declare.Bytes("--max-text-bytes", &engine.max_text_bytes, kTextBytesBounds,
                 "The longest text, in bytes of UTF-8");
 
@@ -353,7 +369,20 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
       options.engine.models.push_back(std::move(model));
     }
     for (const std::string& text : adapters) AddAdapter(text, &options.engine.models);
-    if (!options.tei_model.empty() &&
+    ModelCatalog& catalog = options.engine.catalog;
+    catalog.dtype = model_type == ModelType::kBFloat16 ? DType::kBFloat16 : DType::kFloat32;
+    catalog.int8 = model_type == ModelType::kInt8;
+    const bool may_load = catalog.control != ModelControl::kNone;
+    if (may_load && catalog.root.empty()) {
+      throw CLI::ValidationError("--model-control", "needs --model-root");
+    }
+    if (!may_load && !catalog.root.empty()) {
+      throw CLI::ValidationError("--model-root", "needs --model-control explicit or auto");
+    }
+    if (std::error_code error; may_load && !std::filesystem::is_directory(catalog.root, error)) {
+      throw CLI::ValidationError("--model-root", "'" + catalog.root + "' is not a folder");
+    }
+    if (!options.tei_model.empty() && !may_load &&
         std::ranges::count(options.engine.models, options.tei_model, &ModelSource::name) == 0) {
       throw CLI::ValidationError("--tei-model", "no --model has this name");
     }

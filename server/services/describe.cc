@@ -86,7 +86,6 @@ v1::ServerInfo Describe(const Engine& engine) {
     entry->set_softcap(kernel.softcap);
     entry->set_key_bias(kernel.key_bias);
   }
-  for (const ModelInfo& model : info.models) result.add_models(model.name);
   FillLimits(engine.options(), info.max_device_bytes, result.mutable_limits());
   FillParameters(Clustered{}, result.mutable_clustered_defaults());
   FillParameters(ImprovedClustered{}, result.mutable_improved_clustered_defaults());

@@ -106,11 +106,11 @@ class RerankProtocol {
   using Decoded = DecodedRerank;
   using Result = EncodeResult;
 
-  explicit RerankProtocol(const std::vector<ModelInfo>& models) : models_(&models) {}
+  explicit RerankProtocol(const Engine& engine) : engine_(&engine) {}
 
   absl::Status Decode(const grpc::ByteBuffer& bytes, const DecodeScope& scope,
                       DecodedRerank* decoded) const {
-    return DecodeRerankRequest(bytes, scope, *models_, decoded);
+    return DecodeRerankRequest(bytes, scope, *engine_->models(), decoded);
   }
   static std::optional<KernelName> RequestedKernel(const DecodedRerank& decoded) {
     return EncodeProtocol::RequestedKernel(decoded);
@@ -128,7 +128,7 @@ class RerankProtocol {
   }
 
  private:
-  const std::vector<ModelInfo>* models_;
+  const Engine* engine_;
   Ranking ranking_;
 };
 

@@ -51,6 +51,33 @@ struct RequestOrigin {
   std::string queue_tenant = {};  // in the engine's fair queue; empty: as the tenant
 };
 
+// For a request that was refused because its model is being loaded: has it wait for the model with
+// its message, which counts as gathered by its tenant, and then calls
+// then(status, &message, origin) on another thread. If it cannot wait, returns the error to refuse
+// it with, and leaves the message.
+template <typename Then>
+absl::Status OnceLoaded(const RequestParts& parts, const absl::Status& refusal,
+                        grpc::ByteBuffer* message, const RequestOrigin& origin, Then then) {
+  struct Waiting {
+    std::shared_ptr<void> held;
+    grpc::ByteBuffer message;
+    RequestOrigin origin;
+  };
+  const std::optional<std::string> model = LoadingModelOf(refusal);
+  if (!model.has_value()) return refusal;
+  auto held = parts.engine.Reserve(origin.tenant, static_cast<int64_t>(message->Length()));
+  if (!held.ok()) return held.status();
+  auto waiting = std::make_shared<Waiting>(*std::move(held), grpc::ByteBuffer(), origin);
+  waiting->message.Swap(message);
+  absl::Status awaited = parts.engine.AwaitModel(
+      *model, origin.deadline, [waiting, then](const absl::Status& loaded) mutable {
+        waiting->held.reset();  // from here on admission counts it
+        then(loaded, &waiting->message, waiting->origin);
+      });
+  if (!awaited.ok()) waiting->message.Swap(message);
+  return awaited;
+}
+
 // The owner of a request. Exactly one of the two is called, exactly once: by Start on its own
 // thread, or on another thread, perhaps while Start is still running. Must not block. Only Deliver
 // may throw, and only before it has sent anything; then Refuse follows.
@@ -63,9 +90,10 @@ class RequestShell {
   ~RequestShell() = default;
 };
 
-// Must live until Start and every Cancel have returned and the shell has been told. The thread that
-// calls Deliver or Refuse does not touch it afterwards, so the shell may destroy it there. The
-// thread that destroys it must see what the others did.
+// Must live until every Cancel has returned and the shell has been told; and until Start has
+// returned if it was called for the first time. The thread that calls Deliver or Refuse does not
+// touch it afterwards, so the shell may destroy it there. The thread that destroys it must see what
+// the others did.
 //
 // Protocol:
 //   using Decoded, Result
@@ -97,24 +125,36 @@ class EngineRequest {
 
   // Decodes and submits. Empties the message as soon as the engine has its copy, since its bytes
   // count against gRPC's quota until then. Call Start once.
-  void Start(grpc::ByteBuffer* message, RequestOrigin origin) {
-    const absl::Status started =
-        Guarded([&] { return DecodeAndSubmit(*message, std::move(origin)); });
+  //
+  // A request whose model is being loaded starts again, on another thread, when it is there.
+  void Start(grpc::ByteBuffer* message, const RequestOrigin& origin) {
+    absl::Status started = Guarded([&] { return DecodeAndSubmit(*message, origin); });
+    if (ReasonOf(started) == Reason::kModelLoading) {
+      const auto again = [this](const absl::Status& loaded, grpc::ByteBuffer* kept,
+                                const RequestOrigin& from) {
+        loaded.ok() ? Start(kept, from) : shell_.Refuse(loaded);
+      };
+      started = Guarded([&] {
+        RequestOrigin waiting = origin;
+        waiting.deadline = deadline_.value_or(origin.deadline);
+        return OnceLoaded(parts_, started, message, waiting, again);
+      });
+      if (started.ok()) return;
+    }
     message->Clear();
     if (!started.ok()) shell_.Refuse(started);
   }
 
   // The same of a request that is decoded already.
-  void Start(Decoded decoded, RequestOrigin origin) {
-    const absl::Status started =
-        Guarded([&] { return Submit(std::move(decoded), std::move(origin)); });
+  void Start(Decoded decoded, const RequestOrigin& origin) {
+    const absl::Status started = Guarded([&] { return Submit(std::move(decoded), origin); });
     if (!started.ok()) shell_.Refuse(started);
   }
 
   // The answer is not needed any more. The shell is still told the outcome. Any thread, at any
   // time, even before Start.
   void Cancel() {
-    if (const auto ticket = cancellation_.Cancel()) parts_.engine.Cancel(*ticket);
+    if (const auto ticket = cancellation_->Cancel()) parts_.engine.Cancel(*ticket);
   }
 
   // Known once the shell is told the outcome, as far as the request could be decoded: its id, its
@@ -148,19 +188,19 @@ class EngineRequest {
  private:
   using Result = typename Protocol::Result;
 
-  absl::Status DecodeAndSubmit(const grpc::ByteBuffer& bytes, RequestOrigin origin) {
+  absl::Status DecodeAndSubmit(const grpc::ByteBuffer& bytes, const RequestOrigin& origin) {
     if (origin.trace != nullptr) origin.trace->stage = Stage::kDecode;
     Decoded decoded;
     const DecodeScope scope{{parts_.shared_memory, origin.tenant}, parts_.decoding};
     absl::Status status = protocol_.Decode(bytes, scope, &decoded);
-    if (status.ok()) return Submit(std::move(decoded), std::move(origin));
+    if (status.ok()) return Submit(std::move(decoded), origin);
     // Without a name, the only model is meant; but not where the error says that none is.
     if (ReasonOf(status) != Reason::kModelNotFound) subject_.model = ModelOf(decoded.request);
     request_id_ = std::move(decoded.request.call.request_id);
     return status;
   }
 
-  absl::Status Submit(Decoded decoded, RequestOrigin origin) {
+  absl::Status Submit(Decoded decoded, const RequestOrigin& origin) {
     CallContext& call = decoded.request.call;
     request_id_ = call.request_id;
     subject_ = {protocol_.RequestedKernel(decoded), ModelOf(decoded.request)};
@@ -171,22 +211,26 @@ class EngineRequest {
     call.deadline = decoded.timeout.has_value()
                         ? std::min(origin.deadline, origin.received + *decoded.timeout)
                         : origin.deadline;
-    call.tenant = std::move(origin.queue_tenant.empty() ? origin.tenant : origin.queue_tenant);
+    deadline_ = call.deadline;
+    call.tenant = origin.queue_tenant.empty() ? origin.tenant : origin.queue_tenant;
     traced_ = origin.trace;
     if (traced_ != nullptr) {
       traced_->stage = Stage::kEngine;  // of its answer, which may come before Submit returns
       traced_->submitted = std::chrono::steady_clock::now();
     }
     // `decoded` owns the slices that the request's views point into, and keeps the regions of its
-    // files open. Submit has read both when it returns.
-    const absl::StatusOr<Ticket> ticket = parts_.engine.Submit(
-        std::move(decoded.request),
-        [this](absl::StatusOr<Result> result) { Complete(std::move(result)); });
+    // files open. Submit has read both when it returns. The shell may be told before, and then
+    // destroy this, unless its own thread is the one that is here.
+    Engine& engine = parts_.engine;
+    const std::shared_ptr<Cancellation> cancellation = cancellation_;
+    const absl::StatusOr<Ticket> ticket =
+        engine.Submit(std::move(decoded.request),
+                      [this](absl::StatusOr<Result> result) { Complete(std::move(result)); });
     if (!ticket.ok()) {
       if (traced_ != nullptr) traced_->stage = Stage::kAdmission;
       return RenameFields(ticket.status(), false);
     }
-    if (!cancellation_.SetTicket(*ticket)) parts_.engine.Cancel(*ticket);
+    if (!cancellation->SetTicket(*ticket)) engine.Cancel(*ticket);
     return absl::OkStatus();
   }
 
@@ -206,7 +250,7 @@ class EngineRequest {
       NoteReport(result->report, TokensOf(*result), traced_);
     }
     // The answer to a cancelled call is dropped; its memory goes back to the pool here.
-    if (cancellation_.cancelled()) {
+    if (cancellation_->cancelled()) {
       return MakeError(Reason::kCancelled, "the caller went away");
     }
     if (output_.has_value()) {
@@ -251,11 +295,12 @@ class EngineRequest {
   const RequestParts parts_;
   RequestShell& shell_;
   Protocol protocol_;
-  Cancellation cancellation_;
+  const std::shared_ptr<Cancellation> cancellation_ = std::make_shared<Cancellation>();
 
   // Written by Start before the engine has the request, then only by Complete.
   std::string request_id_;
   TimePoint received_;
+  std::optional<TimePoint> deadline_;  // with the request's own timeout
   Subject subject_;
   uint64_t shared_bytes_ = 0;  // of inputs in shared memory
   std::optional<OutputRange> output_;

@@ -14,13 +14,13 @@ AttentionService::AttentionService(const ServiceContext& services)
 }
 
 EncoderService::EncoderService(const ServiceContext& services)
-    : MessageService(services.authorizer), models_(services.engine.info().models) {
+    : MessageService(services.authorizer) {
   AddMethod("/castor.v1.EncoderService/Encode",
             EngineMethod<EngineRequest<EncodeProtocol>>(services, Method::kEncode));
   AddMethod("/castor.v1.EncoderService/EncodeStream",
             EngineStreamMethod<EngineRequest<EncodeProtocol>>(services, Method::kEncodeStream));
-  AddMethod("/castor.v1.EncoderService/Rerank",
-            EngineMethod<EngineRequest<RerankProtocol>>(services, Method::kRerank, models_));
+  AddMethod("/castor.v1.EncoderService/Rerank", EngineMethod<EngineRequest<RerankProtocol>>(
+                                                    services, Method::kRerank, services.engine));
   AddMethod("/castor.v1.EncoderService/Tokenize",
             EngineMethod<EngineRequest<TokenizeProtocol>>(services, Method::kTokenize));
   AddMethod("/castor.v1.EncoderService/Detokenize",

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "engine/base/guarded.h"
@@ -107,10 +108,14 @@ class EngineStream final : public MessageStream {
   const Method method_;
   const bool accepted_;  // counted as a call in flight in any case
   const std::string queue_tenant_;
-  const std::tuple<const Args&...> args_;
+  // A string is of this stream alone; everything else outlives it.
+  template <typename Arg>
+  using Kept = std::conditional_t<std::is_same_v<Arg, std::string>, std::string, const Arg&>;
+  const std::tuple<Kept<Args>...> args_;
 };
 
-// The factory of such streams, for MessageService::AddMethod. `args` outlive them.
+// The factory of such streams, for MessageService::AddMethod. `args` outlive them, but for strings,
+// which outlive the factory.
 template <typename Request, typename... Args>
 auto EngineStreamMethod(const ServiceContext& services, Method method, const Args&... args) {
   return [&services, method, &args...](IncomingCall incoming) {

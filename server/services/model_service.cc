@@ -1,49 +1,124 @@
+#include <chrono>
+#include <memory>
+#include <utility>
+
 #include "castor/v1/model.pb.h"
 #include "engine/base/error.h"
+#include "server/services/models.h"
 #include "server/services/services.h"
 #include "server/services/typed_call.h"
 
 namespace castor::server {
 namespace {
 
-absl::Status ModelControlOff() {
-  return MakeError(Reason::kModelControlOff, "models are loaded only when the server starts");
+v1::ModelState ToWire(ModelState state) {
+  switch (state) {
+    case ModelState::kUnloaded:
+      return v1::UNLOADED;
+    case ModelState::kWaiting:
+      return v1::WAITING;
+    case ModelState::kLoading:
+      return v1::LOADING;
+    case ModelState::kReady:
+      return v1::READY;
+    case ModelState::kUnloading:
+      return v1::UNLOADING;
+    case ModelState::kFailed:
+      return v1::FAILED;
+  }
+  return v1::MODEL_STATE_UNSPECIFIED;
+}
+
+void DescribeStatus(const ModelStatus& status, v1::Model* out) {
+  out->set_name(status.name);
+  out->set_state(ToWire(status.state));
+  out->set_pinned(status.pinned);
+  if (status.state == ModelState::kReady && !status.pinned && status.users == 0) {
+    const std::chrono::duration<double> idle = std::chrono::steady_clock::now() - status.last_used;
+    out->set_idle_seconds(idle.count());
+  }
+  out->set_loads(static_cast<int64_t>(status.loads));
+  out->set_load_seconds(status.load_seconds);
+  out->set_failure(status.failure);
+}
+
+absl::Status List(const Engine& engine, bool all, v1::ListModelsResponse* answer) {
+  const std::shared_ptr<const ModelInfos> models = engine.models();
+  for (const ModelStatus& status : engine.model_statuses()) {
+    const ModelInfoPtr loaded = FindModel(models, status.name);
+    if (loaded == nullptr && !all) continue;
+    v1::Model* const model = answer->add_models();
+    if (loaded != nullptr) Describe(*loaded, model);
+    DescribeStatus(status, model);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Get(const Engine& engine, const std::string& name, v1::Model* answer) {
+  const ModelInfoPtr model = FindModel(engine.models(), name);
+  if (model == nullptr) {
+    return MakeError(Reason::kModelNotFound,
+                     "no model is named \"" + name + "\"; ListModels lists all models");
+  }
+  Describe(*model, answer);
+  for (const ModelStatus& status : engine.model_statuses()) {
+    if (status.name == name) DescribeStatus(status, answer);
+  }
+  return absl::OkStatus();
+}
+
+// Has a model loaded that a request would load: clients ask about a model before they use it.
+void Await(Engine& engine, const std::string& name, ModelCompletion done) {
+  if (FindModel(engine.models(), name) != nullptr ||
+      ReasonOf(engine.NotLoaded(name)) != Reason::kModelLoading) {
+    return std::move(done)(absl::OkStatus());  // Get then says what there is
+  }
+  const auto shared = std::make_shared<ModelCompletion>(std::move(done));
+  const absl::Status awaits = engine.AwaitModel(
+      name, TimePoint::max(), [shared](const absl::Status& s) { std::move (*shared)(s); });
+  if (!awaits.ok()) std::move (*shared)(awaits);
 }
 
 }  // namespace
 
 ModelService::ModelService(const ServiceContext& services) : MessageService(services.authorizer) {
+  Engine& engine = services.engine;
   AddMethod("/castor.v1.ModelService/ListModels",
             TypedMethod<v1::ListModelsRequest, v1::ListModelsResponse>(
-                services, [&services](const Caller&, const v1::ListModelsRequest&,
-                                      v1::ListModelsResponse* answer) {
-                  for (const ModelInfo& model : services.engine.info().models) {
-                    Describe(model, answer->add_models());
-                  }
-                  return absl::OkStatus();
+                services, [&engine](const Caller&, const v1::ListModelsRequest& request,
+                                    v1::ListModelsResponse* answer) {
+                  return List(engine, request.all(), answer);
                 }));
   AddMethod("/castor.v1.ModelService/GetModel",
-            TypedMethod<v1::GetModelRequest, v1::Model>(
+            DeferredMethod<v1::GetModelRequest, v1::Model>(
                 services,
-                [&services](const Caller&, const v1::GetModelRequest& request,
-                            v1::Model* answer) -> absl::Status {
-                  for (const ModelInfo& model : services.engine.info().models) {
-                    if (model.name != request.name()) continue;
-                    Describe(model, answer);
-                    return absl::OkStatus();
-                  }
-                  return MakeError(Reason::kModelNotFound, "no model is named \"" + request.name() +
-                                                               "\"; ListModels lists all models");
+                [&engine](const Caller&, const v1::GetModelRequest& request, ModelCompletion done) {
+                  Await(engine, request.name(), std::move(done));
+                },
+                [&engine](const v1::GetModelRequest& request, v1::Model* answer) {
+                  return Get(engine, request.name(), answer);
                 }));
-  AddMethod("/castor.v1.ModelService/LoadModel",
-            TypedMethod<v1::LoadModelRequest, v1::Model>(
-                services, [](const Caller&, const v1::LoadModelRequest&, v1::Model*) {
-                  return ModelControlOff();
-                }));
-  AddMethod("/castor.v1.ModelService/UnloadModel",
-            TypedMethod<v1::UnloadModelRequest, v1::UnloadModelResponse>(
-                services, [](const Caller&, const v1::UnloadModelRequest&,
-                             v1::UnloadModelResponse*) { return ModelControlOff(); }));
+  AddMethod(
+      "/castor.v1.ModelService/LoadModel",
+      DeferredMethod<v1::LoadModelRequest, v1::Model>(
+          services,
+          [&engine](const Caller&, const v1::LoadModelRequest& request, ModelCompletion done) {
+            engine.LoadModel(request.name(), request.directory(), request.replace(),
+                             std::move(done));
+          },
+          // It may have been unloaded again.
+          [&engine](const v1::LoadModelRequest& request, v1::Model* answer) {
+            if (!Get(engine, request.name(), answer).ok()) answer->set_name(request.name());
+            return absl::OkStatus();
+          }));
+  AddMethod(
+      "/castor.v1.ModelService/UnloadModel",
+      DeferredMethod<v1::UnloadModelRequest, v1::UnloadModelResponse>(
+          services,
+          [&engine](const Caller&, const v1::UnloadModelRequest& request, ModelCompletion done) {
+            engine.UnloadModel(request.name(), std::move(done));
+          },
+          [](const auto&, auto*) { return absl::OkStatus(); }));
 }
 
 }  // namespace castor::server

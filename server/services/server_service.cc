@@ -31,6 +31,9 @@ ServerService::ServerService(const ServiceContext& services, int64_t max_message
                 [this, &services, &metrics_address](
                     const Caller& caller, const v1::GetServerInfoRequest&, v1::ServerInfo* answer) {
                   *answer = info_;
+                  for (const ModelInfo& model : *services.engine.models()) {
+                    answer->add_models(model.name);
+                  }
                   answer->mutable_limits()->set_shared_memory_key_prefix(
                       services.shared_memory.KeyPrefix(caller.tenant));
                   const std::chrono::duration<double> uptime =

@@ -28,12 +28,9 @@ class AttentionService final : public MessageService {
 class EncoderService final : public MessageService {
  public:
   explicit EncoderService(const ServiceContext& services);
-
- private:
-  const std::vector<ModelInfo> models_;
 };
 
-// The loaded models. Loading at run time is not served.
+// The models that are loaded or may be, and their loading where the server's options allow it.
 class ModelService final : public MessageService {
  public:
   explicit ModelService(const ServiceContext& services);

@@ -1,7 +1,9 @@
 #include "server/tei/models.h"
 
 #include <algorithm>
+#include <memory>
 #include <string_view>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "server/codec/rerank_codec.h"
@@ -14,43 +16,43 @@ constexpr char kMetadata[] = "castor-model";
 
 }  // namespace
 
-Models::Models(const std::vector<ModelInfo>& loaded, const std::string& default_model)
-    : unknown_{.model = {},
-               .error = MakeError(Reason::kModelNotFound,
-                                  "the metadata castor-model does not name a loaded encoder")} {
-  int different = 0;
-  for (const ModelInfo& model : loaded) {
-    if (model.outputs.empty()) continue;  // a file of CAST layers
-    choices_[model.name].model = model;
-    if (!model.alias_of.empty()) continue;
-    ++different;
-    default_ = &choices_[model.name];
-  }
-  const auto named = choices_.find(default_model);
-  if (named != choices_.end()) {
-    default_ = &named->second;
-  } else if (different != 1) {
-    default_ = &none_;
-    none_.error = MakeError(Reason::kModelNotFound,
-                            choices_.empty()
-                                ? "no encoder is loaded: start the server with --model"
-                                : "several models are loaded: start the server with --tei-model, "
-                                  "or send the metadata castor-model with each call");
-  }
+std::string Models::NamedBy(const Call& call) {
+  const auto chosen = call.headers(kMetadata);
+  return chosen.empty() ? "" : std::string(chosen.front());
 }
 
-const Choice& Models::Choose(const Call& call) const {
-  const auto chosen = call.headers(kMetadata);
-  if (chosen.empty()) return *default_;
-  const auto found = choices_.find(chosen.front());
-  return found == choices_.end() ? unknown_ : found->second;
+Choice Models::Choose(const std::string& named) const {
+  const std::shared_ptr<const ModelInfos> loaded = engine_.models();
+  const std::string& name = named.empty() ? default_model_ : named;
+  if (!name.empty()) {
+    ModelInfoPtr model = FindModel(loaded, name);
+    if (model != nullptr && !model->outputs.empty()) return {.model = std::move(model)};
+    return {.error = Missing(engine_, name,
+                             named.empty() ? "the model of --tei-model is not loaded"
+                                           : "the metadata castor-model does not name a loaded "
+                                             "encoder")};
+  }
+  Choice only;
+  int encoders = 0;
+  for (const ModelInfo& model : *loaded) {
+    if (model.outputs.empty() || !model.alias_of.empty()) continue;  // CAST layers, or a name
+    ++encoders;
+    only.model = ModelInfoPtr(loaded, &model);
+  }
+  if (encoders == 1) return only;
+  return {.error = MakeError(Reason::kModelNotFound,
+                             encoders == 0
+                                 ? "no encoder is loaded: start the server with --model"
+                                 : "several models are loaded: start the server with --tei-model, "
+                                   "or send the metadata castor-model with each call")};
 }
 
 std::vector<std::string> Models::Services() const {
   std::vector<std::string> names = {::tei::v1::Info::service_full_name(),
                                     ::tei::v1::Tokenize::service_full_name()};
-  if (!default_->error.ok()) return names;
-  const ModelInfo& model = default_->model;
+  const Choice choice = Choose("");
+  if (!choice.error.ok()) return names;
+  const ModelInfo& model = *choice.model;
   const auto add = [&](bool has, const char* name) {
     if (has) names.emplace_back(name);
   };

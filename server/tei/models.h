@@ -2,42 +2,42 @@
 // have one model each.
 #pragma once
 
-#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "engine/engine.h"
+#include "server/services/models.h"
 #include "server/transport/call.h"
 
 namespace castor::server::tei {
 
-// A model, or why there is none.
+// A model, or why there is none. `model` is never null.
 struct Choice {
-  ModelInfo model;
-  absl::Status error;
+  ModelInfoPtr model = std::make_shared<ModelInfo>();
+  absl::Status error = absl::OkStatus();
 };
 
-// A copy of the loaded encoders, made at the server's start and owned by the Server. Constant; any
-// thread.
+// Any thread. `engine` must outlive this.
 class Models {
  public:
   // `default_model`: --tei-model; may be empty.
-  Models(const std::vector<ModelInfo>& loaded, const std::string& default_model);
-  Models(const Models&) = delete;
-  Models& operator=(const Models&) = delete;
+  Models(const Engine& engine, std::string default_model)
+      : engine_(engine), default_model_(std::move(default_model)) {}
 
-  // By the call's metadata `castor-model`, else the default one, else the only one.
-  const Choice& Choose(const Call& call) const;
+  // The model that the call's metadata `castor-model` names; empty: it names none.
+  static std::string NamedBy(const Call& call);
+
+  // The named model, else the default one, else the only one.
+  Choice Choose(const std::string& named) const;
 
   // Full names of the services for which a call without the metadata finds a model.
   std::vector<std::string> Services() const;
 
  private:
-  std::map<std::string, Choice, std::less<>> choices_;
-  const Choice unknown_;
-  Choice none_;
-  const Choice* default_ = &none_;
+  const Engine& engine_;
+  const std::string default_model_;
 };
 
 bool Has(const ModelInfo& model, EncodeOutput output);

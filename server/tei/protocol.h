@@ -50,11 +50,12 @@ class Protocol {
   };
   using Result = EncodeResult;
 
-  Protocol(const Choice& choice, const ServiceContext& services)
-      : choice_(choice), services_(services) {}
+  // `named`: as for Models::Choose.
+  Protocol(const Models& models, const std::string& named, const ServiceContext& services)
+      : services_(services), models_(models), named_(named) {}
 
-  absl::Status Decode(const grpc::ByteBuffer& bytes, TenantRegions, Decoded* decoded) const {
-    absl::Status status = choice_.error;
+  absl::Status Decode(const grpc::ByteBuffer& bytes, TenantRegions, Decoded* decoded) {
+    absl::Status status = Choose();
     decoded->request.model = model().name;
     if (status.ok()) status = Read(bytes, &decoded->slices, &decoded->message);
     return status.ok() ? Ask(decoded) : status;
@@ -93,7 +94,13 @@ class Protocol {
   const Headers& headers() const { return headers_; }
 
  protected:
-  const ModelInfo& model() const { return choice_.model; }
+  const ModelInfo& model() const { return *choice_.model; }
+
+  // The model, which answers this request even if another takes its name meanwhile.
+  absl::Status Choose() {
+    choice_ = models_.Choose(named_);
+    return choice_.error;
+  }
 
   // `message` points into `slices`.
   absl::Status Read(const grpc::ByteBuffer& bytes, SliceView* slices, Request* message) const {
@@ -107,13 +114,16 @@ class Protocol {
 
   absl::Status Ask(Decoded* decoded) const {
     decoded->request.model = model().name;
+    decoded->request.generation = model().generation;
     return Convert(std::move(decoded->message), model(), decoded);
   }
 
-  const Choice& choice_;
   const ServiceContext& services_;
 
  private:
+  const Models& models_;
+  const std::string named_;
+  Choice choice_;
   AnswerContext answer_context_;
   Headers headers_;
 };

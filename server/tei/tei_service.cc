@@ -77,7 +77,7 @@ absl::Status RerankStreamProtocol::Add(const grpc::ByteBuffer& bytes, const std:
 absl::Status RerankStreamProtocol::Decode(const grpc::ByteBuffer&, TenantRegions,
                                           Decoded* decoded) {
   held_.reset();  // from here on admission counts it like other requests
-  if (!choice_.error.ok()) return choice_.error;
+  if (absl::Status chosen = Choose(); !chosen.ok()) return chosen;
   *decoded = std::move(gathered_);
   return Ask(decoded);
 }
@@ -87,23 +87,26 @@ template <typename Request, typename Response>
 void TeiService::Add(const char* path, const char* stream_path) {
   using Engine = EngineRequest<Protocol<Request, Response>>;
   AddMethod(path, [this](IncomingCall incoming) {
-    const Choice& choice = models_.Choose(GrpcCall(incoming.context));
-    return EngineMethod<Engine>(services_, Method::kTei, choice, services_)(std::move(incoming));
+    const std::string named = Models::NamedBy(GrpcCall(incoming.context));
+    return EngineMethod<Engine>(services_, Method::kTei, models_, named,
+                                services_)(std::move(incoming));
   });
   if (stream_path == nullptr) return;
   AddMethod(stream_path, [this](IncomingCall incoming) {
-    const Choice& choice = models_.Choose(GrpcCall(incoming.context));
-    return EngineStreamMethod<Engine>(services_, Method::kTei, choice,
+    const std::string named = Models::NamedBy(GrpcCall(incoming.context));
+    return EngineStreamMethod<Engine>(services_, Method::kTei, models_, named,
                                       services_)(std::move(incoming));
   });
 }
 
 void TeiService::AddInfo() {
   AddMethod("/tei.v1.Info/Info", [this](IncomingCall incoming) {
-    const Choice& choice = models_.Choose(GrpcCall(incoming.context));
+    std::string named = Models::NamedBy(GrpcCall(incoming.context));
     return TypedMethod<proto::InfoRequest, proto::InfoResponse>(
-        services_, [this, &choice](const Caller&, const auto&, proto::InfoResponse* out) {
-          if (choice.error.ok()) Describe(services_.engine.options(), choice.model, out);
+        services_,
+        [this, named = std::move(named)](const Caller&, const auto&, proto::InfoResponse* out) {
+          const Choice choice = models_.Choose(named);
+          if (choice.error.ok()) Describe(services_.engine.options(), *choice.model, out);
           return choice.error;
         })(std::move(incoming));
   });
@@ -124,9 +127,9 @@ TeiService::TeiService(const ServiceContext& services, const Models& models)
                                                              "/tei.v1.Predict/PredictPairStream");
   Add<wire::tei::RerankRequest, proto::RerankResponse>("/tei.v1.Rerank/Rerank", nullptr);
   AddMethod("/tei.v1.Rerank/RerankStream", [this](IncomingCall incoming) {
-    const Choice& choice = models_.Choose(GrpcCall(incoming.context));
-    return EngineMethod<EngineRequest<RerankStreamProtocol>>(services_, Method::kTei, choice,
-                                                             services_)(std::move(incoming));
+    const std::string named = Models::NamedBy(GrpcCall(incoming.context));
+    return EngineMethod<EngineRequest<RerankStreamProtocol>>(services_, Method::kTei, models_,
+                                                             named, services_)(std::move(incoming));
   });
   Add<wire::tei::EncodeRequest, proto::EncodeResponse>("/tei.v1.Tokenize/Tokenize",
                                                        "/tei.v1.Tokenize/TokenizeStream");

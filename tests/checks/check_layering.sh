@@ -19,13 +19,13 @@ engine/hf        | engine/base                                                  
 engine/attention | engine/base engine engine/kernels                                                                                                                         | absl torch
 engine/encoder   | engine/base engine engine/kernels engine/attention engine/hf                                                                                              | absl torch
 engine/device    | engine/base engine engine/kernels engine/attention engine/encoder                                                                                         | absl torch
-engine/models    | engine/base engine engine/attention engine/encoder                                                                                                        | absl
-engine/requests  | engine/base engine engine/attention engine/encoder engine/models                                                                                          | absl
+engine/residents | engine/base engine engine/attention engine/encoder                                                                                                        | absl
+engine/requests  | engine/base engine engine/attention engine/encoder engine/residents                                                                                          | absl
 engine/automatic | engine/base engine engine/kernels engine/attention engine/requests                                                                                        | absl torch
-engine/ledger    | engine/base engine engine/attention engine/encoder engine/device engine/models engine/requests engine/automatic                                           | absl
-engine/forecast  | engine/base engine engine/attention engine/encoder engine/kernels engine/device engine/models engine/requests engine/automatic engine/ledger              | absl
-engine/loop      | engine/base engine engine/attention engine/encoder engine/device engine/models engine/requests engine/automatic engine/ledger engine/forecast             | absl
-engine/assembly  | engine/base engine engine/attention engine/encoder engine/device engine/models engine/requests engine/automatic engine/ledger engine/forecast engine/loop | absl
+engine/ledger    | engine/base engine engine/attention engine/encoder engine/device engine/residents engine/requests engine/automatic                                           | absl
+engine/forecast  | engine/base engine engine/attention engine/encoder engine/kernels engine/device engine/residents engine/requests engine/automatic engine/ledger              | absl
+engine/loop      | engine/base engine engine/attention engine/encoder engine/device engine/residents engine/requests engine/automatic engine/ledger engine/forecast             | absl
+engine/assembly  | engine/base engine engine/attention engine/encoder engine/device engine/residents engine/requests engine/automatic engine/ledger engine/forecast engine/loop | absl
 server           | engine/base engine proto                                                                                                                                  | absl grpc prometheus log
 client           | proto                                                                                                                                                     | absl grpc log
 '

@@ -150,7 +150,7 @@ class FetchTest(unittest.TestCase):
                     file.read_text()))
         # Found only to explain that they are not read; and the weights, which modules decide.
         names -= {"sentencepiece.bpe.model", "spiece.model", "tokenizer.model", "spm.model",
-                  "model.safetensors"}
+                  "model.safetensors", "adapter_model.safetensors", "adapter_model.bin"}
         names = {name for name in names if not name.startswith("pytorch_model.bin")}
         source = (ROOT / "client/cli/fetch/store.cc").read_text()
         ours = set("".join(re.findall(r'"(.*)"', re.search(r"kNames =(.*?);", source, re.S)[1])).split())
@@ -160,6 +160,18 @@ class FetchTest(unittest.TestCase):
             # Names that the server puts together.
             "sparse_linear.safetensors", "colbert_linear.safetensors", "sparse_linear.pt",
             "colbert_linear.pt"})
+
+    def test_adapters(self):
+        peft = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"a"}
+        files = {"config.json": b"{}", "model.safetensors": WEIGHTS}
+        files |= {f"adapters/{task}/{name}": data
+                  for task in ("retrieval", "matching") for name, data in peft.items()}
+        for given in peft, files:
+            self.hub.push(given | LEFT)
+            to = self.work / str(len(given))
+            self.fetch("hf:org/name", to=to)
+            self.assertEqual({name: data for name, data in tree(to).items() if name != MARKER},
+                             given)
 
     def test_shards_of_the_index(self):
         index = {"weight_map": {"a": "model-1-of-2.safetensors", "b": "model-2-of-2.safetensors"}}

@@ -19,16 +19,16 @@ void Require(bool holds) {
 // What handlers are given, without a socket.
 struct Rooms {
   Rooms() {
-    engine.models().front().prompts.all = {{"query", "q: "}};
-    ModelInfo classifier = engine.models().front();
+    ModelInfo embedder = engine.models()->front();
+    embedder.prompts.all = {{"query", "q: "}};
+    ModelInfo classifier = embedder;
     classifier.name = "classifier";
     classifier.outputs = {EncodeOutput::kScores, EncodeOutput::kLogits};
     classifier.labels = {"a", "b"};
     ModelInfo reranker = classifier;
     reranker.name = "reranker";
     reranker.labels = {"a"};
-    engine.models().push_back(classifier);
-    engine.models().push_back(reranker);
+    engine.SetModels({classifier, reranker, embedder});
   }
 
   FakeEngine engine;
@@ -42,9 +42,8 @@ struct Rooms {
   OpenToAll authorizer;
   const ServiceContext services{engine, lifecycle, metrics,    shared_memory,           decoding,
                                 calls,  streams,   authorizer, std::chrono::seconds(1), [] {}};
-  const oip::Catalogue catalogue{engine.info()};
+  const oip::Catalogue catalogue{engine};
   const Door door{.services = services,
-                  .models = engine.info().models,
                   .catalogue = catalogue,
                   .ready = [] { return true; },
                   .default_model = {},

@@ -13,6 +13,7 @@
 #include "inference/grpc_service.pb.h"
 #include "server/oip/decode.h"
 #include "tests/fuzz/compare.h"
+#include "tests/support/fake_engine.h"
 
 namespace castor::server::oip {
 namespace {
@@ -27,14 +28,15 @@ ModelInfo ModelOf(const std::string& name, std::vector<EncodeOutput> outputs) {
 }
 
 const Catalogue& Models() {
-  static const Catalogue catalogue([] {
-    EngineInfo info;
-    info.models = {ModelOf("embed", {EncodeOutput::kPooled, EncodeOutput::kTokenEmbeddings}),
-                   ModelOf("rank", {EncodeOutput::kLogits, EncodeOutput::kScores})};
-    info.models[0].prompts.all = {{"query", "q: "}, {"document", ""}};
-    info.models[1].labels = {"relevant"};
-    return info;
-  }());
+  static FakeEngine& engine = *new FakeEngine;
+  static const Catalogue catalogue = [] {
+    ModelInfos models = {ModelOf("embed", {EncodeOutput::kPooled, EncodeOutput::kTokenEmbeddings}),
+                         ModelOf("rank", {EncodeOutput::kLogits, EncodeOutput::kScores})};
+    models[0].prompts.all = {{"query", "q: "}, {"document", ""}};
+    models[1].labels = {"relevant"};
+    engine.SetModels(std::move(models));
+    return Catalogue(engine);
+  }();
   return catalogue;
 }
 
@@ -72,12 +74,12 @@ void ExpectAlike(const wire::ModelInferRequest& ours, const inference::ModelInfe
 }
 
 template <typename Decoded, typename Decode>
-void Run(wire::ModelInferRequest& message, SliceView slices, const Model& model, Decode decode) {
+void Run(wire::ModelInferRequest& message, SliceView slices, ModelPtr model, Decode decode) {
   Decoded decoded;
   decoded.slices = std::move(slices);
   decoded.regions = RequestRegions(twin::Regions());
   RequestedOutputs requested;
-  requested.model = &model;
+  requested.model = std::move(model);
   (void)decode(message, &decoded, &requested);
 }
 
@@ -96,9 +98,9 @@ twin::Comparison Decode(std::string_view bytes, std::span<const size_t> slice_si
   const auto model = Models().Find(ours.model_name, ours.model_version);
   if (!model.ok()) return {};
   if ((*model)->attention) {
-    Run<DecodedAttend>(ours, std::move(slices), **model, DecodeAttend);
+    Run<DecodedAttend>(ours, std::move(slices), *model, DecodeAttend);
   } else {
-    Run<DecodedEncode>(ours, std::move(slices), **model, DecodeEncode);
+    Run<DecodedEncode>(ours, std::move(slices), *model, DecodeEncode);
   }
   return {.accepted = true, .difference = {}};
 }

@@ -59,7 +59,7 @@ FakeEngine::FakeEngine() : pool_(MakeHostPool(SystemMemory(), 64 << 20)) {
   model.max_tokens = 16;
   model.kernels = {KernelName::kVanilla};
   model.outputs = {EncodeOutput::kPooled, EncodeOutput::kTokenEmbeddings};
-  info_.models = {model};
+  SetModels({model});
   worker_ = std::thread([this] { Work(); });
 }
 

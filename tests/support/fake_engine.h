@@ -13,10 +13,11 @@
 
 #include "engine/base/mutex.h"
 #include "engine/engine.h"
+#include "tests/support/engine_of_models.h"
 
 namespace castor {
 
-class FakeEngine final : public Engine {
+class FakeEngine final : public EngineOfModels {
  public:
   FakeEngine();
   ~FakeEngine() override;
@@ -39,8 +40,6 @@ class FakeEngine final : public Engine {
     options_.max_queued_requests = requests;
     options_.max_queued_bytes = bytes;
   }
-  // Of info(). Before it serves.
-  std::vector<ModelInfo>& models() { return info_.models; }
   // What stats() returns from now on instead of its own counts. Not while other threads call it.
   EngineStats& fixed_stats() { return stats_.has_value() ? *stats_ : stats_.emplace(); }
 

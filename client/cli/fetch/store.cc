@@ -230,8 +230,13 @@ HubRevision FetchModel(const Hub& hub, const HubRevision& revision, const std::s
     if (folders.empty()) folders = {""};  // a transformer without modules
     for (const HubFile& file : revision.files) {
       const size_t slash = file.path.rfind('/') + 1;  // 0 without one
-      if ((slash == 0 || folders.contains(file.path.substr(0, slash))) &&
-          kNames.find(" " + file.path.substr(slash) + " ") != std::string_view::npos) {
+      const std::string folder = file.path.substr(0, slash), leaf = file.path.substr(slash);
+      // Adapters lie at the top, or each in a folder of `adapters`.
+      const bool adapters = slash == 0 || folder.find("adapters/") != std::string::npos;
+      if (!adapters && !folders.contains(folder)) continue;
+      if (adapters && leaf == "adapter_model.safetensors") {
+        weights.push_back(file);
+      } else if (kNames.find(" " + leaf + " ") != std::string_view::npos) {
         model.files.push_back(file);
       }
     }

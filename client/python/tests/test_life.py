@@ -185,3 +185,22 @@ next(stream)
 """
     out, err = run(program, server).communicate(timeout=20)
     assert (out, err) == ("", "")
+
+
+def test_models_come_and_go(tmp_path: Path) -> None:
+    (tmp_path / "mini").symlink_to(MINILM)
+    server = Server(f"--model-root={tmp_path}", "--model-control=auto")
+    try:
+        with castor.Client(server.target) as client:
+            assert client.models() == []
+            assert [model.name for model in client.models(all=True)] == ["mini"]
+            assert client.model("mini").hidden_size == 384, "asking about it loads it"
+            row = client.encode("a beaver builds a dam", model="mini")
+            client.unload_model("mini")
+            assert client.models() == []
+            assert np.array_equal(client.encode("a beaver builds a dam", model="mini"), row)
+            assert client.load_model("other", "mini").name == "other"
+            with pytest.raises(castor.ModelNotFoundError):
+                client.load_model("none")
+    finally:
+        server.stop()

@@ -98,7 +98,6 @@ class MeasuredMemoryTest : public testing::Test, protected Seeded {
   void CheckEncoder(const LoadedModel& model, bool heads = false, Rows rows = Rows::kAny);
   void AddSpans(Encoding* one);
 
-  DeviceBudget budget_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<MemoryForecast> forecast_;
 };
@@ -372,8 +371,8 @@ TEST_F(MeasuredMemoryTest, OfEncodersIsAtMostWhatWasPredicted) {
     encoder::TinyModel files(checkpoint.directory);
     Resize(checkpoint, sizes, files);
     for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-      const auto model = LoadModel(
-          *device_, {.name = "", .directory = files.directory(), .dtype = dtype}, budget_);
+      const auto model =
+          LoadModel(*device_, {.name = "", .directory = files.directory(), .dtype = dtype});
       ASSERT_TRUE(model.ok()) << model.status();
       SCOPED_TRACE(std::string(checkpoint.directory) + ", " + std::string(NameOf(dtype)) +
                    ", hidden " + std::to_string(sizes.hidden()) + ", wide " +
@@ -393,8 +392,8 @@ TEST_F(MeasuredMemoryTest, OfManyRowsIsAtMostWhatWasPredicted) {
                       .window = Uniform(0, 100)};
     encoder::TinyModel files(checkpoint.directory);
     Resize(checkpoint, sizes, files);
-    const auto model = LoadModel(
-        *device_, {.name = "", .directory = files.directory(), .dtype = DType::kFloat32}, budget_);
+    const auto model =
+        LoadModel(*device_, {.name = "", .directory = files.directory(), .dtype = DType::kFloat32});
     ASSERT_TRUE(model.ok()) << model.status();
     SCOPED_TRACE(std::string(checkpoint.directory) + ", hidden " + std::to_string(sizes.hidden()));
     CheckEncoder(*model, /*heads=*/false, Rows::kMany);
@@ -411,8 +410,8 @@ TEST_F(MeasuredMemoryTest, OfHeadsIsAtMostWhatWasPredicted) {
     const int64_t hidden = head == "dense" ? 16 : 16 * UpTo(6);
     if (head != "splade_modernbert" && head != "static") ResizeHead(hidden, words, files);
     for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-      const auto model = LoadModel(
-          *device_, {.name = "", .directory = files.directory(), .dtype = dtype}, budget_);
+      const auto model =
+          LoadModel(*device_, {.name = "", .directory = files.directory(), .dtype = dtype});
       ASSERT_TRUE(model.ok()) << model.status();
       SCOPED_TRACE(std::string(NameOf(dtype)) + ", " + name + ", " + std::to_string(words) +
                    " words, hidden " + std::to_string(model->info.hidden_size));

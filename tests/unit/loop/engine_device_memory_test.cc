@@ -113,7 +113,7 @@ TEST_F(EngineDeviceMemoryTest, WeightsOfSeveralNamesAreLoadedOnce) {
                      {"bfloat16", folder.path(), DType::kBFloat16}};
   Start();
   EXPECT_EQ(loaded, (std::vector<std::string>{"org/model", "another", "bfloat16"}));
-  const std::vector<ModelInfo>& models = engine_->info().models;
+  const ModelInfos models = *engine_->models();
   ASSERT_EQ(models.size(), 4U);
   EXPECT_EQ(models[0].name, "alias");
   EXPECT_EQ(models[0].alias_of, "org/model");

@@ -337,8 +337,9 @@ TEST_F(EngineTest, DescribesItselfAndCounts) {
   ASSERT_EQ(info.kernels.size(), 1u);
   EXPECT_EQ(info.kernels[0].name, KernelName::kVanilla);
   EXPECT_EQ(info.kernels[0].dtypes, std::vector<DType>{DType::kFloat32});
-  ASSERT_EQ(info.models.size(), 1u);
-  EXPECT_EQ(info.models[0].name, "m");
+  const ModelInfos models = *engine_->models();
+  ASSERT_EQ(models.size(), 1u);
+  EXPECT_EQ(models[0].name, "m");
 
   Occupy();
   Submit(Request(1, 5), 1);

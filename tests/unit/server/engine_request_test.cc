@@ -17,6 +17,7 @@
 #include "inference/grpc_service.pb.h"
 #include "server/oip/infer_request.h"
 #include "server/services/engine_protocols.h"
+#include "tests/support/engine_of_models.h"
 #include "tests/support/sanitizer.h"
 
 namespace castor::server {
@@ -27,7 +28,7 @@ constexpr char kValue[] = "values to come back again";  // 26 bytes: too long to
 constexpr int64_t kValueBytes = sizeof(kValue);
 
 // Admits each request and answers with its `value` when told to.
-class ScriptedEngine final : public Engine {
+class ScriptedEngine final : public EngineOfModels {
  public:
   absl::StatusOr<Ticket> Submit(AttentionRequest request, AttentionCompletion done) override {
     call = request.call;
@@ -151,7 +152,7 @@ TEST_F(EngineRequestTest, EmptiesTheMessageOnceTheEngineHasIt) {
     for (const int64_t size : {kValueBytes / 2, int64_t{1}, int64_t{1}}) input->add_shape(size);
     infer.add_raw_input_contents(kValue, sizeof(kValue));
   }
-  const oip::Catalogue catalogue(engine_.info());
+  const oip::Catalogue catalogue(engine_);
   oip::InferRequest request(Parts(), mailbox_, catalogue);
   grpc::ByteBuffer message = Bytes(infer);
   request.Start(&message, Origin());

@@ -11,6 +11,7 @@
 #include "engine/base/error.h"
 #include "inference/grpc_service.pb.h"
 #include "server/oip/decode.h"
+#include "tests/support/fake_engine.h"
 #include "tests/support/shared_object.h"
 
 namespace castor::server::oip {
@@ -30,16 +31,16 @@ class OipDecodeTest : public ::testing::Test {
     options.max_text_bytes = kMaxTokens;
     return options;
   }
-  static EngineInfo Info() {
-    EngineInfo info;
-    for (const char* name : {"embed", "rank"}) {
-      ModelInfo& model = info.models.emplace_back();
-      model.name = name;
-      model.outputs = {EncodeOutput::kPooled};
-    }
-    info.models[1].outputs = {EncodeOutput::kLogits};
-    info.models[1].labels = {"relevant"};
-    return info;
+  OipDecodeTest() { SetModels("embed", "rank"); }
+
+  void SetModels(const char* embedder, const char* reranker) {
+    ModelInfos models(2);
+    models[0].name = embedder;
+    models[0].outputs = {EncodeOutput::kPooled};
+    models[1].name = reranker;
+    models[1].outputs = {EncodeOutput::kLogits};
+    models[1].labels = {"relevant"};
+    engine_.SetModels(models);
   }
 
   // Of INT64 contents.
@@ -91,7 +92,8 @@ class OipDecodeTest : public ::testing::Test {
   const TokenInput& tokens() const { return std::get<TokenInput>(decoded_.request.input); }
   const TextInput& texts() const { return std::get<TextInput>(decoded_.request.input); }
 
-  const Catalogue catalogue_{Info()};
+  FakeEngine engine_;
+  const Catalogue catalogue_{engine_};
   SharedMemory regions_{4};
   DecodeBudget budget_{Options(), 1 << 20};
   wire::ModelInferRequest message_;
@@ -281,12 +283,22 @@ TEST_F(OipDecodeTest, VersionsAreNumbersAndAliasesUnique) {
   for (const char* version : {"-1", "latest", "1.0", " 1", "9223372036854775808"}) {
     EXPECT_EQ(FieldOf(catalogue_.Find("embed", version).status()), "model_version") << version;
   }
-  EngineInfo info = Info();
-  info.models[0].name = "my-model";
-  info.models[1].name = "My.Model";
-  const Catalogue catalogue(info);
-  EXPECT_EQ((*catalogue.Find("my-model", ""))->name, "my-model");
-  EXPECT_EQ(ReasonOf(catalogue.Find("my_model", "").status()), Reason::kModelNotFound);
+  SetModels("my-model", "My.Model");
+  EXPECT_EQ((*catalogue_.Find("my-model", ""))->name, "my-model");
+  EXPECT_EQ(ReasonOf(catalogue_.Find("my_model", "").status()), Reason::kModelNotFound);
+}
+
+TEST_F(OipDecodeTest, AModelThatIsLoadedAgainContinuesItsStatistics) {
+  const ModelPtr before = *catalogue_.Find("embed", "");
+  before->counters->Failed(1);
+  SetModels("other", "rank");
+  EXPECT_FALSE(catalogue_.Find("embed", "").ok());
+  SetModels("embed", "rank");
+  const ModelPtr after = *catalogue_.Find("embed", "");
+  EXPECT_NE(after, before);
+  inference::ModelStatistics statistics;
+  after->counters->Fill(&statistics);
+  EXPECT_EQ(statistics.inference_stats().fail().count(), 1U);
 }
 
 }  // namespace

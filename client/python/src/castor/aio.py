@@ -83,6 +83,8 @@ class AsyncClient(Connection):
     tokenize = _awaitable(requests.tokenize)
     detokenize = _awaitable(requests.detokenize)
     attend = _awaitable(attention.attend)
+    load_model = _awaitable(requests.load_model)
+    unload_model = _awaitable(requests.unload_model)
     models = _awaitable(requests.models)
     model = _awaitable(requests.model)
     server_info = _awaitable(requests.server_info)

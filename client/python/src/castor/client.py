@@ -66,6 +66,8 @@ class Client(Connection):
     tokenize = _blocking(requests.tokenize)
     detokenize = _blocking(requests.detokenize)
     attend = _blocking(attention.attend)
+    load_model = _blocking(requests.load_model)
+    unload_model = _blocking(requests.unload_model)
     models = _blocking(requests.models)
     model = _blocking(requests.model)
     server_info = _blocking(requests.server_info)

@@ -396,9 +396,32 @@ async def detokenize(
     return found[0] if one else found
 
 
-async def models(session: Session, *, timeout: float | None = None) -> list[model_pb2.Model]:
-    """Every model's name, dimensions, prompts, outputs: see model.proto."""
-    request = model_pb2.ListModelsRequest()
+async def load_model(
+    session: Session,
+    name: str,
+    directory: str = "",
+    *,
+    replace: bool = False,
+    timeout: float | None = None,
+) -> model_pb2.Model:
+    """Loads a folder of the server's --model-root, by default `name`; returns when it is served."""
+    request = model_pb2.LoadModelRequest(name=name, directory=directory, replace=replace)
+    return await session.one("ModelService/LoadModel", request)  # type: ignore[no-any-return]
+
+
+async def unload_model(session: Session, name: str, *, timeout: float | None = None) -> None:
+    """Unloads a model; returns when its requests are answered and its memory is free."""
+    await session.one("ModelService/UnloadModel", model_pb2.UnloadModelRequest(name=name))
+
+
+async def models(
+    session: Session, *, all: bool = False, timeout: float | None = None
+) -> list[model_pb2.Model]:
+    """Every model's name, dimensions, prompts, outputs: see model.proto.
+
+    `all`: those too that are not loaded but may be.
+    """
+    request = model_pb2.ListModelsRequest(all=all)
     return [*(await session.one("ModelService/ListModels", request)).models]
 
 

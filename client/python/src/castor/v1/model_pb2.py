@@ -17,7 +17,7 @@ from castor.v1 import kernel_pb2 as castor_dot_v1_dot_kernel__pb2
 from castor.v1 import tensor_pb2 as castor_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x63\x61stor/v1/model.proto\x12\tcastor.v1\x1a\x17\x63\x61stor/v1/encoder.proto\x1a\x16\x63\x61stor/v1/kernel.proto\x1a\x16\x63\x61stor/v1/tensor.proto\"\x8b\x06\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x66\x61mily\x18\x02 \x01(\t\x12\"\n\x05\x64type\x18\x03 \x01(\x0e\x32\x13.castor.v1.DataType\x12\x13\n\x0bhidden_size\x18\x04 \x01(\x03\x12\x0e\n\x06layers\x18\x05 \x01(\x05\x12\r\n\x05heads\x18\x06 \x01(\x05\x12\x12\n\nmax_tokens\x18\x07 \x01(\x03\x12\x17\n\x0fvocabulary_size\x18\x08 \x01(\x03\x12#\n\x07pooling\x18\t \x01(\x0e\x32\x12.castor.v1.Pooling\x12\x11\n\tnormalize\x18\n \x01(\x08\x12&\n\x07kernels\x18\x0b \x03(\x0e\x32\x15.castor.v1.KernelName\x12(\n\x07outputs\x18\x0c \x03(\x0e\x32\x17.castor.v1.EncodeOutput\x12\x12\n\nparameters\x18\r \x01(\x03\x12\x14\n\x0cweight_bytes\x18\x0e \x01(\x03\x12#\n\x04int8\x18\x14 \x01(\x0b\x32\x15.castor.v1.Model.Int8\x12(\n\x07prompts\x18\x15 \x03(\x0b\x32\x17.castor.v1.Model.Prompt\x12\x16\n\x0e\x64\x65\x66\x61ult_prompt\x18\x16 \x01(\t\x12\x0e\n\x06labels\x18\x18 \x03(\t\x12\x14\n\x0ctoken_labels\x18\x19 \x01(\x08\x12\x11\n\tbody_size\x18\x1a \x01(\x03\x12\x12\n\ndimensions\x18\x1b \x01(\x05\x12\x32\n\x0ftruncation_side\x18\x1c \x01(\x0e\x32\x19.castor.v1.TruncationSide\x12\x1a\n\x12similarity_fn_name\x18\x1d \x01(\t\x12\x19\n\x11takes_instruction\x18\x1e \x01(\x08\x12\r\n\x05tasks\x18\x1f \x03(\t\x12\x12\n\nneeds_task\x18  \x01(\x08\x1a\x31\n\x04Int8\x12\x13\n\x0bmean_cosine\x18\x01 \x01(\x01\x12\x14\n\x0cleast_cosine\x18\x02 \x01(\x01\x1a\x36\n\x06Prompt\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x10\n\x08left_out\x18\x03 \x01(\x03\"\x13\n\x11ListModelsRequest\"6\n\x12ListModelsResponse\x12 \n\x06models\x18\x01 \x03(\x0b\x32\x10.castor.v1.Model\"\x1f\n\x0fGetModelRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"3\n\x10LoadModelRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tdirectory\x18\x02 \x01(\t\"\"\n\x12UnloadModelRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x15\n\x13UnloadModelResponse2\x9d\x02\n\x0cModelService\x12I\n\nListModels\x12\x1c.castor.v1.ListModelsRequest\x1a\x1d.castor.v1.ListModelsResponse\x12\x38\n\x08GetModel\x12\x1a.castor.v1.GetModelRequest\x1a\x10.castor.v1.Model\x12:\n\tLoadModel\x12\x1b.castor.v1.LoadModelRequest\x1a\x10.castor.v1.Model\x12L\n\x0bUnloadModel\x12\x1d.castor.v1.UnloadModelRequest\x1a\x1e.castor.v1.UnloadModelResponseB\x03\xf8\x01\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x63\x61stor/v1/model.proto\x12\tcastor.v1\x1a\x17\x63\x61stor/v1/encoder.proto\x1a\x16\x63\x61stor/v1/kernel.proto\x1a\x16\x63\x61stor/v1/tensor.proto\"\x8d\x07\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x66\x61mily\x18\x02 \x01(\t\x12\"\n\x05\x64type\x18\x03 \x01(\x0e\x32\x13.castor.v1.DataType\x12\x13\n\x0bhidden_size\x18\x04 \x01(\x03\x12\x0e\n\x06layers\x18\x05 \x01(\x05\x12\r\n\x05heads\x18\x06 \x01(\x05\x12\x12\n\nmax_tokens\x18\x07 \x01(\x03\x12\x17\n\x0fvocabulary_size\x18\x08 \x01(\x03\x12#\n\x07pooling\x18\t \x01(\x0e\x32\x12.castor.v1.Pooling\x12\x11\n\tnormalize\x18\n \x01(\x08\x12&\n\x07kernels\x18\x0b \x03(\x0e\x32\x15.castor.v1.KernelName\x12(\n\x07outputs\x18\x0c \x03(\x0e\x32\x17.castor.v1.EncodeOutput\x12\x12\n\nparameters\x18\r \x01(\x03\x12\x14\n\x0cweight_bytes\x18\x0e \x01(\x03\x12#\n\x04int8\x18\x14 \x01(\x0b\x32\x15.castor.v1.Model.Int8\x12(\n\x07prompts\x18\x15 \x03(\x0b\x32\x17.castor.v1.Model.Prompt\x12\x16\n\x0e\x64\x65\x66\x61ult_prompt\x18\x16 \x01(\t\x12\x0e\n\x06labels\x18\x18 \x03(\t\x12\x14\n\x0ctoken_labels\x18\x19 \x01(\x08\x12\x11\n\tbody_size\x18\x1a \x01(\x03\x12\x12\n\ndimensions\x18\x1b \x01(\x05\x12\x32\n\x0ftruncation_side\x18\x1c \x01(\x0e\x32\x19.castor.v1.TruncationSide\x12\x1a\n\x12similarity_fn_name\x18\x1d \x01(\t\x12\x19\n\x11takes_instruction\x18\x1e \x01(\x08\x12\r\n\x05tasks\x18\x1f \x03(\t\x12\x12\n\nneeds_task\x18  \x01(\x08\x12$\n\x05state\x18( \x01(\x0e\x32\x15.castor.v1.ModelState\x12\x0e\n\x06pinned\x18) \x01(\x08\x12\x14\n\x0cidle_seconds\x18* \x01(\x01\x12\r\n\x05loads\x18+ \x01(\x03\x12\x14\n\x0cload_seconds\x18, \x01(\x01\x12\x0f\n\x07\x66\x61ilure\x18- \x01(\t\x1a\x31\n\x04Int8\x12\x13\n\x0bmean_cosine\x18\x01 \x01(\x01\x12\x14\n\x0cleast_cosine\x18\x02 \x01(\x01\x1a\x36\n\x06Prompt\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x10\n\x08left_out\x18\x03 \x01(\x03\" \n\x11ListModelsRequest\x12\x0b\n\x03\x61ll\x18\x01 \x01(\x08\"6\n\x12ListModelsResponse\x12 \n\x06models\x18\x01 \x03(\x0b\x32\x10.castor.v1.Model\"\x1f\n\x0fGetModelRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"D\n\x10LoadModelRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tdirectory\x18\x02 \x01(\t\x12\x0f\n\x07replace\x18\x03 \x01(\x08\"\"\n\x12UnloadModelRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x15\n\x13UnloadModelResponse*w\n\nModelState\x12\x1b\n\x17MODEL_STATE_UNSPECIFIED\x10\x00\x12\x0c\n\x08UNLOADED\x10\x01\x12\x0b\n\x07WAITING\x10\x02\x12\x0b\n\x07LOADING\x10\x03\x12\t\n\x05READY\x10\x04\x12\r\n\tUNLOADING\x10\x05\x12\n\n\x06\x46\x41ILED\x10\x06\x32\x9d\x02\n\x0cModelService\x12I\n\nListModels\x12\x1c.castor.v1.ListModelsRequest\x1a\x1d.castor.v1.ListModelsResponse\x12\x38\n\x08GetModel\x12\x1a.castor.v1.GetModelRequest\x1a\x10.castor.v1.Model\x12:\n\tLoadModel\x12\x1b.castor.v1.LoadModelRequest\x1a\x10.castor.v1.Model\x12L\n\x0bUnloadModel\x12\x1d.castor.v1.UnloadModelRequest\x1a\x1e.castor.v1.UnloadModelResponseB\x03\xf8\x01\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -25,24 +25,26 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'castor.v1.model_pb2', _glob
 if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['DESCRIPTOR']._options = None
   _globals['DESCRIPTOR']._serialized_options = b'\370\001\001'
+  _globals['_MODELSTATE']._serialized_start=1273
+  _globals['_MODELSTATE']._serialized_end=1392
   _globals['_MODEL']._serialized_start=110
-  _globals['_MODEL']._serialized_end=889
-  _globals['_MODEL_INT8']._serialized_start=784
-  _globals['_MODEL_INT8']._serialized_end=833
-  _globals['_MODEL_PROMPT']._serialized_start=835
-  _globals['_MODEL_PROMPT']._serialized_end=889
-  _globals['_LISTMODELSREQUEST']._serialized_start=891
-  _globals['_LISTMODELSREQUEST']._serialized_end=910
-  _globals['_LISTMODELSRESPONSE']._serialized_start=912
-  _globals['_LISTMODELSRESPONSE']._serialized_end=966
-  _globals['_GETMODELREQUEST']._serialized_start=968
-  _globals['_GETMODELREQUEST']._serialized_end=999
-  _globals['_LOADMODELREQUEST']._serialized_start=1001
-  _globals['_LOADMODELREQUEST']._serialized_end=1052
-  _globals['_UNLOADMODELREQUEST']._serialized_start=1054
-  _globals['_UNLOADMODELREQUEST']._serialized_end=1088
-  _globals['_UNLOADMODELRESPONSE']._serialized_start=1090
-  _globals['_UNLOADMODELRESPONSE']._serialized_end=1111
-  _globals['_MODELSERVICE']._serialized_start=1114
-  _globals['_MODELSERVICE']._serialized_end=1399
+  _globals['_MODEL']._serialized_end=1019
+  _globals['_MODEL_INT8']._serialized_start=914
+  _globals['_MODEL_INT8']._serialized_end=963
+  _globals['_MODEL_PROMPT']._serialized_start=965
+  _globals['_MODEL_PROMPT']._serialized_end=1019
+  _globals['_LISTMODELSREQUEST']._serialized_start=1021
+  _globals['_LISTMODELSREQUEST']._serialized_end=1053
+  _globals['_LISTMODELSRESPONSE']._serialized_start=1055
+  _globals['_LISTMODELSRESPONSE']._serialized_end=1109
+  _globals['_GETMODELREQUEST']._serialized_start=1111
+  _globals['_GETMODELREQUEST']._serialized_end=1142
+  _globals['_LOADMODELREQUEST']._serialized_start=1144
+  _globals['_LOADMODELREQUEST']._serialized_end=1212
+  _globals['_UNLOADMODELREQUEST']._serialized_start=1214
+  _globals['_UNLOADMODELREQUEST']._serialized_end=1248
+  _globals['_UNLOADMODELRESPONSE']._serialized_start=1250
+  _globals['_UNLOADMODELRESPONSE']._serialized_end=1271
+  _globals['_MODELSERVICE']._serialized_start=1395
+  _globals['_MODELSERVICE']._serialized_end=1680
 # @@protoc_insertion_point(module_scope)

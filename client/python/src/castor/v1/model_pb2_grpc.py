@@ -48,21 +48,28 @@ class ModelServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetModel(self, request, context):
-        """NOT_FOUND if there is no such model
+        """NOT_FOUND if there is no such model. Waits for a model that a request would load.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def LoadModel(self, request, context):
-        """Only with model control on, which no server offers yet: FAILED_PRECONDITION.
+        """Both need --model-control, and do not touch the models that the server started with: else
+        MODEL_CONTROL_OFF. A caller that leaves does not stop them.
+
+        Answers when requests find the model; at once if they do already. Models that were used least
+        recently are unloaded where it needs their room. TOO_LARGE if that is not enough; MODEL_FAILED
+        if its directory cannot be served; MODEL_NOT_FOUND if there is none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UnloadModel(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Requests do not find the model from now on. Answers when those before are answered and its
+        memory is free.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')

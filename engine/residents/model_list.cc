@@ -1,7 +1,6 @@
-#include "engine/models/models.h"
+#include "engine/residents/model_list.h"
 
 #include <algorithm>
-#include <map>
 #include <string>
 #include <utility>
 
@@ -9,30 +8,27 @@
 
 namespace castor {
 
-ModelSet::ModelSet(std::vector<LoadedModel> models) {
-  std::sort(models.begin(), models.end(),
-            [](const LoadedModel& a, const LoadedModel& b) { return a.info.name < b.info.name; });
-  std::map<std::string, uint64_t> numbers;  // by the name that is not an alias
-  for (LoadedModel& model : models) {
-    const std::string& owner = model.info.alias_of.empty() ? model.info.name : model.info.alias_of;
-    model.number = numbers.emplace(owner, numbers.size() + 1).first->second;
-    models_.push_back(std::make_shared<const LoadedModel>(std::move(model)));
-  }
+ModelList::ModelList(std::vector<ModelPtr> models) : models_(std::move(models)) {
+  std::ranges::sort(models_, {},
+                    [](const ModelPtr& model) -> const std::string& { return model->info.name; });
+  auto infos = std::make_shared<ModelInfos>();
   for (const ModelPtr& model : models_) {
+    infos->push_back(model->info);
     for (size_t i = 0; i < model->cast_layers.size(); ++i) {
       cast_layers_.Add(model->info.name + "/" + std::to_string(i), model->cast_layers[i]);
     }
   }
+  infos_ = std::move(infos);
 }
 
-ModelPtr ModelSet::Find(const std::string& name) const {
+ModelPtr ModelList::Find(const std::string& name) const {
   for (const ModelPtr& model : models_) {
     if (model->info.name == name) return model;
   }
   return nullptr;
 }
 
-absl::StatusOr<ModelPtr> ModelSet::FindEncoder(const std::string& name) const {
+absl::StatusOr<ModelPtr> ModelList::FindEncoder(const std::string& name) const {
   if (name.empty()) {
     ModelPtr only;
     int encoders = 0;

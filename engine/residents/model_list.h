@@ -1,0 +1,99 @@
+// The models that requests find: an immutable list, which a load or an unload replaces.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/attention/cast/cast_layers.h"
+#include "engine/base/clock.h"
+#include "engine/encoder/model.h"
+#include "engine/engine.h"
+
+namespace castor {
+
+// Counts the requests that use a model, which is not unloaded for another's sake meanwhile. Any
+// thread.
+class ModelUsage {
+ public:
+  // `clock` must outlive this.
+  explicit ModelUsage(const Clock& clock) : clock_(clock), last_used_(clock.Now()) {}
+
+  void Begin() { ++users_; }
+  void End() {
+    last_used_ = clock_.Now();
+    --users_;
+  }
+  int64_t users() const { return users_; }
+  TimePoint last_used() const { return last_used_; }
+
+ private:
+  const Clock& clock_;
+  std::atomic<int64_t> users_ = 0;
+  std::atomic<TimePoint> last_used_;
+};
+
+struct LoadedModel {
+  uint64_t number = 0;  // identifies its weights, from 1; never used again
+  ModelInfo info;
+  std::shared_ptr<const encoder::Model> encoder;  // null for a file of CAST layers
+  std::vector<std::shared_ptr<const attention::CastLayer>> cast_layers;  // by index
+  std::shared_ptr<ModelUsage> usage;                                     // null: not counted
+};
+
+using ModelPtr = std::shared_ptr<const LoadedModel>;
+
+// A request's hold on its model, which stays in memory at least as long.
+class ModelUse {
+ public:
+  ModelUse() = default;
+  ModelUse(ModelPtr model) : model_(std::move(model)) {  // NOLINT: a pointer that counts
+    if (model_ != nullptr && model_->usage != nullptr) model_->usage->Begin();
+  }
+  ~ModelUse() {
+    if (model_ != nullptr && model_->usage != nullptr) model_->usage->End();
+  }
+  ModelUse(ModelUse&& other) noexcept : model_(std::move(other.model_)) {}
+  ModelUse& operator=(ModelUse&& other) noexcept {
+    model_.swap(other.model_);
+    return *this;
+  }
+
+  const LoadedModel& operator*() const { return *model_; }
+  const LoadedModel* operator->() const { return model_.get(); }
+
+ private:
+  ModelPtr model_;
+};
+
+class ModelList {
+ public:
+  ModelList() = default;
+  // Sorts them. Requires that names differ.
+  explicit ModelList(std::vector<ModelPtr> models);
+
+  // The model of that name, or null.
+  ModelPtr Find(const std::string& name) const;
+
+  // The encoder of that name. MODEL_NOT_FOUND if there is no such model, or if `name` is empty and
+  // there is not exactly one encoder, apart from aliases; KERNEL_NOT_AVAILABLE if the model encodes
+  // nothing.
+  absl::StatusOr<ModelPtr> FindEncoder(const std::string& name) const;
+
+  // The layers of all models, as "MODEL/INDEX".
+  const attention::CastLayers& cast_layers() const { return cast_layers_; }
+
+  const std::vector<ModelPtr>& all() const { return models_; }  // sorted by name
+  std::shared_ptr<const ModelInfos> infos() const { return infos_; }
+
+ private:
+  std::vector<ModelPtr> models_;
+  std::shared_ptr<const ModelInfos> infos_ = std::make_shared<ModelInfos>();
+  attention::CastLayers cast_layers_;
+};
+
+}  // namespace castor

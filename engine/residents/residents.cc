@@ -1,0 +1,623 @@
+#include "engine/residents/residents.h"
+
+#include <malloc.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "engine/attention/parallel.h"
+#include "engine/base/error.h"
+#include "engine/base/guarded.h"
+#include "engine/option_bounds.h"
+#include "engine/residents/model_root.h"
+
+namespace castor {
+namespace {
+
+using std::chrono::milliseconds;
+
+// The loader's nice value: it gets about a tenth of a core that the engine wants too.
+constexpr int kLoaderNice = 10;
+
+// Assumed of the first load; the weight of a load among those before.
+constexpr double kAssumedBytesPerSecond = 200e6;
+constexpr double kRateStep = 0.3;
+constexpr double kLeastSeconds = 0.05;  // that a load is expected to take
+
+// That models can have had since the start.
+constexpr size_t kMaxNames = 4 * kMaxFolders;
+
+// A request for a model that could not be loaded has it tried again after this long.
+constexpr std::chrono::seconds kBackoff{10};
+
+absl::Status Draining() { return MakeError(Reason::kDraining, "the engine is shutting down"); }
+
+absl::Status NotFound(const std::string& name) {
+  return MakeError(Reason::kModelNotFound, "no model is named \"" + name + "\"");
+}
+
+// Callers need not know where the catalog lies: its folder has the model's name.
+absl::Status Failed(const absl::Status& error, const std::string& directory,
+                    const std::string& name) {
+  std::string text(error.message());
+  for (size_t at = 0; (at = text.find(directory, at)) != text.npos; at += name.size()) {
+    text.replace(at, directory.size(), name);
+  }
+  return MakeError(Reason::kModelFailed, text);
+}
+
+// Calls each with the status; nothing of ours may be locked.
+void Answer(std::vector<ModelCompletion> completions, const absl::Status& status) {
+  for (ModelCompletion& done : completions) std::move(done)(status);
+}
+
+}  // namespace
+
+Residents::Residents(ModelCatalog catalog, Clock& clock)
+    : catalog_(std::move(catalog)), clock_(clock), bytes_per_second_(kAssumedBytesPerSecond) {
+  MutexLock lock(mu_);
+  stopped_ = true;
+}
+
+Residents::~Residents() {
+  Stop();
+  Clear();
+}
+
+void Residents::AddPinned(const ModelSource& source, LoadedModel model) {
+  Dropped dropped;
+  MutexLock lock(mu_);
+  const Entry* same = nullptr;
+  if (!model.info.alias_of.empty()) same = &entries_.at(model.info.alias_of);
+  model.number = same != nullptr ? same->model->number : ++numbers_;
+  model.info.generation = model.number;
+  Entry& entry = entries_[source.name];
+  entry.source = source;
+  entry.pinned = true;
+  entry.loads = 1;
+  entry.load_seconds = model.info.load_seconds;
+  if (same == nullptr && model.encoder != nullptr) {  // CAST layers stay in the host's memory
+    charges_[model.number] = {.name = source.name, .bytes = model.info.weight_bytes};
+    charged_ += model.info.weight_bytes;
+  }
+  entry.model = std::make_shared<const LoadedModel>(std::move(model));
+  UpdateList(&dropped);
+}
+
+void Residents::SetBudget(int64_t bytes) {
+  MutexLock lock(mu_);
+  budget_ = bytes;
+}
+
+void Residents::Start(LoaderHooks hooks) {
+  if (catalog_.control == ModelControl::kNone) return;
+  hooks_ = std::move(hooks);
+  {
+    MutexLock lock(mu_);
+    stopped_ = false;
+  }
+  loader_ = std::thread([this] { Run(); });
+}
+
+std::shared_ptr<const ModelList> Residents::list() const {
+  MutexLock lock(list_mu_);
+  return list_;
+}
+
+std::vector<ModelStatus> Residents::statuses() const {
+  std::set<std::string> unloaded;
+  for (std::string& folder : FoldersOf(catalog_.root)) unloaded.insert(std::move(folder));
+  std::map<std::string, ModelStatus> all;
+  MutexLock lock(mu_);
+  for (const auto& [name, entry] : entries_) {
+    ModelStatus& status = all[name];
+    status.directory = entry.source.directory;
+    status.pinned = entry.pinned;
+    status.loads = entry.loads;
+    status.load_seconds = entry.load_seconds;
+    if (entry.model != nullptr) {
+      status.state = ModelState::kReady;
+      if (entry.model->usage != nullptr) {
+        status.users = entry.model->usage->users();
+        status.last_used = entry.model->usage->last_used();
+      }
+    } else if (entry.loading()) {
+      status.state = ModelState::kLoading;
+    } else if (entry.order.has_value()) {
+      status.state = ModelState::kWaiting;
+    } else if (!entry.failure.empty()) {
+      status.state = ModelState::kFailed;
+      status.failure = entry.failure;
+    }
+  }
+  for (const auto& [number, charge] : charges_) {
+    ModelStatus& status = all[charge.name];
+    status.weight_bytes += charge.bytes;
+    if (charge.leaving && status.state == ModelState::kUnloaded) {
+      status.state = ModelState::kUnloading;
+    }
+  }
+  for (const std::string& name : unloaded) {
+    ModelStatus& status = all[name];
+    if (status.directory.empty()) status.directory = catalog_.root + "/" + name;
+  }
+  std::vector<ModelStatus> result;
+  for (auto& [name, status] : all) {
+    // It was loaded from a folder that is gone.
+    if (status.state == ModelState::kUnloaded && !unloaded.contains(name)) continue;
+    status.name = name;
+    result.push_back(std::move(status));
+  }
+  return result;
+}
+
+ModelCatalogStats Residents::stats() const {
+  MutexLock lock(mu_);
+  return {.weights_budget = budget_, .weight_bytes = charged_, .evictions = evictions_};
+}
+
+absl::Status Residents::CheckMayChange(const std::string& name) const {
+  if (catalog_.control == ModelControl::kNone) {
+    return MakeError(Reason::kModelControlOff, "models are loaded only when the engine starts");
+  }
+  if (draining_) return Draining();
+  if (!IsModelName(name)) return InvalidField("name", "is not the name of a model");
+  const auto found = entries_.find(name);
+  if (found == entries_.end() || !found->second.pinned) return absl::OkStatus();
+  return MakeError(Reason::kModelControlOff, "model \"" + name +
+                                                 "\" was loaded when the engine started, and "
+                                                 "stays");
+}
+
+void Residents::Load(const std::string& name, const std::string& folder, bool replace,
+                     ModelCompletion done) {
+  const std::string& from = folder.empty() ? name : folder;
+  const auto start = [&]() -> absl::Status {
+    MutexLock lock(mu_);
+    if (absl::Status status = CheckMayChange(name); !status.ok()) return status;
+    if (!IsFolderOf(catalog_.root, from)) {
+      return MakeError(Reason::kModelNotFound, "the catalog has no folder \"" + from +
+                                                   "\" with a config.json or modules.json");
+    }
+    if (entries_.size() >= kMaxNames && !entries_.contains(name)) {
+      return MakeError(Reason::kTooLarge, "models were loaded under too many names");
+    }
+    Entry& entry = entries_[name];
+    const std::string directory = catalog_.root + "/" + from;
+    // A replacement must see what the folder holds now, so it does not join a load that has begun.
+    Order* const joined = replace ? (entry.order ? &*entry.order : nullptr) : entry.next();
+    if (joined != nullptr) {
+      if (joined->folder != from) {
+        return WithRetryAfter(MakeError(Reason::kModelLoading, "model \"" + name +
+                                                                   "\" is being loaded from "
+                                                                   "another folder"),
+                              ExpectedWait(name));
+      }
+      joined->done.push_back(std::move(done));
+      return absl::OkStatus();
+    }
+    if (entry.model != nullptr && !replace) {
+      if (entry.source.directory != directory) {
+        return InvalidField("directory", "differs from the one that \"" + name +
+                                             "\" is loaded from; set `replace`");
+      }
+      return absl::AlreadyExistsError("");
+    }
+    entry.order.emplace(Order{.folder = from});
+    entry.order->done.push_back(std::move(done));
+    orders_.push_back(name);
+    changed_.NotifyAll();
+    return absl::OkStatus();
+  };
+  absl::Status status = start();
+  if (absl::IsAlreadyExists(status)) {
+    std::move(done)(absl::OkStatus());
+  } else if (!status.ok()) {
+    std::move(done)(status);
+  }
+}
+
+void Residents::Unload(const std::string& name, ModelCompletion done) {
+  std::vector<ModelCompletion> withdrawn;
+  bool freed = false;
+  const auto start = [&](Dropped* dropped) -> absl::Status {
+    MutexLock lock(mu_);
+    if (absl::Status status = CheckMayChange(name); !status.ok()) return status;
+    const auto found = entries_.find(name);
+    if (found == entries_.end() && !IsFolderOf(catalog_.root, name)) return NotFound(name);
+    if (found != entries_.end()) {
+      Entry& entry = found->second;
+      if (entry.loading()) {
+        return WithRetryAfter(
+            MakeError(Reason::kModelLoading, "model \"" + name + "\" is being loaded"),
+            ExpectedWait(name));
+      }
+      if (entry.order.has_value()) {
+        withdrawn = std::move(entry.order->done);
+        entry.order.reset();
+        std::erase(orders_, name);
+      }
+      entry.failure.clear();
+      if (entry.model != nullptr) {
+        const uint64_t number = entry.model->number;
+        TakeOut(entry, dropped);
+        UpdateList(dropped);
+        charges_[number].freed.push_back(std::move(done));
+        return absl::OkStatus();
+      }
+    }
+    // One that was taken out before may still be there.
+    for (auto& [number, charge] : charges_) {
+      if (charge.name != name || !charge.leaving) continue;
+      charge.freed.push_back(std::move(done));
+      return absl::OkStatus();
+    }
+    freed = true;
+    return absl::OkStatus();
+  };
+  absl::Status status;
+  {
+    Dropped dropped;
+    status = start(&dropped);
+  }
+  Answer(std::move(withdrawn), ModelLoading(name, milliseconds(1)));
+  if (freed || !status.ok()) std::move(done)(status);
+}
+
+bool Residents::Loadable(const std::string& name) const {
+  if (draining_ || stopped_) return false;
+  const auto found = entries_.find(name);
+  if (found != entries_.end() && (found->second.order || found->second.carried)) return true;
+  return auto_loads() && IsFolderOf(catalog_.root, name);
+}
+
+milliseconds Residents::ExpectedWait(const std::string& name) const {
+  double seconds = 0;
+  for (const auto& [other, entry] : entries_) {
+    if (!entry.loading()) continue;
+    const double all = static_cast<double>(entry.file_bytes) / bytes_per_second_;
+    seconds += std::max(kLeastSeconds, all - Microseconds(entry.begun, clock_.Now()) * 1e-6);
+  }
+  const auto found = entries_.find(name);
+  const bool waits = found == entries_.end() || !found->second.loading();
+  if (waits) {
+    const int64_t bytes = WeightFileBytes(catalog_.root + "/" + name);
+    seconds += kLeastSeconds + static_cast<double>(bytes) / bytes_per_second_;
+  }
+  return milliseconds(static_cast<int64_t>(seconds * 1e3) + 1);
+}
+
+absl::Status Residents::NotLoaded(const std::string& name) const {
+  MutexLock lock(mu_);
+  if (!Loadable(name)) return NotFound(name);
+  const auto found = entries_.find(name);
+  if (found != entries_.end() && !found->second.order && !found->second.carried &&
+      !found->second.failure.empty()) {
+    const auto left = found->second.next_attempt - clock_.Now();
+    if (left.count() > 0) {
+      return WithRetryAfter(MakeError(Reason::kModelFailed, found->second.failure),
+                            std::chrono::ceil<milliseconds>(left));
+    }
+  }
+  return ModelLoading(name, ExpectedWait(name));
+}
+
+absl::Status Residents::Await(const std::string& name, TimePoint deadline, ModelCompletion then) {
+  {
+    MutexLock lock(mu_);
+    const auto found = entries_.find(name);
+    if (found == entries_.end() || found->second.model == nullptr) {
+      if (!Loadable(name)) return draining_ ? Draining() : NotFound(name);
+      const milliseconds expected = ExpectedWait(name);
+      Entry& entry = entries_[name];
+      if (entry.next() == nullptr) {
+        entry.order.emplace(Order{.folder = name});
+        orders_.push_back(name);
+        changed_.NotifyAll();
+      }
+      if (clock_.Now() + expected > deadline) return ModelLoading(name, expected);
+      entry.next()->done.push_back(std::move(then));
+      return absl::OkStatus();
+    }
+  }
+  std::move(then)(absl::OkStatus());
+  return absl::OkStatus();
+}
+
+void Residents::Drain() {
+  std::vector<ModelCompletion> waiting;
+  {
+    MutexLock lock(mu_);
+    draining_ = true;
+    orders_.clear();
+    for (auto& [name, entry] : entries_) {
+      for (std::optional<Order>* order : {&entry.order, &entry.carried}) {
+        if (!order->has_value()) continue;
+        for (ModelCompletion& done : (*order)->done) waiting.push_back(std::move(done));
+        (*order)->done.clear();
+      }
+      entry.order.reset();
+    }
+    for (auto& [number, charge] : charges_) {
+      for (ModelCompletion& done : charge.freed) waiting.push_back(std::move(done));
+      charge.freed.clear();
+    }
+    changed_.NotifyAll();
+  }
+  Answer(std::move(waiting), Draining());
+}
+
+void Residents::Stop() {
+  Drain();
+  {
+    MutexLock lock(mu_);
+    stopped_ = true;
+    changed_.NotifyAll();
+  }
+  if (loader_.joinable()) loader_.join();
+}
+
+void Residents::Clear() {
+  Dropped dropped;
+  MutexLock lock(mu_);
+  for (auto& [name, entry] : entries_) dropped.push_back(std::exchange(entry.model, nullptr));
+  UpdateList(&dropped);
+}
+
+void Residents::UpdateList(Dropped* dropped) {
+  std::vector<ModelPtr> models;
+  for (const auto& [name, entry] : entries_) {
+    if (entry.model != nullptr) models.push_back(entry.model);
+  }
+  auto list = std::make_shared<const ModelList>(std::move(models));
+  MutexLock lock(list_mu_);
+  dropped->push_back(std::exchange(list_, std::move(list)));
+}
+
+void Residents::TakeOut(Entry& entry, Dropped* dropped) {
+  charges_[entry.model->number].leaving = true;
+  dropped->push_back(std::exchange(entry.model, nullptr));
+}
+
+void Residents::Retire(std::unique_ptr<const LoadedModel> model) {
+  MutexLock lock(mu_);
+  if (stopped_) return;  // freed here
+  retired_.push_back(std::move(model));
+  changed_.NotifyAll();
+}
+
+ModelPtr Residents::Own(LoadedModel model) {
+  auto owned = std::make_unique<const LoadedModel>(std::move(model));
+  const LoadedModel* const raw = owned.release();
+  return {raw,
+          [this](const LoadedModel* gone) { Retire(std::unique_ptr<const LoadedModel>(gone)); }};
+}
+
+void Residents::Run() {
+  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kLoaderNice);
+  attention::ComputeOnThisThreadAlone();
+  MutexLock lock(mu_);
+  while (true) {
+    if (!retired_.empty()) {
+      FreeRetired();
+    } else if (stopped_) {
+      return;
+    } else if (!orders_.empty()) {
+      const std::string name = std::move(orders_.front());
+      orders_.pop_front();
+      CarryOut(name);
+    } else {
+      UnloadIdle();
+      if (retired_.empty()) clock_.WaitUntil(changed_, mu_, NextIdle());
+    }
+  }
+}
+
+void Residents::FreeRetired() {
+  std::vector<std::unique_ptr<const LoadedModel>> dead = std::exchange(retired_, {});
+  std::vector<uint64_t> numbers;
+  for (const auto& model : dead) numbers.push_back(model->number);
+  mu_.Unlock();
+  dead.clear();
+  malloc_trim(0);
+  for (const uint64_t number : numbers) hooks_.on_freed(number);
+  mu_.Lock();
+  std::vector<ModelCompletion> freed;
+  for (const uint64_t number : numbers) {
+    const auto charge = charges_.find(number);
+    charged_ -= charge->second.bytes;
+    for (ModelCompletion& done : charge->second.freed) freed.push_back(std::move(done));
+    charges_.erase(charge);
+  }
+  changed_.NotifyAll();
+  mu_.Unlock();
+  Answer(std::move(freed), absl::OkStatus());
+  mu_.Lock();
+}
+
+void Residents::CarryOut(const std::string& name) {
+  Entry& entry = entries_[name];
+  entry.carried = std::exchange(entry.order, std::nullopt);
+  entry.begun = clock_.Now();
+  const ModelSource source{.name = name,
+                           .directory = catalog_.root + "/" + entry.carried->folder,
+                           .dtype = catalog_.dtype,
+                           .int8 = catalog_.int8};
+  mu_.Unlock();
+  absl::Status status = Guarded([&] { return LoadNow(name, source); });
+  mu_.Lock();
+  if (!status.ok()) {
+    entry.failure = std::string(status.message());
+    entry.next_attempt = clock_.Now() + kBackoff;
+  }
+  std::vector<ModelCompletion> done = std::move(entry.carried->done);
+  entry.carried.reset();
+  mu_.Unlock();
+  Answer(std::move(done), status);
+  mu_.Lock();
+}
+
+absl::Status Residents::LoadNow(const std::string& name, const ModelSource& source) {
+  const absl::StatusOr<int64_t> bytes = EstimateWeightBytes(source);
+  if (!bytes.ok()) return Failed(bytes.status(), source.directory, name);
+  const int64_t file_bytes = WeightFileBytes(source.directory);
+  uint64_t number = 0;
+  TimePoint begun;
+  {
+    MutexLock lock(mu_);
+    number = ++numbers_;
+    entries_[name].file_bytes = file_bytes;
+    begun = entries_[name].begun;
+  }
+  if (absl::Status room = MakeRoom(name, *bytes, number); !room.ok()) return room;
+  const auto give_back = [&] {
+    MutexLock lock(mu_);
+    charged_ -= charges_[number].bytes;
+    charges_.erase(number);
+  };
+  // A link may lead elsewhere before all files are read.
+  ModelSource resolved = source;
+  std::error_code error;
+  resolved.directory = std::filesystem::canonical(source.directory, error).string();
+  if (error) resolved = source;
+  auto loaded = Guarded([&] { return hooks_.load(resolved); });
+  if (!loaded.ok()) {
+    give_back();
+    const Reason reason = ReasonOf(loaded.status());
+    if (reason == Reason::kOutOfMemory) return loaded.status();
+    return Failed(loaded.status(), resolved.directory, name);
+  }
+  loaded->number = loaded->info.generation = number;
+  loaded->info.directory = source.directory;
+  loaded->info.load_seconds = Microseconds(begun, clock_.Now()) * 1e-6;
+  loaded->usage = std::make_shared<ModelUsage>(clock_);
+  const double seconds = loaded->info.load_seconds;
+  {
+    MutexLock lock(mu_);
+    charged_ += loaded->info.weight_bytes - charges_[number].bytes;
+    charges_[number].bytes = loaded->info.weight_bytes;
+    if (file_bytes > 0 && seconds > 0) {
+      const double rate = static_cast<double>(file_bytes) / seconds;
+      bytes_per_second_ += kRateStep * (rate - bytes_per_second_);
+    }
+  }
+  ModelPtr model = Own(*std::move(loaded));
+  if (absl::Status tried = hooks_.try_out(model); !tried.ok()) {
+    return MakeError(Reason::kModelFailed,
+                     "model \"" + name + "\" does not run: " + std::string(tried.message()));
+  }
+  if (hooks_.on_loaded) hooks_.on_loaded(model->info);
+  Dropped dropped;
+  MutexLock lock(mu_);
+  if (draining_) {
+    dropped.push_back(std::move(model));
+    return Draining();
+  }
+  Entry& entry = entries_[name];
+  if (entry.model != nullptr) TakeOut(entry, &dropped);
+  entry.source = source;
+  entry.failure.clear();
+  entry.model = std::move(model);
+  ++entry.loads;
+  entry.load_seconds = seconds;
+  UpdateList(&dropped);
+  return absl::OkStatus();
+}
+
+// A model that is being replaced serves until its successor does.
+bool Residents::MayTakeOut(const Entry& entry) {
+  return !entry.pinned && !entry.loading() && entry.model != nullptr &&
+         entry.model->usage->users() == 0;
+}
+
+Residents::Entry* Residents::LeastRecentlyUsed() {
+  Entry* least = nullptr;
+  for (auto& [name, entry] : entries_) {
+    if (!MayTakeOut(entry)) continue;
+    if (least == nullptr || entry.model->usage->last_used() < least->model->usage->last_used()) {
+      least = &entry;
+    }
+  }
+  return least;
+}
+
+// Waits for models that are on their way out.
+absl::Status Residents::MakeRoom(const std::string& name, int64_t bytes, uint64_t number) {
+  Dropped dropped;
+  mu_.Lock();
+  while (bytes > budget_ - charged_) {
+    if (draining_) {
+      mu_.Unlock();
+      return Draining();
+    }
+    int64_t leaving = 0, idle = 0;
+    for (const auto& [other, charge] : charges_) leaving += charge.leaving ? charge.bytes : 0;
+    for (const auto& [other, entry] : entries_) {
+      if (MayTakeOut(entry)) idle += charges_[entry.model->number].bytes;
+    }
+    if (!retired_.empty()) {
+      FreeRetired();
+    } else if (bytes <= budget_ - charged_ + leaving) {
+      clock_.WaitUntil(changed_, mu_, TimePoint::max());
+    } else if (bytes <= budget_ - charged_ + leaving + idle) {
+      Entry* const least = LeastRecentlyUsed();
+      if (least == nullptr) continue;  // they have users now
+      TakeOut(*least, &dropped);
+      ++evictions_;
+      UpdateList(&dropped);
+      mu_.Unlock();
+      dropped.clear();
+      mu_.Lock();
+    } else {
+      const int64_t missing = bytes - (budget_ - charged_ + leaving + idle);
+      mu_.Unlock();
+      return MakeError(Reason::kTooLarge,
+                       "model \"" + name + "\" takes up to " + std::to_string(bytes) + " bytes, " +
+                           std::to_string(missing) +
+                           " more than the models that are pinned or in use leave of the "
+                           "weights' budget of " +
+                           std::to_string(budget_));
+    }
+  }
+  charged_ += bytes;
+  charges_[number] = {.name = name, .bytes = bytes};
+  mu_.Unlock();
+  return absl::OkStatus();
+}
+
+void Residents::UnloadIdle() {
+  if (catalog_.idle_unload.count() == 0) return;
+  Dropped dropped;
+  const TimePoint idle_since = clock_.Now() - catalog_.idle_unload;
+  while (Entry* const least = LeastRecentlyUsed()) {
+    if (least->model->usage->last_used() > idle_since) break;
+    TakeOut(*least, &dropped);
+    ++evictions_;
+  }
+  if (dropped.empty()) return;
+  UpdateList(&dropped);
+  mu_.Unlock();
+  dropped.clear();
+  mu_.Lock();
+}
+
+// A model whose users leave meanwhile is looked at again after the idle time.
+TimePoint Residents::NextIdle() const {
+  if (catalog_.idle_unload.count() == 0) return TimePoint::max();
+  TimePoint next = TimePoint::max();
+  for (const auto& [name, entry] : entries_) {
+    if (entry.pinned || entry.model == nullptr) continue;
+    const ModelUsage& usage = *entry.model->usage;
+    const TimePoint since = usage.users() > 0 ? clock_.Now() : usage.last_used();
+    next = std::min(next, since + catalog_.idle_unload);
+  }
+  return next;
+}
+
+}  // namespace castor
