@@ -2,6 +2,8 @@
 // queries, and hands them, some keys at a time, to the flash kernel of this processor's instruction
 // set. Heads that share keys and values are one head with all their queries, unless places matter.
 
+#include "engine/attention/vanilla_cpu.h"
+
 #include <algorithm>
 #include <vector>
 
@@ -17,18 +19,8 @@ namespace {
 
 using kernels::FlashHead;
 using kernels::FlashKernel;
-using kernels::FlashPlaces;
 using kernels::FlashRange;
 using kernels::FlashShape;
-
-// A sequence of a problem.
-struct Sequence {
-  const Problem* problem;
-  int64_t query_offset;  // its first token
-  int64_t queries;
-  int64_t key_offset;
-  FlashPlaces places;
-};
 
 // Some queries of one sequence, as FlashHead counts them.
 struct QueryTile {
@@ -136,14 +128,17 @@ int64_t WorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
   Count all = 0;
   Count most = SharedFloats();
   for (int64_t s = 0; s < sequences; ++s) {
-    const int64_t tiles = TileCount(spec, cu_seqlens_q[s + 1] - cu_seqlens_q[s], sequences);
-    if (!SharesKeys(spec, tiles)) continue;
-    const Count head = kernels::FlashPackedFloats(shape, cu_seqlens_k[s + 1] - cu_seqlens_k[s]);
+    const int64_t queries = cu_seqlens_q[s + 1] - cu_seqlens_q[s];
+    const int64_t keys = cu_seqlens_k[s + 1] - cu_seqlens_k[s];
+    const int64_t tiles = TileCount(spec, queries, sequences);
+    if (HasFewRows(spec, queries, keys) || !SharesKeys(spec, tiles)) continue;
+    const Count head = kernels::FlashPackedFloats(shape, keys);
     all += head * spec.kv_heads;
     most = std::max(most, head);
   }
   const Count scratch = Count(kKernel.scratch_floats(shape)) * ParallelWorkers();
-  return ((scratch + std::min(all, most)) * static_cast<int64_t>(sizeof(float))).value();
+  const Count few = FewRowsFloats(*kKernel.few_rows, shape, spec, cu_seqlens_q, cu_seqlens_k);
+  return ((scratch + std::min(all, most) + few) * static_cast<int64_t>(sizeof(float))).value();
 }
 
 // A launch: its tasks and what they have in common.
@@ -157,11 +152,17 @@ class Launch {
         scratch_floats_(kKernel.scratch_floats(shape_)),
         scratch_(AllocateAligned<float>(scratch_floats_ * ParallelWorkers())) {}
 
-  absl::Status Run(std::span<const Sequence> sequences) {
+  absl::Status Run(std::span<Sequence> sequences) {
     sequences_ = static_cast<int64_t>(sequences.size());
+    const auto others = std::stable_partition(
+        sequences.begin(), sequences.end(),
+        [&](const Sequence& s) { return HasFewRows(spec_, s.queries, s.places.keys); });
+    absl::Status status =
+        RunFewRows(*kKernel.few_rows, shape_, spec_, {sequences.begin(), others}, control_);
+    if (!status.ok()) return status;
     std::vector<QueryTile> tiles;
     std::vector<SharedKeys> shared;
-    for (const Sequence& sequence : sequences) {
+    for (const Sequence& sequence : std::span<Sequence>(others, sequences.end())) {
       if (!SharesKeys(spec_, TileCount(spec_, sequence.queries, sequences_))) {
         AppendTiles(sequence, &tiles);
         continue;
@@ -170,7 +171,7 @@ class Launch {
         shared.push_back({&sequence, kv_head * heads_each_, nullptr});
       }
     }
-    if (absl::Status status = RunTiles(tiles); !status.ok()) return status;
+    if (status = RunTiles(tiles); !status.ok()) return status;
     return RunShared(shared);
   }
 
@@ -190,40 +191,7 @@ class Launch {
 
   // `head` counts those of a launch.
   FlashHead HeadOf(const Sequence& sequence, int64_t head) const {
-    const Spec& spec = spec_;
-    const Problem& problem = *sequence.problem;
-    const int64_t size = static_cast<int64_t>(SizeOf(spec.dtype));
-    const auto row = [&](auto* data, int64_t token, int64_t stride, int64_t at) {
-      return data + (token * stride + at) * size;
-    };
-    FlashHead out;
-    out.group = together_;
-    const int64_t kv_head = head / heads_each_;
-    head *= together_;
-    out.query =
-        row(problem.query, sequence.query_offset, problem.query_stride, head * spec.head_dim);
-    out.key = row(problem.key, sequence.key_offset, problem.key_stride, kv_head * spec.head_dim);
-    out.value = row(problem.value, sequence.key_offset, problem.value_stride,
-                    kv_head * problem.value_head_stride);
-    out.output =
-        row(problem.output, sequence.query_offset, problem.output_stride, head * spec.value_dim);
-    out.query_stride = problem.query_stride;
-    out.key_stride = problem.key_stride;
-    out.value_stride = problem.value_stride;
-    out.output_stride = problem.output_stride;
-    out.places = sequence.places;
-    if (problem.log_sum_exp != nullptr) {
-      out.log_sum_exp = problem.log_sum_exp + sequence.query_offset * spec.heads + head;
-      out.log_sum_exp_stride = spec.heads;
-    }
-    const PositionBias& bias = spec.bias;
-    if (bias.table != nullptr) out.bias_table = bias.table + head * (2 * bias.reach + 1);
-    if (bias.slopes != nullptr) out.slope = bias.slopes[head];
-    if (problem.key_bias != nullptr) {
-      out.key_bias = KeyBiasOf(spec, problem, sequence.key_offset, head);
-      out.key_bias_stride = spec.key_bias_heads;
-    }
-    return out;
+    return attention::HeadOf(spec_, sequence, head * together_, together_);
   }
 
   // Appends a sequence's tiles, of nearly equal size.
@@ -365,7 +333,8 @@ class Launch {
 
 template <const FlashKernel& kKernel>
 absl::Status Run(const Spec& spec, std::span<const Problem> problems, RunControl& control) {
-  return Launch<kKernel>(spec, control).Run(SequencesOf(spec, problems));
+  std::vector<Sequence> sequences = SequencesOf(spec, problems);
+  return Launch<kKernel>(spec, control).Run(sequences);
 }
 
 template <const FlashKernel& kKernel>
@@ -383,6 +352,40 @@ constexpr Variant kRows[] = {
 };
 
 }  // namespace
+
+FlashHead HeadOf(const Spec& spec, const Sequence& sequence, int64_t head, int64_t group) {
+  const Problem& problem = *sequence.problem;
+  const int64_t size = static_cast<int64_t>(SizeOf(spec.dtype));
+  const auto row = [&](auto* data, int64_t token, int64_t stride, int64_t at) {
+    return data + (token * stride + at) * size;
+  };
+  FlashHead out;
+  out.group = group;
+  const int64_t kv_head = head / spec.group();
+  out.query = row(problem.query, sequence.query_offset, problem.query_stride, head * spec.head_dim);
+  out.key = row(problem.key, sequence.key_offset, problem.key_stride, kv_head * spec.head_dim);
+  out.value = row(problem.value, sequence.key_offset, problem.value_stride,
+                  kv_head * problem.value_head_stride);
+  out.output =
+      row(problem.output, sequence.query_offset, problem.output_stride, head * spec.value_dim);
+  out.query_stride = problem.query_stride;
+  out.key_stride = problem.key_stride;
+  out.value_stride = problem.value_stride;
+  out.output_stride = problem.output_stride;
+  out.places = sequence.places;
+  if (problem.log_sum_exp != nullptr) {
+    out.log_sum_exp = problem.log_sum_exp + sequence.query_offset * spec.heads + head;
+    out.log_sum_exp_stride = spec.heads;
+  }
+  const PositionBias& bias = spec.bias;
+  if (bias.table != nullptr) out.bias_table = bias.table + head * (2 * bias.reach + 1);
+  if (bias.slopes != nullptr) out.slope = bias.slopes[head];
+  if (problem.key_bias != nullptr) {
+    out.key_bias = KeyBiasOf(spec, problem, sequence.key_offset, head);
+    out.key_bias_stride = spec.key_bias_heads;
+  }
+  return out;
+}
 
 // Neighbouring lanes must be neighbouring tokens if places matter.
 int64_t HeadsTogether(const Spec& spec) {

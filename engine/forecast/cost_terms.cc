@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "engine/attention/parallel.h"
+#include "engine/attention/vanilla_cpu.h"
 #include "engine/attention/variants.h"
 #include "engine/forecast/cost_model.h"
 #include "engine/kernels/cpu/clustered/clusters.h"
@@ -18,6 +19,7 @@ constexpr double kWake = 5'000;    // waking the team for a stage
 constexpr double kShortTask = 50;  // a tile of vanilla
 constexpr double kTask = 250;      // a task of another kernel, which has areas to prepare
 constexpr double kByte = 0.035;    // a byte of a tensor, which comes from memory
+constexpr double kRead = 0.5;      // of that, where bytes are read and nothing is written
 constexpr double kRow = 2;         // a row that is moved,
 constexpr double kElement = 0.09;  // each of its elements in whole vectors,
 constexpr double kTail = 0.85;     // and each of the others
@@ -118,11 +120,28 @@ void AddVanilla(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
   const double heads = all_heads / together;
   Stage stage;
   ForEachSequence(cu_seqlens_q, cu_seqlens_k, [&](size_t s, double tokens, double keys) {
+    const auto* const place = places.empty() ? nullptr : &places[s];
+    if (attention::HasFewRows(spec, static_cast<int64_t>(tokens), static_cast<int64_t>(keys))) {
+      // Keys and values are only read, once for all heads.
+      At(*terms, CostTerm::kBytes) -= (1 - kRead) * kByte * 1e-3 *
+                                      static_cast<double>(SizeOf(spec.dtype)) * keys *
+                                      static_cast<double>(spec.key_row() + spec.value_row());
+      const double rows = tokens * all_heads;
+      const double seen = SeenKeys(spec, place, tokens, keys, kernels::kFewRowsBlock / 2.0);
+      const double parts = Units(seen, kernels::kFewRowsPart);
+      stage[CostTerm::kScores] += rows * seen * (d + dv) * kMultiplyAdd;
+      stage[CostTerm::kWeights] += rows * seen * weight;
+      stage[CostTerm::kBytes] += parts * rows * (RowNs(d) + RowNs(dv));
+      stage[CostTerm::kTasks] += parts * kTask;
+      stage.tasks += parts * static_cast<double>(spec.kv_heads);
+      stage.flops += 2 * rows * seen * (d + dv);
+      return;
+    }
     const double queries = tokens * together;
     const double tiles = Units(queries, kTile);
     const double tile = queries / tiles;
     const auto seen_keys = [&](double extra) {
-      return SeenKeys(spec, places.empty() ? nullptr : &places[s], queries, keys, extra);
+      return SeenKeys(spec, place, queries, keys, extra);
     };
     const double seen = seen_keys(std::min(tile, kPanel) / 2);
     const double loaded = spec.window.any() ? seen_keys(tile / 2) : keys;

@@ -10,6 +10,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "engine/kernels/cpu/cpu_features.h"
 
@@ -65,6 +66,17 @@ struct Vectors {
     float sum = 0;
     for (int64_t i = 0; i < count; ++i) sum += terms[i];
     return sum;
+  }
+  // Lane i is the sum of rows[i]'s lanes. Uses the rows up.
+  template <int width = lanes / 2>
+  [[gnu::always_inline]] static Vec SumEach(Vec rows[kLanes]) {
+#pragma GCC unroll 8
+    for (int i = 0; i < width; ++i) {
+      rows[i] =
+          AddHalves<width>(rows[i], rows[i + width], std::make_integer_sequence<int, lanes>());
+    }
+    if constexpr (width > 1) return SumEach<width / 2>(rows);
+    return rows[0];
   }
   static float Greatest(Vec x) {
     float each[lanes];
@@ -157,6 +169,13 @@ struct Vectors {
   }
 
  private:
+  // Sums of lanes that lie `width` apart: a's where the lane has no such bit, and b's elsewhere.
+  template <int width, int... lane>
+  static Vec AddHalves(Vec a, Vec b, std::integer_sequence<int, lane...>) {
+    return __builtin_shufflevector(a, b, (lane & width ? lanes + lane : lane)...) +
+           __builtin_shufflevector(a, b, (lane & width ? lanes + lane - width : lane + width)...);
+  }
+
   template <typename Truths>  // 0 or -1 in each lane
   static uint32_t Mask(Truths truths) {
     uint32_t mask = 0;
@@ -187,6 +206,9 @@ struct Avx512 : Vectors<16> {
   static uint32_t Greater(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
   static uint32_t AtLeast(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
 
+  static Vec LoadBFloat16(const uint16_t* p) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(LoadAs<__m256i>(p)), 16));
+  }
   static Vec LoadHalf(const uint16_t* p) { return _mm512_cvtph_ps(LoadAs<__m256i>(p)); }
   static void StoreHalf(uint16_t* p, Vec x) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
@@ -265,6 +287,9 @@ struct Avx2 : Vectors<8> {
   static uint32_t Greater(Vec a, Vec b) { return Signs(a > b); }
   static uint32_t AtLeast(Vec a, Vec b) { return Signs(a >= b); }
 
+  static Vec LoadBFloat16(const uint16_t* p) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(LoadAs<__m128i>(p)), 16));
+  }
   static Vec LoadHalf(const uint16_t* p) { return _mm256_cvtph_ps(LoadAs<__m128i>(p)); }
   static void StoreHalf(uint16_t* p, Vec x) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));

@@ -9,6 +9,8 @@
 // A query's result depends on that query and on its sequence's keys and values alone: every sum
 // runs over the keys in order, in blocks of a fixed size, in any tile, lane or thread.
 //
+// Sequences of few queries and many keys have a kernel of their own: few_rows.h.
+//
 // This folder knows neither the tensor library nor absl. Functions are re-entrant; a scratch area
 // belongs to one call at a time.
 #pragma once
@@ -61,8 +63,8 @@ struct FlashHead {
   FlashPlaces places;
 
   // Heads whose queries fill lanes together: query i of the functions below is that of token
-  // i / group in head i % group. More than one only where places do not matter: no mask, window,
-  // table or slope.
+  // i / group in head i % group. More than one only where places do not matter, or in few_rows.h:
+  // no mask, window, table or slope.
   int64_t group = 1;
 
   // Receives the natural logarithm of each query's sum of exponentials, [queries, group], with so
@@ -127,6 +129,8 @@ struct FlashRange {
   return Count(keys) * (Count(shape.head_dim) + shape.value_dim);
 }
 
+struct FewRowsKernel;  // few_rows.h
+
 // One instruction set's implementation.
 struct FlashKernel {
   const char* backend;  // "cpu-avx2"
@@ -147,6 +151,8 @@ struct FlashKernel {
   // writes its rows when key_end is FlashKeys's.
   void (*run)(const FlashShape& shape, const FlashHead& head, int64_t query_begin,
               int64_t query_end, int64_t key_begin, int64_t key_end, float* scratch);
+
+  const FewRowsKernel* few_rows;  // of the same set
 };
 
 extern const FlashKernel kFlashAvx512;
