@@ -167,7 +167,7 @@ class FetchTest(unittest.TestCase):
         files |= {f"adapters/{task}/{name}": data
                   for task in ("retrieval", "matching") for name, data in peft.items()}
         for given in peft, files:
-            self.hub.push(given | LEFT)
+            self.hub.push(given)
             to = self.work / str(len(given))
             self.fetch("hf:org/name", to=to)
             self.assertEqual({name: data for name, data in tree(to).items() if name != MARKER},
