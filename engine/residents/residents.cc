@@ -576,13 +576,14 @@ absl::Status Residents::MakeRoom(const std::string& name, int64_t bytes, uint64_
       mu_.Lock();
     } else {
       const int64_t missing = bytes - (budget_ - charged_ + leaving + idle);
+      absl::Status refused = MakeError(
+          Reason::kTooLarge, "model \"" + name + "\" takes up to " + std::to_string(bytes) +
+                                 " bytes, " + std::to_string(missing) +
+                                 " more than the models that are pinned or in use leave of the "
+                                 "weights' budget of " +
+                                 std::to_string(budget_));
       mu_.Unlock();
-      return MakeError(Reason::kTooLarge,
-                       "model \"" + name + "\" takes up to " + std::to_string(bytes) + " bytes, " +
-                           std::to_string(missing) +
-                           " more than the models that are pinned or in use leave of the "
-                           "weights' budget of " +
-                           std::to_string(budget_));
+      return refused;
     }
   }
   charged_ += bytes;
