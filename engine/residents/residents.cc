@@ -1,19 +1,11 @@
 #include "engine/residents/residents.h"
 
-#include <malloc.h>
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <set>
-#include <system_error>
 #include <utility>
 
-#include "engine/attention/parallel.h"
 #include "engine/base/error.h"
-#include "engine/base/guarded.h"
 #include "engine/option_bounds.h"
 #include "engine/residents/model_root.h"
 
@@ -22,48 +14,27 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The loader's nice value: it gets about a tenth of a core that the engine wants too.
-constexpr int kLoaderNice = 10;
-
-// Assumed of the first load; the weight of a load among those before.
-constexpr double kAssumedBytesPerSecond = 200e6;
-constexpr double kRateStep = 0.3;
 constexpr double kLeastSeconds = 0.05;  // that a load is expected to take
 
 // That models can have had since the start.
 constexpr size_t kMaxNames = 4 * kMaxFolders;
 
-// A request for a model that could not be loaded has it tried again after this long.
-constexpr std::chrono::seconds kBackoff{10};
-
-absl::Status Draining() { return MakeError(Reason::kDraining, "the engine is shutting down"); }
-
 absl::Status NotFound(const std::string& name) {
   return MakeError(Reason::kModelNotFound, "no model is named \"" + name + "\"");
 }
 
-// Callers need not know where the catalog lies: its folder has the model's name.
-absl::Status Failed(const absl::Status& error, const std::string& directory,
-                    const std::string& name) {
-  std::string text(error.message());
-  for (size_t at = 0; (at = text.find(directory, at)) != text.npos; at += name.size()) {
-    text.replace(at, directory.size(), name);
-  }
-  return MakeError(Reason::kModelFailed, text);
+}  // namespace
+
+absl::Status Residents::Draining() {
+  return MakeError(Reason::kDraining, "the engine is shutting down");
 }
 
-// Calls each with the status; nothing of ours may be locked.
-void Answer(std::vector<ModelCompletion> completions, const absl::Status& status) {
+void Residents::Answer(std::vector<ModelCompletion> completions, const absl::Status& status) {
   for (ModelCompletion& done : completions) std::move(done)(status);
 }
 
-}  // namespace
-
 Residents::Residents(ModelCatalog catalog, Clock& clock)
-    : catalog_(std::move(catalog)), clock_(clock), bytes_per_second_(kAssumedBytesPerSecond) {
-  MutexLock lock(mu_);
-  stopped_ = true;
-}
+    : catalog_(std::move(catalog)), clock_(clock) {}
 
 Residents::~Residents() {
   Stop();
@@ -178,6 +149,7 @@ absl::Status Residents::CheckMayChange(const std::string& name) const {
 void Residents::Load(const std::string& name, const std::string& folder, bool replace,
                      ModelCompletion done) {
   const std::string& from = folder.empty() ? name : folder;
+  bool there = false;
   const auto start = [&]() -> absl::Status {
     MutexLock lock(mu_);
     if (absl::Status status = CheckMayChange(name); !status.ok()) return status;
@@ -207,7 +179,8 @@ void Residents::Load(const std::string& name, const std::string& folder, bool re
         return InvalidField("directory", "differs from the one that \"" + name +
                                              "\" is loaded from; set `replace`");
       }
-      return absl::AlreadyExistsError("");
+      there = true;
+      return absl::OkStatus();
     }
     entry.order.emplace(Order{.folder = from});
     entry.order->done.push_back(std::move(done));
@@ -215,12 +188,8 @@ void Residents::Load(const std::string& name, const std::string& folder, bool re
     changed_.NotifyAll();
     return absl::OkStatus();
   };
-  absl::Status status = start();
-  if (absl::IsAlreadyExists(status)) {
-    std::move(done)(absl::OkStatus());
-  } else if (!status.ok()) {
-    std::move(done)(status);
-  }
+  const absl::Status status = start();
+  if (there || !status.ok()) std::move(done)(status);
 }
 
 void Residents::Unload(const std::string& name, ModelCompletion done) {
@@ -397,228 +366,6 @@ ModelPtr Residents::Own(LoadedModel model) {
   const LoadedModel* const raw = owned.release();
   return {raw,
           [this](const LoadedModel* gone) { Retire(std::unique_ptr<const LoadedModel>(gone)); }};
-}
-
-void Residents::Run() {
-  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kLoaderNice);
-  attention::ComputeOnThisThreadAlone();
-  MutexLock lock(mu_);
-  while (true) {
-    if (!retired_.empty()) {
-      FreeRetired();
-    } else if (stopped_) {
-      return;
-    } else if (!orders_.empty()) {
-      const std::string name = std::move(orders_.front());
-      orders_.pop_front();
-      CarryOut(name);
-    } else {
-      UnloadIdle();
-      if (retired_.empty()) clock_.WaitUntil(changed_, mu_, NextIdle());
-    }
-  }
-}
-
-void Residents::FreeRetired() {
-  std::vector<std::unique_ptr<const LoadedModel>> dead = std::exchange(retired_, {});
-  std::vector<uint64_t> numbers;
-  for (const auto& model : dead) numbers.push_back(model->number);
-  mu_.Unlock();
-  dead.clear();
-  malloc_trim(0);
-  for (const uint64_t number : numbers) hooks_.on_freed(number);
-  mu_.Lock();
-  std::vector<ModelCompletion> freed;
-  for (const uint64_t number : numbers) {
-    const auto charge = charges_.find(number);
-    charged_ -= charge->second.bytes;
-    for (ModelCompletion& done : charge->second.freed) freed.push_back(std::move(done));
-    charges_.erase(charge);
-  }
-  changed_.NotifyAll();
-  mu_.Unlock();
-  Answer(std::move(freed), absl::OkStatus());
-  mu_.Lock();
-}
-
-void Residents::CarryOut(const std::string& name) {
-  Entry& entry = entries_[name];
-  entry.carried = std::exchange(entry.order, std::nullopt);
-  entry.begun = clock_.Now();
-  const ModelSource source{.name = name,
-                           .directory = catalog_.root + "/" + entry.carried->folder,
-                           .dtype = catalog_.dtype,
-                           .int8 = catalog_.int8};
-  mu_.Unlock();
-  absl::Status status = Guarded([&] { return LoadNow(name, source); });
-  mu_.Lock();
-  if (!status.ok()) {
-    entry.failure = std::string(status.message());
-    entry.next_attempt = clock_.Now() + kBackoff;
-  }
-  std::vector<ModelCompletion> done = std::move(entry.carried->done);
-  entry.carried.reset();
-  mu_.Unlock();
-  Answer(std::move(done), status);
-  mu_.Lock();
-}
-
-absl::Status Residents::LoadNow(const std::string& name, const ModelSource& source) {
-  const absl::StatusOr<int64_t> bytes = EstimateWeightBytes(source);
-  if (!bytes.ok()) return Failed(bytes.status(), source.directory, name);
-  const int64_t file_bytes = WeightFileBytes(source.directory);
-  uint64_t number = 0;
-  TimePoint begun;
-  {
-    MutexLock lock(mu_);
-    number = ++numbers_;
-    entries_[name].file_bytes = file_bytes;
-    begun = entries_[name].begun;
-  }
-  if (absl::Status room = MakeRoom(name, *bytes, number); !room.ok()) return room;
-  const auto give_back = [&] {
-    MutexLock lock(mu_);
-    charged_ -= charges_[number].bytes;
-    charges_.erase(number);
-  };
-  // A link may lead elsewhere before all files are read.
-  ModelSource resolved = source;
-  std::error_code error;
-  resolved.directory = std::filesystem::canonical(source.directory, error).string();
-  if (error) resolved = source;
-  auto loaded = Guarded([&] { return hooks_.load(resolved); });
-  if (!loaded.ok()) {
-    give_back();
-    const Reason reason = ReasonOf(loaded.status());
-    if (reason == Reason::kOutOfMemory) return loaded.status();
-    return Failed(loaded.status(), resolved.directory, name);
-  }
-  loaded->number = loaded->info.generation = number;
-  loaded->info.directory = source.directory;
-  loaded->info.load_seconds = Microseconds(begun, clock_.Now()) * 1e-6;
-  loaded->usage = std::make_shared<ModelUsage>(clock_);
-  const double seconds = loaded->info.load_seconds;
-  {
-    MutexLock lock(mu_);
-    charged_ += loaded->info.weight_bytes - charges_[number].bytes;
-    charges_[number].bytes = loaded->info.weight_bytes;
-    if (file_bytes > 0 && seconds > 0) {
-      const double rate = static_cast<double>(file_bytes) / seconds;
-      bytes_per_second_ += kRateStep * (rate - bytes_per_second_);
-    }
-  }
-  ModelPtr model = Own(*std::move(loaded));
-  if (absl::Status tried = hooks_.try_out(model); !tried.ok()) {
-    return MakeError(Reason::kModelFailed,
-                     "model \"" + name + "\" does not run: " + std::string(tried.message()));
-  }
-  if (hooks_.on_loaded) hooks_.on_loaded(model->info);
-  Dropped dropped;
-  MutexLock lock(mu_);
-  if (draining_) {
-    dropped.push_back(std::move(model));
-    return Draining();
-  }
-  Entry& entry = entries_[name];
-  if (entry.model != nullptr) TakeOut(entry, &dropped);
-  entry.source = source;
-  entry.failure.clear();
-  entry.model = std::move(model);
-  ++entry.loads;
-  entry.load_seconds = seconds;
-  UpdateList(&dropped);
-  return absl::OkStatus();
-}
-
-// A model that is being replaced serves until its successor does.
-bool Residents::MayTakeOut(const Entry& entry) {
-  return !entry.pinned && !entry.loading() && entry.model != nullptr &&
-         entry.model->usage->users() == 0;
-}
-
-Residents::Entry* Residents::LeastRecentlyUsed() {
-  Entry* least = nullptr;
-  for (auto& [name, entry] : entries_) {
-    if (!MayTakeOut(entry)) continue;
-    if (least == nullptr || entry.model->usage->last_used() < least->model->usage->last_used()) {
-      least = &entry;
-    }
-  }
-  return least;
-}
-
-// Waits for models that are on their way out.
-absl::Status Residents::MakeRoom(const std::string& name, int64_t bytes, uint64_t number) {
-  Dropped dropped;
-  mu_.Lock();
-  while (bytes > budget_ - charged_) {
-    if (draining_) {
-      mu_.Unlock();
-      return Draining();
-    }
-    int64_t leaving = 0, idle = 0;
-    for (const auto& [other, charge] : charges_) leaving += charge.leaving ? charge.bytes : 0;
-    for (const auto& [other, entry] : entries_) {
-      if (MayTakeOut(entry)) idle += charges_[entry.model->number].bytes;
-    }
-    if (!retired_.empty()) {
-      FreeRetired();
-    } else if (bytes <= budget_ - charged_ + leaving) {
-      clock_.WaitUntil(changed_, mu_, TimePoint::max());
-    } else if (bytes <= budget_ - charged_ + leaving + idle) {
-      Entry* const least = LeastRecentlyUsed();
-      if (least == nullptr) continue;  // they have users now
-      TakeOut(*least, &dropped);
-      ++evictions_;
-      UpdateList(&dropped);
-      mu_.Unlock();
-      dropped.clear();
-      mu_.Lock();
-    } else {
-      const int64_t missing = bytes - (budget_ - charged_ + leaving + idle);
-      absl::Status refused = MakeError(
-          Reason::kTooLarge, "model \"" + name + "\" takes up to " + std::to_string(bytes) +
-                                 " bytes, " + std::to_string(missing) +
-                                 " more than the models that are pinned or in use leave of the "
-                                 "weights' budget of " +
-                                 std::to_string(budget_));
-      mu_.Unlock();
-      return refused;
-    }
-  }
-  charged_ += bytes;
-  charges_[number] = {.name = name, .bytes = bytes};
-  mu_.Unlock();
-  return absl::OkStatus();
-}
-
-void Residents::UnloadIdle() {
-  if (catalog_.idle_unload.count() == 0) return;
-  Dropped dropped;
-  const TimePoint idle_since = clock_.Now() - catalog_.idle_unload;
-  while (Entry* const least = LeastRecentlyUsed()) {
-    if (least->model->usage->last_used() > idle_since) break;
-    TakeOut(*least, &dropped);
-    ++evictions_;
-  }
-  if (dropped.empty()) return;
-  UpdateList(&dropped);
-  mu_.Unlock();
-  dropped.clear();
-  mu_.Lock();
-}
-
-// A model whose users leave meanwhile is looked at again after the idle time.
-TimePoint Residents::NextIdle() const {
-  if (catalog_.idle_unload.count() == 0) return TimePoint::max();
-  TimePoint next = TimePoint::max();
-  for (const auto& [name, entry] : entries_) {
-    if (entry.pinned || entry.model == nullptr) continue;
-    const ModelUsage& usage = *entry.model->usage;
-    const TimePoint since = usage.users() > 0 ? clock_.Now() : usage.last_used();
-    next = std::min(next, since + catalog_.idle_unload);
-  }
-  return next;
 }
 
 }  // namespace castor

@@ -12,8 +12,8 @@
 // recently, but none that is pinned or has users.
 //
 // Any thread, unless a method says otherwise. One lock, not held while models are loaded, freed or
-// tried out, nor while a completion is called; another for the list alone. No other lock is taken
-// under them.
+// tried out, nor while a completion is called; folders are looked at under it. Another, for the
+// list alone, is taken under it and by each request. No further lock is taken under them.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,7 @@ class Residents {
  public:
   // All references must outlive the object.
   Residents(ModelCatalog catalog, Clock& clock);
-  // Requires that Stop or Clear was called if Start was, and that no list is held any more.
+  // Requires that no list is held any more. Stops and clears if no one has.
   ~Residents();
 
   // ---- the start, on the engine thread; then Start
@@ -114,6 +114,10 @@ class Residents {
   // References to be dropped without the lock, since the last one frees.
   using Dropped = std::vector<std::shared_ptr<const void>>;
 
+  static absl::Status Draining();
+  // Calls each with the status. Nothing of this may be locked.
+  static void Answer(std::vector<ModelCompletion> completions, const absl::Status& status);
+
   bool auto_loads() const { return catalog_.control == ModelControl::kAuto; }
   bool Loadable(const std::string& name) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::chrono::milliseconds ExpectedWait(const std::string& name) const
@@ -128,7 +132,7 @@ class Residents {
   void Retire(std::unique_ptr<const LoadedModel> model);
   ModelPtr Own(LoadedModel model);
 
-  // ---- the loader's thread
+  // ---- the loader's thread, in loader.cc
 
   void Run();
   void FreeRetired() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -146,7 +150,6 @@ class Residents {
   Clock& clock_;
   LoaderHooks hooks_;  // constant after Start
 
-  // Taken under mu_, and by each request, so that none waits for files.
   mutable Mutex list_mu_;
   std::shared_ptr<const ModelList> list_ ABSL_GUARDED_BY(list_mu_) = std::make_shared<ModelList>();
 
@@ -160,9 +163,10 @@ class Residents {
   int64_t charged_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t numbers_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t evictions_ ABSL_GUARDED_BY(mu_) = 0;
-  double bytes_per_second_ ABSL_GUARDED_BY(mu_);  // of weights' files, in the last loads
+  // Of weights' files, in the last loads; assumed at first.
+  double bytes_per_second_ ABSL_GUARDED_BY(mu_) = 200e6;
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
-  bool stopped_ ABSL_GUARDED_BY(mu_) = false;  // there is no loader
+  bool stopped_ ABSL_GUARDED_BY(mu_) = true;  // there is no loader
   std::thread loader_;
 };
 
