@@ -6,8 +6,10 @@
 
 #include "castor/v1/encoder.pb.h"
 #include "castor/v1/kernel.pb.h"
+#include "castor/v1/model.pb.h"
 #include "castor/v1/report.pb.h"
 #include "castor/v1/tensor.pb.h"
+#include "engine/engine.h"
 #include "engine/kernel_table.h"
 #include "engine/request.h"
 
@@ -76,6 +78,12 @@ inline constexpr EnumRow<v1::Cast_GateTemperature, Cast::GateTemperature> kGateT
 inline constexpr EnumRow<v1::Cast_HeadClustering, Cast::HeadClustering> kHeadClusterings[] = {
     {v1::Cast::SHARED, Cast::HeadClustering::kShared},
     {v1::Cast::PER_HEAD, Cast::HeadClustering::kPerHead},
+};
+
+inline constexpr EnumRow<v1::ModelState, ModelState> kModelStates[] = {
+    {v1::UNLOADED, ModelState::kUnloaded},   {v1::WAITING, ModelState::kWaiting},
+    {v1::LOADING, ModelState::kLoading},     {v1::READY, ModelState::kReady},
+    {v1::UNLOADING, ModelState::kUnloading}, {v1::FAILED, ModelState::kFailed},
 };
 
 inline constexpr EnumRow<v1::Priority, Priority> kPriorities[] = {

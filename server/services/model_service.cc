@@ -4,6 +4,7 @@
 
 #include "castor/v1/model.pb.h"
 #include "engine/base/error.h"
+#include "server/codec/enums.h"
 #include "server/services/models.h"
 #include "server/services/services.h"
 #include "server/services/typed_call.h"
@@ -11,27 +12,9 @@
 namespace castor::server {
 namespace {
 
-v1::ModelState ToWire(ModelState state) {
-  switch (state) {
-    case ModelState::kUnloaded:
-      return v1::UNLOADED;
-    case ModelState::kWaiting:
-      return v1::WAITING;
-    case ModelState::kLoading:
-      return v1::LOADING;
-    case ModelState::kReady:
-      return v1::READY;
-    case ModelState::kUnloading:
-      return v1::UNLOADING;
-    case ModelState::kFailed:
-      return v1::FAILED;
-  }
-  return v1::MODEL_STATE_UNSPECIFIED;
-}
-
 void DescribeStatus(const ModelStatus& status, v1::Model* out) {
   out->set_name(status.name);
-  out->set_state(ToWire(status.state));
+  out->set_state(ToWire(kModelStates, status.state));
   out->set_pinned(status.pinned);
   if (status.state == ModelState::kReady && !status.pinned && status.users == 0) {
     const std::chrono::duration<double> idle = std::chrono::steady_clock::now() - status.last_used;

@@ -11,42 +11,60 @@
 
 namespace castor::server {
 
-// Parses the request, lets `handler` answer it, serialises the response. `handler` must not block:
-//   absl::Status handler(const Caller&, const Request&, Response*)
-template <typename Request, typename Response, typename Handler>
-class TypedCall final : public MessageCall {
- public:
-  TypedCall(const ServiceContext& services, IncomingCall incoming, Handler handler)
+// What both kinds share: how they are counted, refused and answered.
+class SmallCall : public MessageCall {
+ protected:
+  SmallCall(const ServiceContext& services, IncomingCall incoming)
       : MessageCall(services.calls, CallTable::Kind::kWork, std::move(incoming)),
-        handler_(std::move(handler)),
         record_(services, Method::kOther, name()) {}
 
- private:
-  void OnMessage(grpc::ByteBuffer* message) override {
-    record_.Received(message->Length());
-    InArena<Request> request;
+  // Counts the message and parses it.
+  template <typename Request>
+  absl::Status Receive(const grpc::ByteBuffer& message, Request* request) {
+    record_.Received(message.Length());
+    deadline_ = record_.DeadlineOf(call());
+    return record_.accepted() ? ParseMessage(message, request) : CallRecord::Draining();
+  }
+
+  // Sends what `fill`, which returns an absl::Status, makes of a new response.
+  template <typename Response, typename Fill>
+  void Answer(Fill fill) {
     InArena<Response> response;
-    absl::Status status =
-        record_.accepted() ? ParseMessage(*message, &*request) : CallRecord::Draining();
-    if (status.ok()) status = handler_(*caller(), *request, &*response);
-    if (!status.ok()) return Refuse(status);
+    if (const absl::Status status = fill(&*response); !status.ok()) return Refuse(status);
     grpc::ByteBuffer answer = SerializeMessage(*response);
     record_.Answered(answer.Length(), {}, "");
-    Send(std::move(answer), record_.DeadlineOf(call()));
+    Send(std::move(answer), deadline_);
   }
-
-  void OnRefusal(const absl::Status& error) override {
-    Refuse(record_.accepted() ? error : CallRecord::Draining());
-  }
-
-  void OnLost() override { Refuse(CallRecord::CallerGone()); }
-
-  void OnCallerGone() override { record_.Lost(); }
 
   void Refuse(const absl::Status& error) { SendError(record_.Refused(error, {}, "", &call())); }
 
-  Handler handler_;
+ private:
+  void OnRefusal(const absl::Status& error) final {
+    Refuse(record_.accepted() ? error : CallRecord::Draining());
+  }
+  void OnLost() final { Refuse(CallRecord::CallerGone()); }
+  void OnCallerGone() final { record_.Lost(); }
+
   CallRecord record_;
+  TimePoint deadline_;
+};
+
+// Parses the request, lets `handler` answer it, serialises the response. `handler` must not block:
+//   absl::Status handler(const Caller&, const Request&, Response*)
+template <typename Request, typename Response, typename Handler>
+class TypedCall final : public SmallCall {
+ public:
+  TypedCall(const ServiceContext& services, IncomingCall incoming, Handler handler)
+      : SmallCall(services, std::move(incoming)), handler_(std::move(handler)) {}
+
+ private:
+  void OnMessage(grpc::ByteBuffer* message) override {
+    InArena<Request> request;
+    if (const absl::Status s = Receive(*message, &*request); !s.ok()) return Refuse(s);
+    Answer<Response>([&](Response* response) { return handler_(*caller(), *request, response); });
+  }
+
+  Handler handler_;
 };
 
 // The factory of such calls of one method, for MessageService::AddMethod.
@@ -64,55 +82,31 @@ auto TypedMethod(const ServiceContext& services, Handler handler) {
 //   void order(const Caller&, const Request&, ModelCompletion done)
 //   absl::Status fill(const Request&, Response*)
 template <typename Request, typename Response, typename Order, typename Fill>
-class DeferredCall final : public MessageCall {
+class DeferredCall final : public SmallCall {
  public:
   DeferredCall(const ServiceContext& services, IncomingCall incoming, Order order, Fill fill)
-      : MessageCall(services.calls, CallTable::Kind::kWork, std::move(incoming)),
+      : SmallCall(services, std::move(incoming)),
         order_(std::move(order)),
-        fill_(std::move(fill)),
-        record_(services, Method::kOther, name()) {}
+        fill_(std::move(fill)) {}
 
  private:
   void OnMessage(grpc::ByteBuffer* message) override {
-    record_.Received(message->Length());
-    deadline_ = record_.DeadlineOf(call());
-    const absl::Status status =
-        record_.accepted() ? ParseMessage(*message, &*request_) : CallRecord::Draining();
-    if (!status.ok()) return Refuse(status);
+    if (const absl::Status s = Receive(*message, &*request_); !s.ok()) return Refuse(s);
     order_(*caller(), *request_, [this](const absl::Status& done) { Finish(done); });
   }
 
+  // Not on a thread of gRPC's, which answers a call whose reaction throws.
   void Finish(const absl::Status& done) {
-    grpc::ByteBuffer answer;
-    absl::Status status = done;
-    if (status.ok()) {
-      status = Guarded([&] {
-        InArena<Response> response;
-        absl::Status filled = fill_(*request_, &*response);
-        if (filled.ok()) answer = SerializeMessage(*response);
-        return filled;
-      });
-    }
-    if (!status.ok()) return Refuse(status);
-    record_.Answered(answer.Length(), {}, "");
-    Send(std::move(answer), deadline_);
+    const absl::Status answered = Guarded([&] {
+      if (!done.ok()) return Refuse(done);
+      Answer<Response>([&](Response* response) { return fill_(*request_, response); });
+    });
+    if (!answered.ok()) Refuse(answered);
   }
-
-  void OnRefusal(const absl::Status& error) override {
-    Refuse(record_.accepted() ? error : CallRecord::Draining());
-  }
-
-  void OnLost() override { Refuse(CallRecord::CallerGone()); }
-
-  void OnCallerGone() override { record_.Lost(); }
-
-  void Refuse(const absl::Status& error) { SendError(record_.Refused(error, {}, "", &call())); }
 
   Order order_;
   Fill fill_;
-  CallRecord record_;
   InArena<Request> request_;
-  TimePoint deadline_;  // written before `order_`
 };
 
 template <typename Request, typename Response, typename Order, typename Fill>
