@@ -22,7 +22,8 @@ Count PartFloats(const Spec& spec, const FlashShape& shape, int64_t rows) {
   return kernels::FewRowsSums(shape, rows * spec.group()) * spec.kv_heads;
 }
 
-// Operations for a part of one head of keys. With few queries, loading takes as long as so many.
+// Operations for a part of one head of keys. With few queries, loading a row of keys takes as long
+// as kLoad operations on each of its elements.
 double PartOperations(const Spec& spec, int64_t rows) {
   constexpr int64_t kLoad = 16;
   return static_cast<double>(kFewRowsPart * std::max(kLoad, 2 * rows * spec.group())) *

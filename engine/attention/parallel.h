@@ -52,7 +52,8 @@ absl::Status RunPasses(kernels::Passes& passes, RunControl& control);
 // of the pass, 0 at first. Returns whether there is more to do.
 bool StepThrough(kernels::Passes& passes, int64_t* task);
 
-// From now on this thread has no team: calls on it run on it alone. For work beside the engine's.
+// This thread gets no team from now on: its calls run on it alone. Background threads use this, so
+// that the engine's team keeps the cores.
 void ComputeOnThisThreadAlone();
 
 // Starts the team's threads, so that the first request does not wait for them.

@@ -68,9 +68,9 @@ class Device {
   // copies and compute overlap.
   virtual int depth() const = 0;
 
-  // Puts a model's weights on the device, which are freed with the last handle. One thread at a
-  // time, also beside launches; handles may be dropped on any thread, before the device is
-  // destroyed.
+  // Puts a model's weights on the device. They are freed with the last handle, which any thread may
+  // drop, but before the device is destroyed. One thread at a time may load, also while the engine
+  // thread launches.
   virtual absl::StatusOr<std::shared_ptr<encoder::Model>> LoadModel(const ModelSource& source) = 0;
 
   // Both copy the inputs in, compute, and copy the outputs back to the batch's output pointers. An

@@ -58,8 +58,6 @@ std::string ReadCollector(const std::string& text, TraceOptions* trace) {
   return CheckAddress(trace->endpoint);
 }
 
-namespace {}  // namespace
-
 ModelSource ParseModel(const std::string& text) {
   ModelSource model;
   std::error_code error;

@@ -51,7 +51,7 @@ bool Download(const Hub& hub, const HubRevision& revision, const HubFile& file,
 
 // ---- store.cc
 
-// Whether it is a hexadecimal hash of so many digits; of SHA-1 or SHA-256.
+// Whether `text` is a hash in `digits` hexadecimal digits; without a number, SHA-1 or SHA-256.
 bool IsHash(const std::string& text, size_t digits);
 bool IsHash(const std::string& text);
 // Whether a path stays within the folder that it is joined to.
@@ -61,8 +61,8 @@ bool IsSafePath(const std::string& path);
 std::optional<HubRevision> ReadCache(const Hub& hub, const std::string& name);
 
 // Brings the files that the server reads, so that it decides as if all were there, into the cache.
-// Checks their hashes, whoever has brought them. `announce` is called before the first byte of
-// weights, with their size and what is missing. Returns the files.
+// Checks the hashes of all, also of those that were there. `announce` is called before the first
+// byte of weights, with their size and what is missing. Returns the files.
 HubRevision FetchModel(const Hub& hub, const HubRevision& revision, const std::string& name,
                        const std::function<void(int64_t size, int64_t missing)>& announce);
 

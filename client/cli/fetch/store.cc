@@ -29,8 +29,8 @@ constexpr size_t kMaxJson = size_t{64} << 20;
 constexpr const char* kMarker = ".castor_fetch.json";
 constexpr const char* kIndex = "model.safetensors.index.json";
 
-// The names that castor-server reads or looks for beside weights; fetch_test.py compares them with
-// its sources. It reads no .pt, and tells how to convert these.
+// The files other than weights that castor-server reads or looks for; fetch_test.py compares them
+// with its sources. The server reads no .pt, but tells how to convert it.
 constexpr std::string_view kNames =
     " config.json modules.json config_sentence_transformers.json castor_rerank.json "
     "sentence_bert_config.json sentence_roberta_config.json sentence_distilbert_config.json "
@@ -131,7 +131,7 @@ std::optional<HubRevision> ReadRevision(const fs::path& file) try {
   return std::nullopt;
 }
 
-// Brings a blob into the cache, and checks it, whoever has brought it.
+// Brings a blob into the cache, and checks it even if it was there.
 void Obtain(const Hub& hub, const HubRevision& revision, const HubFile& file) {
   const fs::path blob = BlobOf(hub, file), part = PartOf(blob);
   if (fs::exists(blob)) {
