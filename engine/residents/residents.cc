@@ -239,11 +239,16 @@ void Residents::Unload(const std::string& name, ModelCompletion done) {
   if (freed || !status.ok()) std::move(done)(status);
 }
 
-bool Residents::Loadable(const std::string& name) const {
-  if (draining_ || stopped_) return false;
+absl::Status Residents::CheckLoadable(const std::string& name) const {
+  if (stopped_ && !draining_) return NotFound(name);
   const auto found = entries_.find(name);
-  if (found != entries_.end() && (found->second.order || found->second.carried)) return true;
-  return auto_loads() && IsFolderOf(catalog_.root, name);
+  const bool known = found != entries_.end();
+  const bool ordered = known && (found->second.order || found->second.carried);
+  // A drain withdraws orders, so a caller that waited for one may ask again now.
+  const bool may_come =
+      ordered || (draining_ && known) || (auto_loads() && IsFolderOf(catalog_.root, name));
+  if (!may_come) return NotFound(name);
+  return draining_ ? Draining() : absl::OkStatus();
 }
 
 milliseconds Residents::ExpectedWait(const std::string& name) const {
@@ -264,7 +269,7 @@ milliseconds Residents::ExpectedWait(const std::string& name) const {
 
 absl::Status Residents::NotLoaded(const std::string& name) const {
   MutexLock lock(mu_);
-  if (!Loadable(name)) return NotFound(name);
+  if (absl::Status status = CheckLoadable(name); !status.ok()) return status;
   const auto found = entries_.find(name);
   if (found != entries_.end() && !found->second.order && !found->second.carried &&
       !found->second.failure.empty()) {
@@ -282,7 +287,7 @@ absl::Status Residents::Await(const std::string& name, TimePoint deadline, Model
     MutexLock lock(mu_);
     const auto found = entries_.find(name);
     if (found == entries_.end() || found->second.model == nullptr) {
-      if (!Loadable(name)) return draining_ ? Draining() : NotFound(name);
+      if (absl::Status status = CheckLoadable(name); !status.ok()) return status;
       const milliseconds expected = ExpectedWait(name);
       Entry& entry = entries_[name];
       if (entry.next() == nullptr) {

@@ -119,7 +119,8 @@ class Residents {
   static void Answer(std::vector<ModelCompletion> completions, const absl::Status& status);
 
   bool auto_loads() const { return catalog_.control == ModelControl::kAuto; }
-  bool Loadable(const std::string& name) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // OK if a model that is not loaded may come without Load. DRAINING: another server may have it.
+  absl::Status CheckLoadable(const std::string& name) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::chrono::milliseconds ExpectedWait(const std::string& name) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckMayChange(const std::string& name) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

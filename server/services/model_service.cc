@@ -40,8 +40,7 @@ absl::Status List(const Engine& engine, bool all, v1::ListModelsResponse* answer
 absl::Status Get(const Engine& engine, const std::string& name, v1::Model* answer) {
   const ModelInfoPtr model = FindModel(engine.models(), name);
   if (model == nullptr) {
-    return MakeError(Reason::kModelNotFound,
-                     "no model is named \"" + name + "\"; ListModels lists all models");
+    return Missing(engine, name, "no model is named \"" + name + "\"; ListModels lists all models");
   }
   Describe(*model, answer);
   for (const ModelStatus& status : engine.model_statuses()) {

@@ -342,6 +342,7 @@ TEST_F(ResidentsTest, AModelIsTriedOutBeforeItIsServed) {
 }
 
 TEST_F(ResidentsTest, ADrainAnswersAllThatWait) {
+  options_.catalog.control = ModelControl::kAuto;
   Start();
   ASSERT_TRUE(Load("a").ok());
   Hold("a", 1);
@@ -350,6 +351,8 @@ TEST_F(ResidentsTest, ADrainAnswersAllThatWait) {
   std::thread drain([&] { engine_->Drain(TimePoint::max()); });
   EXPECT_EQ(ReasonOf(unloaded.get_future().get()), Reason::kDraining);
   EXPECT_EQ(ReasonOf(Load("b")), Reason::kDraining);
+  EXPECT_EQ(ReasonOf(engine_->NotLoaded("b")), Reason::kDraining) << "another server may load it";
+  EXPECT_EQ(ReasonOf(engine_->NotLoaded("no folder")), Reason::kModelNotFound);
   script_->Open();
   EXPECT_TRUE(encodings_.Get(1).ok()) << "it was admitted";
   drain.join();
