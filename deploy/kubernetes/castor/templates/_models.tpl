@@ -37,9 +37,24 @@ volume: some storage drivers cannot mount a claim twice in a pod.
 {{- range $index, $model := .Values.models }}
 - --model={{ $model.name }}={{ include "castor.modelPath" (dict "model" $model "index" $index "models" $.Values.models) }}
 {{- end }}
+{{- with .Values.modelRoot }}
+{{- if .claimName }}
+- --model-root={{ printf "/models/root/%s" .path | trimSuffix "/" }}
+- --model-control={{ .control }}
+{{- if .weightsBudget }}
+- --weights-budget={{ .weightsBudget }}
+{{- end }}
+{{- if .idleUnloadSeconds }}
+- --idle-unload={{ int .idleUnloadSeconds }}s
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{- define "castor.modelMounts" -}}
+{{- if .Values.modelRoot.claimName }}
+- {name: model-root, mountPath: /models/root, readOnly: true}
+{{- end }}
 {{- range $index, $model := .Values.models }}
 {{- $volume := include "castor.modelVolume" (dict "model" $model "index" $index "models" $.Values.models) }}
 {{- if eq $volume (printf "model-%d" $index) }}
@@ -49,6 +64,10 @@ volume: some storage drivers cannot mount a claim twice in a pod.
 {{- end }}
 
 {{- define "castor.modelVolumes" -}}
+{{- with .Values.modelRoot.claimName }}
+- name: model-root
+  persistentVolumeClaim: {claimName: {{ . }}, readOnly: true}
+{{- end }}
 {{- range $index, $model := .Values.models }}
 {{- $volume := include "castor.modelVolume" (dict "model" $model "index" $index "models" $.Values.models) }}
 {{- if eq $volume (printf "model-%d" $index) }}

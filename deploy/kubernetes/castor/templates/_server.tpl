@@ -44,7 +44,7 @@
 {{- if $v.sharedMemory.enabled }}
 - --shared-memory
 {{- end }}
-{{- if $v.models }}
+{{- if or $v.models $v.modelRoot.claimName }}
 - --model-dtype={{ $v.modelDtype }}
 {{- include "castor.modelArgs" . }}
 {{- end }}
