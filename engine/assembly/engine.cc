@@ -191,8 +191,11 @@ absl::StatusOr<Ticket> EngineImpl::Submit(EncodeRequest request, EncodeCompletio
 absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, AttentionCompletion& done) {
   const TimePoint now = parts_.clock->Now();
   if (auto status = CheckCall(request.call, now); !status.ok()) return status;
-  auto resolved = attention::Resolve(request, loop_.device().variants(),
-                                     residents_.list()->cast_layers(), options_.max_sequences);
+  const auto find_layer = [&](std::string_view name) {
+    return residents_.list()->FindCastLayer(name);
+  };
+  auto resolved =
+      attention::Resolve(request, loop_.device().variants(), find_layer, options_.max_sequences);
   if (!resolved.ok()) return resolved.status();
 
   // Check the cost before computing anything else from the request's sizes.

@@ -127,7 +127,7 @@ bool SameLengths(const Resolved& resolved) {
 // Checks the parts of a kernel's contract that depend on the problem's shape: most take any. Cast
 // also fills in the number of its surrogate tokens and the layer, and adds its tensors' bytes.
 template <typename Parameters>
-absl::Status ResolveKernel(const Parameters&, const CastLayers&, Resolved*, int64_t*) {
+absl::Status ResolveKernel(const Parameters&, FindCastLayer, Resolved*, int64_t*) {
   return absl::OkStatus();
 }
 
@@ -178,7 +178,7 @@ absl::Status CheckCastPlaces(const Cast& kernel, const Resolved& resolved) {
   return absl::OkStatus();
 }
 
-absl::Status ResolveKernel(const Cast& kernel, const CastLayers& layers, Resolved* resolved,
+absl::Status ResolveKernel(const Cast& kernel, FindCastLayer find_layer, Resolved* resolved,
                            int64_t* bytes) {
   if (!SameLengths(*resolved)) {
     return InvalidField("cast",
@@ -193,7 +193,7 @@ absl::Status ResolveKernel(const Cast& kernel, const CastLayers& layers, Resolve
     if (name.empty()) {
       return InvalidField("cast.layer", "must name a model's layer, as MODEL/INDEX");
     }
-    auto found = layers.Find(name);
+    auto found = find_layer(name);
     if (!found.ok()) return found.status();
     const CastLayer& layer = **found;
     if (absl::Status s = CheckCastLayer(layer, name, resolved->spec); !s.ok()) return s;
@@ -203,7 +203,7 @@ absl::Status ResolveKernel(const Cast& kernel, const CastLayers& layers, Resolve
   return CheckCastPlaces(kernel, *resolved);
 }
 
-absl::Status ResolveKernel(const Automatic&, const CastLayers&, Resolved*, int64_t*) {
+absl::Status ResolveKernel(const Automatic&, FindCastLayer, Resolved*, int64_t*) {
   return MakeError(Reason::kInternal, "an automatic kernel was left unresolved");
 }
 
@@ -262,7 +262,7 @@ void DropTensors(Kernel* kernel) {
 }  // namespace
 
 absl::StatusOr<Resolved> Resolve(const AttentionRequest& request, std::span<const Variant> variants,
-                                 const CastLayers& layers, int64_t max_sequences) {
+                                 FindCastLayer find_layer, int64_t max_sequences) {
   absl::StatusOr<Geometry> geometry = CheckTensors(request);
   if (!geometry.ok()) return geometry.status();
 
@@ -286,7 +286,7 @@ absl::StatusOr<Resolved> Resolve(const AttentionRequest& request, std::span<cons
   if (!kernel.ok()) return kernel.status();
   int64_t bytes = geometry->bytes;
   const absl::Status fits = std::visit(
-      [&](const auto& chosen) { return ResolveKernel(chosen, layers, &resolved, &bytes); },
+      [&](const auto& chosen) { return ResolveKernel(chosen, find_layer, &resolved, &bytes); },
       *kernel);
   if (!fits.ok()) return fits;
 

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/attention/cast/cast_layers.h"
+#include "engine/attention/cast/cast_layer.h"
 #include "engine/attention/problem.h"
 #include "engine/attention/shapes.h"
 #include "engine/attention/variants.h"
@@ -40,7 +40,7 @@ struct Resolved {
 
 // Checks `request` against the contract of proto/castor/v1/attention.proto and against what
 // `variants` can run. Errors:
-//   MODEL_NOT_FOUND       cast.layer names none of `layers`;
+//   MODEL_NOT_FOUND       cast.layer is unknown to `find_layer`;
 //   INVALID_FIELD         with the field's path as on the wire, such as "query.shape[2]";
 //   NOT_SERVED            the kernel is in the contract, but `variants` has no row for it;
 //   KERNEL_NOT_AVAILABLE  it has rows, but none for this dtype and these dimensions, or for an
@@ -48,7 +48,7 @@ struct Resolved {
 // Tensor contents are not looked at (see finite.h). Allocates offsets and places only; the
 // number of sequences is checked first.
 absl::StatusOr<Resolved> Resolve(const AttentionRequest& request, std::span<const Variant> variants,
-                                 const CastLayers& layers, int64_t max_sequences);
+                                 FindCastLayer find_layer, int64_t max_sequences);
 
 // ---- The ranges of the kernels' parameters, as proto/castor/v1/kernel.proto states them.
 

@@ -297,7 +297,7 @@ absl::StatusOr<double> RunAlone(Device& device, const AttentionWork& work) {
 }
 
 absl::StatusOr<double> RunAlone(Device& device, const EncodeWork& work) {
-  return RunBatch(device, encoder::Batch{work.model->encoder, work.kernel, work.items()});
+  return RunBatch(device, encoder::Batch{work.model.encoder(), work.kernel, work.items()});
 }
 
 // All trials read the same numbers: generating them takes longer than some trials.
@@ -349,7 +349,7 @@ absl::StatusOr<attention::Resolved> TrialRunner::Resolve(const Trial& trial, DTy
   const auto request = RequestOf(trial, dtype);
   if (!request.ok()) return request.status();
   const auto sequences = static_cast<int64_t>(trial.queries.size());
-  return attention::Resolve(*request, device_.variants(), {}, sequences);
+  return attention::Resolve(*request, device_.variants(), attention::NoCastLayer, sequences);
 }
 
 absl::StatusOr<double> TrialRunner::Run(const Trial& trial, DType dtype) {

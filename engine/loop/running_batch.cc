@@ -17,7 +17,7 @@ RunningBatch::RunningBatch(JobList jobs) noexcept : jobs_(std::move(jobs)) {
     }
   } else {
     const auto& first = std::get<EncodeWork>(jobs_.front()->work);
-    encode_.model = first.model->encoder;
+    encode_.model = first.model.encoder();
     encode_.kernel = first.kernel;
     encode_.items.reserve(jobs_.size());
     for (const auto& job : jobs_) {

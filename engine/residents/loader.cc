@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "engine/attention/parallel.h"
 #include "engine/base/error.h"
 #include "engine/base/guarded.h"
@@ -71,15 +72,19 @@ void Residents::FreeRetired() {
   mu_.Lock();
   std::vector<ModelCompletion> freed;
   for (const uint64_t number : numbers) {
-    const auto charge = charges_.find(number);
-    charged_ -= charge->second.bytes;
-    for (ModelCompletion& done : charge->second.freed) freed.push_back(std::move(done));
-    charges_.erase(charge);
+    for (ModelCompletion& done : GiveBack(number)) freed.push_back(std::move(done));
   }
   changed_.NotifyAll();
   mu_.Unlock();
   Answer(std::move(freed), absl::OkStatus());
   mu_.Lock();
+}
+
+std::vector<ModelCompletion> Residents::GiveBack(uint64_t number) {
+  auto charge = charges_.extract(number);
+  if (charge.empty()) return {};
+  charged_ -= charge.mapped().bytes;
+  return std::move(charge.mapped().freed);
 }
 
 void Residents::CarryOut(const std::string& name) {
@@ -117,10 +122,10 @@ absl::Status Residents::LoadNow(const std::string& name, const ModelSource& sour
     begun = entries_[name].begun;
   }
   if (absl::Status room = MakeRoom(name, *bytes, number); !room.ok()) return room;
-  const auto give_back = [&] {
+  // Until the model exists, whose end gives it back.
+  absl::Cleanup give_back = [&] {
     MutexLock lock(mu_);
-    charged_ -= charges_[number].bytes;
-    charges_.erase(number);
+    GiveBack(number);
   };
   // A link may lead elsewhere before all files are read.
   ModelSource resolved = source;
@@ -129,7 +134,6 @@ absl::Status Residents::LoadNow(const std::string& name, const ModelSource& sour
   if (error) resolved = source;
   auto loaded = Guarded([&] { return hooks_.load(resolved); });
   if (!loaded.ok()) {
-    give_back();
     const Reason reason = ReasonOf(loaded.status());
     if (reason == Reason::kOutOfMemory) return loaded.status();
     return Failed(loaded.status(), resolved.directory, name);
@@ -149,6 +153,7 @@ absl::Status Residents::LoadNow(const std::string& name, const ModelSource& sour
     }
   }
   ModelPtr model = Own(*std::move(loaded));
+  std::move(give_back).Cancel();
   if (absl::Status tried = hooks_.try_out(model); !tried.ok()) {
     return MakeError(Reason::kModelFailed,
                      "model \"" + name + "\" does not run: " + std::string(tried.message()));

@@ -12,16 +12,11 @@ ModelList::ModelList(std::vector<ModelPtr> models) : models_(std::move(models)) 
   std::ranges::sort(models_, {},
                     [](const ModelPtr& model) -> const std::string& { return model->info.name; });
   auto infos = std::make_shared<ModelInfos>();
-  for (const ModelPtr& model : models_) {
-    infos->push_back(model->info);
-    for (size_t i = 0; i < model->cast_layers.size(); ++i) {
-      cast_layers_.Add(model->info.name + "/" + std::to_string(i), model->cast_layers[i]);
-    }
-  }
+  for (const ModelPtr& model : models_) infos->push_back(model->info);
   infos_ = std::move(infos);
 }
 
-ModelPtr ModelList::Find(const std::string& name) const {
+ModelPtr ModelList::Find(std::string_view name) const {
   for (const ModelPtr& model : models_) {
     if (model->info.name == name) return model;
   }
@@ -49,6 +44,23 @@ absl::StatusOr<ModelPtr> ModelList::FindEncoder(const std::string& name) const {
   if (model->encoder != nullptr) return model;
   return MakeError(Reason::kKernelNotAvailable,
                    "model \"" + name + "\" holds CAST layers and encodes nothing");
+}
+
+absl::StatusOr<std::shared_ptr<const attention::CastLayer>> ModelList::FindCastLayer(
+    std::string_view name) const {
+  bool any = false;
+  for (const ModelPtr& model : models_) {
+    any |= !model->cast_layers.empty();
+    const std::string prefix = model->info.name + "/";
+    if (!name.starts_with(prefix)) continue;
+    for (size_t i = 0; i < model->cast_layers.size(); ++i) {
+      if (name.substr(prefix.size()) != std::to_string(i)) continue;
+      const ModelUse used(model);  // counts as its last use
+      return std::shared_ptr<const attention::CastLayer>(model, model->cast_layers[i].get());
+    }
+  }
+  if (!any) return attention::NoCastLayer(name);
+  return MakeError(Reason::kModelNotFound, "no CAST layer is named \"" + std::string(name) + "\"");
 }
 
 }  // namespace castor

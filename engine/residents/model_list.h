@@ -5,11 +5,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/attention/cast/cast_layers.h"
+#include "engine/attention/cast/cast_layer.h"
 #include "engine/base/clock.h"
 #include "engine/encoder/model.h"
 #include "engine/engine.h"
@@ -65,6 +66,8 @@ class ModelUse {
 
   const LoadedModel& operator*() const { return *model_; }
   const LoadedModel* operator->() const { return model_.get(); }
+  // Keeps the whole model: it must not end before its weights do.
+  std::shared_ptr<const encoder::Model> encoder() const { return {model_, model_->encoder.get()}; }
 
  private:
   ModelPtr model_;
@@ -77,15 +80,16 @@ class ModelList {
   explicit ModelList(std::vector<ModelPtr> models);
 
   // The model of that name, or null.
-  ModelPtr Find(const std::string& name) const;
+  ModelPtr Find(std::string_view name) const;
 
   // The encoder of that name. MODEL_NOT_FOUND if there is no such model, or if `name` is empty and
   // there is not exactly one encoder, apart from aliases; KERNEL_NOT_AVAILABLE if the model encodes
   // nothing.
   absl::StatusOr<ModelPtr> FindEncoder(const std::string& name) const;
 
-  // The layers of all models, as "MODEL/INDEX".
-  const attention::CastLayers& cast_layers() const { return cast_layers_; }
+  // The layer "MODEL/INDEX", which keeps its model in memory. MODEL_NOT_FOUND.
+  absl::StatusOr<std::shared_ptr<const attention::CastLayer>> FindCastLayer(
+      std::string_view name) const;
 
   const std::vector<ModelPtr>& all() const { return models_; }  // sorted by name
   std::shared_ptr<const ModelInfos> infos() const { return infos_; }
@@ -93,7 +97,6 @@ class ModelList {
  private:
   std::vector<ModelPtr> models_;
   std::shared_ptr<const ModelInfos> infos_ = std::make_shared<ModelInfos>();
-  attention::CastLayers cast_layers_;
 };
 
 }  // namespace castor

@@ -137,6 +137,8 @@ class Residents {
 
   void Run();
   void FreeRetired() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Takes a model out of the budget. Returns those who wait for that.
+  std::vector<ModelCompletion> GiveBack(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CarryOut(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status LoadNow(const std::string& name, const ModelSource& source);
   absl::Status MakeRoom(const std::string& name, int64_t bytes, uint64_t number);

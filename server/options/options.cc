@@ -379,6 +379,10 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
     if (!may_load && !catalog.root.empty()) {
       throw CLI::ValidationError("--model-root", "needs --model-control explicit or auto");
     }
+    if (!may_load && (catalog.weights_budget != 0 || catalog.idle_unload.count() != 0)) {
+      throw CLI::ValidationError(catalog.weights_budget != 0 ? "--weights-budget" : "--idle-unload",
+                                 "needs --model-control explicit or auto");
+    }
     if (std::error_code error; may_load && !std::filesystem::is_directory(catalog.root, error)) {
       throw CLI::ValidationError("--model-root", "'" + catalog.root + "' is not a folder");
     }

@@ -7,9 +7,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <string_view>
 #include <vector>
 
-#include "engine/attention/cast/cast_layers.h"
+#include "engine/attention/cast/cast_layer.h"
 #include "engine/attention/cuda/choice.h"
 #include "engine/attention/cuda/fits.h"
 #include "engine/attention/resolve.h"
@@ -62,14 +63,12 @@ std::span<const Variant> CudaVariants() {
   return table;
 }
 
-const attention::CastLayers& Layers() {
-  static const attention::CastLayers* const layers = [] {
-    const std::vector<float> surrogates(3 * 2 * 4);
-    auto* made = new attention::CastLayers;
-    made->Add("m/0", std::make_shared<attention::CastLayer>(surrogates.data(), 3, 2, 4));
-    return made;
-  }();
-  return *layers;
+absl::StatusOr<std::shared_ptr<const attention::CastLayer>> FindLayer(std::string_view name) {
+  static constexpr float kSurrogates[3 * 2 * 4] = {};
+  static const auto* const layer = new auto(
+      std::make_shared<const attention::CastLayer>(kSurrogates, /*surrogate_tokens=*/3, 2, 4));
+  if (name == "m/0") return *layer;
+  return attention::NoCastLayer(name);
 }
 
 CostModel Costs() {
@@ -292,7 +291,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const uint8_t flags = in.Byte();
   const castor::AttentionRequest request = ReadRequest(in, flags);
   const auto variants = (flags & 1) == 0 ? castor::attention::CpuVariants() : CudaVariants();
-  auto resolved = castor::attention::Resolve(request, variants, Layers(), kMaxSequences);
+  auto resolved = castor::attention::Resolve(request, variants, FindLayer, kMaxSequences);
   if (resolved.ok()) CheckPlan(request, variants, *std::move(resolved));
   return 0;
 }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/attention/cast/cast_layers.h"
+#include "engine/attention/cast/cast_layer.h"
 #include "engine/engine.h"
 
 namespace castor::encoder {

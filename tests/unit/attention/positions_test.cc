@@ -133,7 +133,7 @@ TEST_P(PositionsTest, AnyNumberIsRightOrRefused) {
     if (biased) request.key_bias = tensor({kKeys});
 
     const absl::StatusOr<Resolved> resolved =
-        Resolve(request, {&GetParam(), 1}, CastLayers(), /*max_sequences=*/1);
+        Resolve(request, {&GetParam(), 1}, NoCastLayer, /*max_sequences=*/1);
     if (!resolved.ok()) {
       ++refused;
       const std::string field = FieldOf(resolved.status()).value_or("");

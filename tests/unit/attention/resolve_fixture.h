@@ -53,7 +53,7 @@ inline absl::Status NoRun(const Spec&, std::span<const Problem>, RunControl&) {
 inline constexpr Variant kVanillaOnly[] = {{KernelName::kVanilla, "test", &AnySpec, &NoRun}};
 
 inline absl::StatusOr<Resolved> Resolve(const AttentionRequest& request) {
-  return Resolve(request, kVanillaOnly, CastLayers(), kMaxSequences);
+  return Resolve(request, kVanillaOnly, NoCastLayer, kMaxSequences);
 }
 
 inline void ExpectRefused(const AttentionRequest& request, std::string_view field) {

@@ -115,9 +115,13 @@ TEST(ResolveKernelTest, CastParameters) {
 
 TEST(ResolveKernelTest, CastNamesALayerOfTheRightShape) {
   const std::vector<float> surrogates(3 * 2 * 4);
-  CastLayers layers;
-  layers.Add("model/0", std::make_shared<const CastLayer>(surrogates.data(), 3, 2, 4));
-  layers.Add("model/1", std::make_shared<const CastLayer>(surrogates.data(), 3, 4, 2));
+  const auto layer = std::make_shared<const CastLayer>(surrogates.data(), 3, 2, 4);
+  const auto turned = std::make_shared<const CastLayer>(surrogates.data(), 3, 4, 2);
+  const auto layers = [&](std::string_view name) -> decltype(NoCastLayer(name)) {
+    if (name == "model/0") return layer;
+    if (name == "model/1") return turned;
+    return NoCastLayer(name);
+  };
   AttentionRequest request = Packed(6, 2, 4);
   Cast cast = GoodCast();
   cast.surrogates = std::string("model/0");
@@ -125,7 +129,7 @@ TEST(ResolveKernelTest, CastNamesALayerOfTheRightShape) {
   const auto resolved = Resolve(request, kCastOnly, layers, kMaxSequences);
   ASSERT_TRUE(resolved.ok()) << resolved.status();
   EXPECT_EQ(resolved->spec.surrogates, 3);
-  EXPECT_EQ(resolved->cast_layer, *layers.Find("model/0"));
+  EXPECT_EQ(resolved->cast_layer, layer);
 
   cast.surrogates = std::string("model/1");
   request.kernel = cast;
@@ -167,7 +171,7 @@ TEST(ResolveKernelTest, SingleAssignmentNeedsAPlaceForEveryToken) {
 TEST(ResolveKernelTest, CastLeavesItsTensors) {
   AttentionRequest request = Packed(6, 2, 4);
   request.kernel = GoodCast();
-  const auto resolved = Resolve(request, kCastOnly, CastLayers(), kMaxSequences);
+  const auto resolved = Resolve(request, kCastOnly, NoCastLayer, kMaxSequences);
   ASSERT_TRUE(resolved.ok()) << resolved.status();
   const Cast& cast = std::get<Cast>(resolved->spec.kernel);
   EXPECT_TRUE(cast.gate.pieces.empty());
@@ -211,7 +215,7 @@ TEST(ResolveKernelTest, AnOptionThatADeviceLacksIsNamed) {
   AttentionRequest request = Packed(6, 2, 4);
   const auto refusal = [&](Kernel kernel) {
     request.kernel = std::move(kernel);
-    const absl::Status status = Resolve(request, kPaperOnly, CastLayers(), kMaxSequences).status();
+    const absl::Status status = Resolve(request, kPaperOnly, NoCastLayer, kMaxSequences).status();
     EXPECT_TRUE(status.ok() || ReasonOf(status) == Reason::kKernelNotAvailable) << status;
     return std::string(status.message().substr(0, status.message().find(':')));
   };
@@ -243,7 +247,7 @@ TEST(ResolveKernelTest, LogSumExpIsOfTheRowsThatReturnIt) {
   EXPECT_EQ(resolved->staging_bytes, plain->staging_bytes + 6 * 2 * 4);
 
   constexpr Variant kWithout[] = {{KernelName::kVanilla, "test", &NoLogSumExp, &NoRun}};
-  const auto refused = Resolve(request, kWithout, CastLayers(), kMaxSequences);
+  const auto refused = Resolve(request, kWithout, NoCastLayer, kMaxSequences);
   EXPECT_EQ(ReasonOf(refused.status()), Reason::kKernelNotAvailable);
   EXPECT_EQ(refused.status().message().find("return_log_sum_exp: the kernel vanilla"), 0U)
       << refused.status();
@@ -262,10 +266,10 @@ TEST(ResolveKernelTest, ARowThatCannotIsNotAvailable) {
   static constexpr Variant kSome[] = {{KernelName::kVanilla, "test", &Float32Only, &NoRun}};
   AttentionRequest request;
   request.query = request.key = request.value = Tensor({6, 2, 4}, DType::kFloat16);
-  const auto resolved = Resolve(request, kSome, CastLayers(), kMaxSequences);
+  const auto resolved = Resolve(request, kSome, NoCastLayer, kMaxSequences);
   EXPECT_EQ(ReasonOf(resolved.status()), Reason::kKernelNotAvailable) << resolved.status();
   request.query = request.key = request.value = Tensor({6, 2, 4});
-  EXPECT_TRUE(Resolve(request, kSome, CastLayers(), kMaxSequences).ok());
+  EXPECT_TRUE(Resolve(request, kSome, NoCastLayer, kMaxSequences).ok());
 }
 
 }  // namespace

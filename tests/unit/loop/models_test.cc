@@ -43,7 +43,7 @@ TEST(ModelListTest, LayersOfNamesWithSlashesAreToldApart) {
   const LoadedModel m = Layers("m", 2), m0 = Layers("m/0", 1);
   const ModelList set({Shared(m), Shared(m0)});
   const auto find = [&](const char* name) {
-    const auto layer = set.cast_layers().Find(name);
+    const auto layer = set.FindCastLayer(name);
     return layer.ok() ? layer->get() : nullptr;
   };
   EXPECT_EQ(find("m/0"), m.cast_layers[0].get());

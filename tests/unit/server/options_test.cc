@@ -50,6 +50,15 @@ TEST_F(OptionsTest, ProtocolsOfOthersAreAList) {
   }
 }
 
+TEST_F(OptionsTest, FlagsOfTheModelRootNeedSomeoneWhoLoads) {
+  EXPECT_THAT(ErrorOf({"--model-root=/tmp"}), HasSubstr("--model-root: needs --model-control"));
+  EXPECT_THAT(ErrorOf({"--model-control=auto"}), HasSubstr("--model-control: needs --model-root"));
+  EXPECT_THAT(ErrorOf({"--weights-budget=1GiB"}), HasSubstr("--weights-budget: needs"));
+  EXPECT_THAT(ErrorOf({"--idle-unload=60s"}), HasSubstr("--idle-unload: needs"));
+  EXPECT_THAT(ErrorOf({"--model-control=auto", "--model-root=/no/folder"}),
+              HasSubstr("is not a folder"));
+}
+
 TEST_F(OptionsTest, TheFlagsOfTheAutomaticKernelAreCheckedByName) {
   const EngineOptions engine =
       ParseOrDie({"--fidelity-share", "0.25", "--cost-model-budget", "2s"}).engine;

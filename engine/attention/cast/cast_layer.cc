@@ -1,10 +1,10 @@
-#include "engine/attention/cast/cast_layers.h"
+#include "engine/attention/cast/cast_layer.h"
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
 #include <cstring>
-#include <utility>
+#include <string>
 
 #include "engine/base/error.h"
 
@@ -45,16 +45,9 @@ const std::byte* CastLayer::data(DType dtype) const {
   }
 }
 
-void CastLayers::Add(std::string name, std::shared_ptr<const CastLayer> layer) {
-  layers_[std::move(name)] = std::move(layer);
-}
-
-absl::StatusOr<std::shared_ptr<const CastLayer>> CastLayers::Find(std::string_view name) const {
-  const auto found = layers_.find(name);
-  if (found != layers_.end()) return found->second;
-  return MakeError(Reason::kModelNotFound,
-                   "no CAST layer is named \"" + std::string(name) + "\"" +
-                       (layers_.empty() ? ": no model with such layers is loaded" : ""));
+absl::StatusOr<std::shared_ptr<const CastLayer>> NoCastLayer(std::string_view name) {
+  return MakeError(Reason::kModelNotFound, "no CAST layer is named \"" + std::string(name) +
+                                               "\": no model with such layers is loaded");
 }
 
 }  // namespace castor::attention

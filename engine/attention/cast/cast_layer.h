@@ -1,16 +1,13 @@
-// The surrogate tokens of CAST layers that were loaded under a model's name, so that a request can
-// say "MODEL/INDEX" instead of sending them.
-//
-// Immutable once filled, so any thread may read it.
+// The surrogate tokens of a CAST layer that was loaded under a model's name, so that a request can
+// say "MODEL/INDEX" instead of sending them. Immutable: any thread may read it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <string>
 #include <string_view>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "engine/base/aligned.h"
 #include "engine/base/dtype.h"
@@ -41,16 +38,11 @@ class CastLayer {
   size_t bfloat16_at_ = 0;
 };
 
-class CastLayers {
- public:
-  // `name` is "MODEL/INDEX".
-  void Add(std::string name, std::shared_ptr<const CastLayer> layer);
+// Finds the layer "MODEL/INDEX". MODEL_NOT_FOUND, naming the layer.
+using FindCastLayer =
+    absl::FunctionRef<absl::StatusOr<std::shared_ptr<const CastLayer>>(std::string_view)>;
 
-  // MODEL_NOT_FOUND, naming the layer.
-  absl::StatusOr<std::shared_ptr<const CastLayer>> Find(std::string_view name) const;
-
- private:
-  std::map<std::string, std::shared_ptr<const CastLayer>, std::less<>> layers_;
-};
+// One that finds none.
+absl::StatusOr<std::shared_ptr<const CastLayer>> NoCastLayer(std::string_view name);
 
 }  // namespace castor::attention
