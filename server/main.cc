@@ -17,6 +17,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/synchronization/mutex.h"
 #include "server/auth/token.h"
 #include "server/errors.h"
 #include "server/lifecycle/environment.h"
@@ -97,6 +98,9 @@ int main(int argc, char** argv) {
     return castor::server::RunTokenCommand(argc - 1, argv + 1);
   }
   castor::server::SetEnvironment(argv);
+  // Distributions build Abseil with the search for cycles of locks, which takes a lock of the whole
+  // process for each lock of gRPC's.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   castor::server::StartGuard starting;
   auto parsed = castor::server::ParseOptions(argc, argv);
   if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;
