@@ -16,6 +16,12 @@ inline uint32_t TestSeed() {
   return given != nullptr ? static_cast<uint32_t>(std::strtoul(given, nullptr, 10)) : 1;
 }
 
+// How many of `count` rounds of a long test to run: all with a seed from outside, a quarter in each
+// change's tests.
+inline int Rounds(int count) {
+  return std::getenv("CASTOR_TEST_SEED") != nullptr ? count : (count + 3) / 4;
+}
+
 // A fixture's second base: a seed, its generator, and a trace that names it.
 class Seeded {
  protected:

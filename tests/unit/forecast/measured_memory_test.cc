@@ -131,7 +131,7 @@ void MeasuredMemoryTest::CheckAttention() {
 }
 
 TEST_F(MeasuredMemoryTest, OfAttentionIsAtMostWhatWasPredicted) {
-  for (int round = 0; round < 60 && !HasFailure(); ++round) CheckAttention();
+  for (int round = 0; round < Rounds(60) && !HasFailure(); ++round) CheckAttention();
 }
 
 // What varies of a small checkpoint.
@@ -377,7 +377,7 @@ TEST_F(MeasuredMemoryTest, OfEncodersIsAtMostWhatWasPredicted) {
       SCOPED_TRACE(std::string(checkpoint.directory) + ", " + std::string(NameOf(dtype)) +
                    ", hidden " + std::to_string(sizes.hidden()) + ", wide " +
                    std::to_string(sizes.intermediate) + ", " + sizes.activation);
-      for (int run = 0; run < 6; ++run) CheckEncoder(*model);
+      for (int run = 0; run < Rounds(6); ++run) CheckEncoder(*model);
     }
   }
 }

@@ -300,7 +300,7 @@ TEST_F(LongTextTest, PartsGiveTheIdsOfTheWhole) {
     SCOPED_TRACE(pipeline.name);
     const auto tokenizer = Open(pipeline), whole = OpenWhole(pipeline);
     ASSERT_TRUE(tokenizer && whole);
-    for (int i = 0; i < Scaled(16); ++i) {
+    for (int i = 0; i < Rounds(Scaled(16)); ++i) {
       const std::string text = RandomText(UpTo(1500), Uniform(0, 100));
       const std::string pair = RandomText(UpTo(1500), Uniform(0, 100));
       const int64_t tokens = i % 4 == 0 ? kWhole : Uniform(8, 900);
@@ -319,8 +319,10 @@ TEST_F(LongTextTest, CutsBesideOdditiesGiveTheIdsOfTheWhole) {
     const auto tokenizer = Open(pipeline), whole = OpenWhole(pipeline);
     ASSERT_TRUE(tokenizer && whole);
     for (const std::string& odd : kOddities) {
-      for (const std::string& joint : {odd + "ab cd", "ab" + odd + " cd", "ab " + odd + "cd",
-                                       "ab c" + odd + "d", "a" + odd + "b cd", odd + odd + "ab"}) {
+      const std::vector<std::string> joints = {odd + "ab cd", "ab" + odd + " cd", "ab " + odd + "cd",
+                                       "ab c" + odd + "d", "a" + odd + "b cd", odd + odd + "ab"};
+      for (int i = 0; i < Rounds(static_cast<int>(joints.size())); ++i) {
+        const std::string& joint = joints[static_cast<size_t>(Uniform(0, 5))];
         const auto shift = static_cast<size_t>(Uniform(12, 24));
         const std::string text = filler + std::string(shift, 'x') + joint + " ef gh, ij";
         const Encoded all = Encode(*whole, text, {}, options, pipeline.places);
@@ -334,7 +336,7 @@ TEST_F(LongTextTest, HostileTextsGiveTheIdsOfTheWhole) {
   const Pipeline bert = {"BERT", kBert};
   const auto tokenizer = Open(bert), whole = OpenWhole(bert);
   ASSERT_TRUE(tokenizer && whole);
-  constexpr size_t kBytes = kSanitized ? 8 << 10 : 32 << 10;
+  const size_t kBytes = static_cast<size_t>(Rounds(32)) << 10;
   const std::string words = Repeat("the cat sat, ", kBytes);
   for (const std::string& oddity : kOddities) {
     const std::string text = Repeat(oddity, kBytes);
