@@ -64,7 +64,9 @@ printf 'root:x:0:0:root:/:/sbin/nologin\ncastor:x:10001:10001:castor:/:/sbin/nol
 printf 'root:x:0:\ncastor:x:10001:\n' >"$target/etc/group"
 printf 'hosts: files dns\npasswd: files\ngroup: files\n' >"$target/etc/nsswitch.conf"
 # The distribution's authorities, and not those that the building machine trusts besides.
-cat /usr/share/ca-certificates/mozilla/*.crt >"$target/etc/ssl/certs/ca-certificates.crt"
+authorities=(/usr/share/ca-certificates/mozilla/*.crt)
+cat "${authorities[@]}" >"$target/etc/ssl/certs/ca-certificates.crt"
+printf '%s\t%s\n' /etc/ssl/certs/ca-certificates.crt "${authorities[0]}" >>"$work/manifest"
 cp -L /etc/os-release "$target/etc/os-release" # by which scanners know whose packages these are
 echo /opt/castor/lib >"$target/etc/ld.so.conf"
 /sbin/ldconfig -r "$target" -X

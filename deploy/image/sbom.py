@@ -7,12 +7,15 @@ The manifest has a line for each library: where it is in the image, a tab, where
 import argparse
 import datetime
 import json
+import os
 import pathlib
 import re
 import subprocess
 
 # Compiled in, so that no shared library shows them.
-HEADER_ONLY = ["libcli11-dev", "libtomlplusplus-dev", "nlohmann-json3-dev", "libboost-math-dev"]
+HEADER_ONLY = ["libcli11-dev", "libtomlplusplus-dev", "nlohmann-json3-dev", "libboost-dev",
+               "rapidjson-dev"]
+LICENCES = re.compile("(LICEN[CS]E|COPYING|NOTICE|UNLICENSE)", re.IGNORECASE)  # names' beginnings
 
 
 def arguments():
@@ -76,14 +79,18 @@ def wheel_entry(info):
 
 
 def crates(source):
+    """What Cargo.lock names, with the folder of its source; other systems' crates have none."""
     text = (source / "engine/hf/Cargo.lock").read_text()
+    home = pathlib.Path(os.environ.get("CARGO_HOME", pathlib.Path.home() / ".cargo"))
     for block in text.split("[[package]]")[1:]:
         if "source = " not in block:
             continue  # ours
         name = re.search(r'^name = "(.*)"', block, re.MULTILINE)[1]
         version = re.search(r'^version = "(.*)"', block, re.MULTILINE)[1]
+        folder = next(home.glob(f"registry/src/*/{name}-{version}"), None)
+        told = folder and re.search(r'^license = "(.*)"', (folder / "Cargo.toml").read_text(), re.M)
         yield {"name": name, "version": version, "purl": f"pkg:cargo/{name}@{version}",
-               "licence": "NOASSERTION"}
+               "licence": re.sub(" */ *", " OR ", told[1]) if told else "NOASSERTION", "folder": folder}
 
 
 def spdx_id(entry):
@@ -123,7 +130,7 @@ def main():
     options = arguments()
     version = re.search(r"project\(castor\s+VERSION\s+([0-9.]+)",
                         (options.source / "CMakeLists.txt").read_text(), re.IGNORECASE)[1]
-    system, wheels = set(HEADER_ONLY) | {"ca-certificates"}, set()
+    system, wheels = set(HEADER_ONLY), set()
     for line in options.manifest.read_text().splitlines():
         _, origin = line.split("\t")
         if info := wheel_of(origin):
@@ -134,7 +141,10 @@ def main():
             raise SystemExit(f"sbom: {origin} belongs to no package: its licence is not known")
     packages = [debian_entry(name) for name in sorted(system)]
     entries = packages + [wheel_entry(info) for info in sorted(wheels)]
-    entries += sorted(crates(options.source), key=lambda entry: (entry["name"], entry["version"]))
+    rust = sorted(crates(options.source), key=lambda entry: (entry["name"], entry["version"]))
+    if not any(entry["folder"] for entry in rust):
+        raise SystemExit("sbom: Cargo's registry has no source of a crate: set CARGO_HOME")
+    entries += rust
 
     share = options.target / "opt/castor/share"
     share.mkdir(parents=True)
@@ -150,19 +160,25 @@ def main():
             f"Architecture: {entry['architecture']}\nSource: {entry['source']}\n"
             f"Version: {entry['version']}\n")
         licence = pathlib.Path("/usr/share/doc") / entry["name"] / "copyright"
-        if licence.exists():
-            to = options.target / "usr/share/doc" / entry["name"] / "copyright"
-            to.parent.mkdir(parents=True)
-            to.write_bytes(licence.read_bytes())
-    for info in sorted(wheels):
-        for licence in sorted([*info.glob("LICEN*"), *info.glob("licenses/**/*"), *info.glob("NOTICE*"),
-                               *info.glob("License*")]):
-            if licence.is_file():
-                to = options.target / "usr/share/doc" / info.name / licence.name
+        to = options.target / "usr/share/doc" / entry["name"] / "copyright"
+        to.parent.mkdir(parents=True)
+        to.write_bytes(licence.read_bytes())
+        named = re.findall(r"/usr/share/common-licenses/[\w.-]*\w", licence.read_text())
+        for path in map(pathlib.Path, set(named)):
+            to = options.target / path.relative_to("/")
+            to.parent.mkdir(parents=True, exist_ok=True)
+            to.write_bytes(path.read_bytes())
+    texts = [(info, [*info.glob("*"), *info.glob("licenses/**/*")]) for info in sorted(wheels)]
+    texts += [(entry["folder"], entry["folder"].glob("*")) for entry in rust if entry["folder"]]
+    for folder, paths in texts:
+        for licence in sorted(paths):
+            inside = "licenses" in licence.parts
+            if licence.is_file() and (inside or LICENCES.match(licence.name)):
+                to = options.target / "usr/share/doc" / folder.name / licence.name
                 to.parent.mkdir(parents=True, exist_ok=True)
                 to.write_bytes(licence.read_bytes())
     print(f"sbom: {len(packages)} packages, {len(wheels)} wheels, "
-          f"{len(entries) - len(packages) - len(wheels)} crates")
+          f"{len(rust)} crates")
 
 
 main()

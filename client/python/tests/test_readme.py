@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from authority import Authority, caller_entry, callers_file
-from conftest import GOLDEN, MINILM, ROOT, Server
+from conftest import GOLDEN, MINILM, PROGRAM, ROOT, Server
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -28,6 +28,9 @@ def test_the_tour_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secured:
         options = f', tls=castor.TLS(ca_file="{authority.path}"), token_file="search.token"'
     one = Server(f"--model=minilm={MINILM}", "--shared-memory", *flags)
     two = Server(f"--model=cross={cross}", f"--model=splade={splade}", *flags)
+    monkeypatch.setenv("CASTOR_SERVER_PROGRAM", PROGRAM)
+    Path("models").mkdir()
+    Path("models/minilm").symlink_to(MINILM)
     Path("text.txt").write_text((ROOT / "README.md").read_text())
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
     assert len(blocks) > 6

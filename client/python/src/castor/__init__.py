@@ -25,6 +25,10 @@ from castor.reports import Tokens as Tokens
 from castor.sentence_transformers import CrossEncoder as CrossEncoder
 from castor.sentence_transformers import SentenceTransformer as SentenceTransformer
 from castor.sentence_transformers import SparseEncoder as SparseEncoder
+from castor.serving import LocalServer as LocalServer
+from castor.serving import ServerStartError as ServerStartError
+from castor.serving import serve as serve
+from castor.serving import start_server as start_server
 from castor.tensors import merge as merge
 from castor.tensors import quantize as quantize
 from castor.v1.report_pb2 import Fidelity as Fidelity

@@ -319,8 +319,9 @@ TEST_F(LongTextTest, CutsBesideOdditiesGiveTheIdsOfTheWhole) {
     const auto tokenizer = Open(pipeline), whole = OpenWhole(pipeline);
     ASSERT_TRUE(tokenizer && whole);
     for (const std::string& odd : kOddities) {
-      const std::vector<std::string> joints = {odd + "ab cd", "ab" + odd + " cd", "ab " + odd + "cd",
-                                       "ab c" + odd + "d", "a" + odd + "b cd", odd + odd + "ab"};
+      const std::vector<std::string> joints = {odd + "ab cd",      "ab" + odd + " cd",
+                                               "ab " + odd + "cd", "ab c" + odd + "d",
+                                               "a" + odd + "b cd", odd + odd + "ab"};
       for (int i = 0; i < Rounds(static_cast<int>(joints.size())); ++i) {
         const std::string& joint = joints[static_cast<size_t>(Uniform(0, 5))];
         const auto shift = static_cast<size_t>(Uniform(12, 24));
