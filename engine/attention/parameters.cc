@@ -11,7 +11,7 @@
 namespace castor::attention {
 namespace {
 
-// The parameters of the hash belong to the clustering that hashes.
+// Refuses parameters of the hash where the clustering does not hash.
 absl::Status CheckHash(const Clustered& kernel, std::string_view label) {
   if (kernel.clustering == Clustered::Clustering::kHash) return absl::OkStatus();
   const auto refused = [&](std::string_view parameter) {

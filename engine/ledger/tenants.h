@@ -71,7 +71,7 @@ class CountsBySize {
     total_ += count;
   }
   bool any() const { return total_ > 0; }
-  // False if there is certainly none of at most `us`.
+  // Whether a job may take at most `us`. False is certain; true may be wrong within a time class.
   bool AnyUpTo(double us) const {
     return std::any_of(counts_.begin(), counts_.begin() + TimeClassOf(us) + 1,
                        [](int count) { return count > 0; });

@@ -32,22 +32,22 @@ std::string WithCodedSlashes(const std::string& name) {
   return absl::StrReplaceAll(name, {{"/", "%2F"}});
 }
 
-// The details of an error that HTTP tells.
-struct Told {
+// The details of a gRPC error that an HTTP answer carries.
+struct ErrorDetails {
   google::rpc::ErrorInfo info;
   google::rpc::BadRequest bad_request;
   google::rpc::RetryInfo retry;
   bool has_retry = false;
 };
 
-Told Unpack(const google::rpc::Status& error) {
-  Told told;
+ErrorDetails Unpack(const google::rpc::Status& error) {
+  ErrorDetails details;
   for (const auto& detail : error.details()) {
-    detail.UnpackTo(&told.info);
-    detail.UnpackTo(&told.bad_request);
-    told.has_retry |= detail.UnpackTo(&told.retry);
+    detail.UnpackTo(&details.info);
+    detail.UnpackTo(&details.bad_request);
+    details.has_retry |= detail.UnpackTo(&details.retry);
   }
-  return told;
+  return details;
 }
 
 int StatusOf(grpc::StatusCode code, std::string_view reason) {
@@ -195,12 +195,12 @@ Found FindRoute(const Door& door, std::string_view method, std::string_view path
 Answer JsonAnswer(const Json& json) { return {.body = Dump(json)}; }
 
 Answer ErrorAnswer(ErrorForm form, const google::rpc::Status& error) {
-  const Told told = Unpack(error);
-  const std::string& reason = told.info.reason();
+  const ErrorDetails details = Unpack(error);
+  const std::string& reason = details.info.reason();
   const int status = StatusOf(static_cast<grpc::StatusCode>(error.code()), reason);
   Json json;
   if (form == ErrorForm::kOpenAi) {
-    const auto& fields = told.bad_request.field_violations();
+    const auto& fields = details.bad_request.field_violations();
     const Json param = fields.empty() ? Json() : Json(fields[0].field());
     const char* const type = status == 401                    ? "authentication_error"
                              : status == 403                  ? "permission_error"
@@ -217,10 +217,10 @@ Answer ErrorAnswer(ErrorForm form, const google::rpc::Status& error) {
   Answer answer = JsonAnswer(json);
   answer.status = status;
   if (status == 401) answer.fields.emplace_back("WWW-Authenticate", "Bearer");
-  if (told.has_retry || status == 503) {
-    const int64_t ms = told.has_retry ? told.retry.retry_delay().seconds() * 1000 +
-                                            told.retry.retry_delay().nanos() / 1'000'000
-                                      : 1000;
+  if (details.has_retry || status == 503) {
+    const int64_t ms = details.has_retry ? details.retry.retry_delay().seconds() * 1000 +
+                                               details.retry.retry_delay().nanos() / 1'000'000
+                                         : 1000;
     answer.fields.emplace_back("Retry-After", std::to_string((ms + 999) / 1000));
   }
   return answer;

@@ -50,7 +50,7 @@ class Protocol {
   };
   using Result = EncodeResult;
 
-  // `named`: as for Models::Choose.
+  // `named` is the model that the caller named, if any: see Models::Choose.
   Protocol(const Models& models, const std::string& named, const ServiceContext& services)
       : services_(services), models_(models), named_(named) {}
 

@@ -52,7 +52,8 @@ struct Directory {
   // Whether there is a modules.json. It decides what the model is, whatever class the transformer
   // was saved as.
   bool has_modules = false;
-  // The first module is a publisher's own code: of jina-embeddings-v3 or -v5, which Castor has.
+  // The first module is the publisher's own Python code. Castor implements that of
+  // jina-embeddings-v3 and -v5, and refuses others.
   bool custom = false;
   Task task = Task::kFeatures;
   bool lookup = false;  // a StaticEmbedding in place of a transformer

@@ -86,7 +86,7 @@ int64_t DenseStack::out() const {
 
 kernels::Count DenseStack::row_bytes() const {
   constexpr int64_t kFloat = sizeof(float);
-  // A layer assembles its result from steps while its input is kept.
+  // A layer holds its input and three arrays of its output at once; five if it adds the input.
   kernels::Count most = 0;
   int64_t in = 0;
   for (const DenseLayer& layer : layers_) {

@@ -122,7 +122,7 @@ absl::StatusOr<bool> DetokenizeSome(const EncodeRequest& request, const hf::Toke
 
 int64_t TextModel::EstimateTokenizedBytes(const EncodeRequest& request) const {
   if (const auto* tokens = std::get_if<TokenInput>(&request.input)) {
-    // The ids twice, and the texts.
+    // Two copies of the ids, and each id's text.
     const int64_t each =
         2 * static_cast<int64_t>(sizeof(int64_t)) + tokenizer_->longest_token() + 1;
     return static_cast<int64_t>(tokens->ids.size()) * each +

@@ -113,7 +113,7 @@ class TopKeys {
     }
   }
 
-  // Before the second span, for the lanes of one vector.
+  // Turns the full lists of one vector's lanes into heaps, which the second span of keys needs.
   void MakeHeaps(int64_t lane, int64_t used) {
     for (int64_t i = lane; i < lane + used; ++i) {
       if (sizes_[i] == wanted_) MakeHeap(i);
