@@ -20,7 +20,8 @@ constexpr double kTooMuchMetadataPoints = 50;
 // The retry hint. Calls end all the time.
 constexpr milliseconds kRetryAfter{100};
 
-// How often overdue calls are looked for. Waking the thread for each would cost more.
+// How often overdue calls are looked for while there are limits. Waking the thread for each would
+// cost more.
 constexpr milliseconds kCheckInterval{50};
 
 }  // namespace
@@ -140,6 +141,7 @@ void CallTable::SetLimit(Row& row, TimePoint ends) {
   if (row.ends_ != TimePoint::max()) row.place_ = limited_.extract({row.ends_, &row});
   row.ends_ = ends;
   if (ends == TimePoint::max()) return;
+  if (std::exchange(asleep_, false)) changed_.NotifyAll();
   if (row.place_.empty()) {
     limited_.emplace(ends, &row);
   } else {
@@ -178,7 +180,9 @@ void CallTable::EndOverdue() {
     const bool overdue = !limited_.empty() && limited_.begin()->first <= steady_clock::now();
     Row* const row = overdue ? limited_.begin()->second : Unreceived();
     if (row == nullptr) {
-      changed_.WaitUntil(mu_, steady_clock::now() + kCheckInterval);
+      asleep_ = limited_.empty();
+      const TimePoint next = steady_clock::now() + kCheckInterval;
+      changed_.WaitUntil(mu_, asleep_ ? TimePoint::max() : next);
       continue;
     }
     if (overdue) SetLimit(*row, TimePoint::max());
