@@ -234,8 +234,10 @@ struct ModelInfo {
   bool token_labels = false;          // whether it has logits for each token, not for each sequence
   bool lexical = false;               // whether its kSparse weighs the ids of the input's tokens
   Prompts prompts;
-  std::vector<std::string> tasks;  // of its adapters
+  std::vector<std::string> tasks;  // of its adapters, or its routes
   bool needs_task = false;         // each request must name one
+  std::string lookup_task;         // the route whose texts are looked up in a table; empty: none
+  bool lookup_by_default = false;  // so are texts of no route
   // A reranker may put each pair into a text of its own. Whether that text has a place for an
   // instruction, which is then the request's prompt.
   bool takes_instruction = false;

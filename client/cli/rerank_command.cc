@@ -20,6 +20,7 @@ struct RerankFlags {
   InputFlags documents;  // texts and text_file alone
   std::string model;
   std::string instruction;
+  std::string task;
   int32_t top_n = 0;
   bool no_truncate = false;
 };
@@ -62,6 +63,7 @@ int Run(const RerankFlags& flags) {
   request.set_query(flags.query);
   request.set_top_n(flags.top_n);
   request.set_instruction(flags.instruction);
+  request.set_task(flags.task);
   request.set_return_documents(true);
   if (flags.no_truncate) request.set_truncate(false);
   InputReader reader(flags.documents);
@@ -104,6 +106,9 @@ Runner AddRerankCommand(CLI::App* command) {
       ->add_option("--instruction", flags->instruction,
                    "What a document must do for the query, for models that take one")
       ->type_name("TEXT")
+      ->check(Utf8());
+  command->add_option("--task", flags->task, "Add the model's adapter of this name")
+      ->type_name("NAME")
       ->check(Utf8());
   command->add_flag("--no-truncate", flags->no_truncate, "Refuse documents that are too long");
   AddModelFlag(command, "Options", &flags->model);

@@ -172,7 +172,11 @@ absl::Status EngineImpl::Start() {
                           counters_.ListModel(model);
                           if (options_.on_model_loaded) options_.on_model_loaded(model);
                         },
-                    .on_freed = [this](uint64_t number) { loop_.forecast().Forget(number); }});
+                    .on_freed =
+                        [this](uint64_t number) {
+                          loop_.forecast().Forget(number);
+                          loop_.forecast().Forget(LookupNumber(number));
+                        }});
   return absl::OkStatus();
 }
 
@@ -229,7 +233,8 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeComple
 }
 
 absl::StatusOr<ModelUse> EngineImpl::FindModel(const EncodeRequest& request) const {
-  auto model = residents_.list()->FindEncoder(request.model);
+  const std::shared_ptr<const ModelList> list = residents_.list();
+  auto model = list->FindEncoder(request.model);
   if (!model.ok()) {
     const bool named = ReasonOf(model.status()) == Reason::kModelNotFound && !request.model.empty();
     return named ? residents_.NotLoaded(request.model) : model.status();
@@ -237,7 +242,7 @@ absl::StatusOr<ModelUse> EngineImpl::FindModel(const EncodeRequest& request) con
   if (request.generation != 0 && request.generation != (*model)->info.generation) {
     return ModelLoading((*model)->info.name, std::chrono::milliseconds(1));
   }
-  return ModelUse(*std::move(model));
+  return ModelUse(list->RouteOf(*std::move(model), request));
 }
 
 absl::StatusOr<Ticket> EngineImpl::DoSubmitTo(ModelUse model, EncodeRequest& request, TimePoint now,

@@ -59,6 +59,9 @@ class Model {
 
   // Computes batches on the device that loaded the model; null if that device needs no network.
   virtual const Network* network() const = 0;
+
+  // The model that answers requests for which LooksUp (text/prompts.h) is true; null: this one.
+  virtual const Model* lookup() const { return nullptr; }
 };
 
 // Checks that a device with these variants has the options that `kernel` asks for, in all layers;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/encoder/text/prompts.h"
 
 namespace castor {
 
@@ -14,6 +15,24 @@ ModelList::ModelList(std::vector<ModelPtr> models) : models_(std::move(models)) 
   auto infos = std::make_shared<ModelInfos>();
   for (const ModelPtr& model : models_) infos->push_back(model->info);
   infos_ = std::move(infos);
+  for (const ModelPtr& model : models_) {
+    const encoder::Model* const lookup =
+        model->encoder == nullptr ? nullptr : model->encoder->lookup();
+    if (lookup == nullptr) continue;
+    LoadedModel table;
+    table.number = LookupNumber(model->number);
+    table.info = lookup->info();
+    table.info.name = model->info.name;
+    table.info.alias_of = model->info.alias_of;
+    table.encoder = {model, lookup};  // so that the model is not freed before it
+    table.usage = model->usage;
+    tables_[model->info.name] = std::make_shared<const LoadedModel>(std::move(table));
+  }
+}
+
+ModelPtr ModelList::RouteOf(ModelPtr model, const EncodeRequest& request) const {
+  if (model->info.lookup_task.empty() || !encoder::LooksUp(request, model->info)) return model;
+  return tables_.at(model->info.name);
 }
 
 ModelPtr ModelList::Find(std::string_view name) const {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -48,6 +49,9 @@ struct LoadedModel {
 
 using ModelPtr = std::shared_ptr<const LoadedModel>;
 
+// The number of a model's table, which has batches and prices of its own.
+inline uint64_t LookupNumber(uint64_t model) { return model | uint64_t{1} << 63; }
+
 // A request's hold on its model, which stays in memory at least as long.
 class ModelUse {
  public:
@@ -87,6 +91,9 @@ class ModelList {
   // nothing.
   absl::StatusOr<ModelPtr> FindEncoder(const std::string& name) const;
 
+  // The one of `model` and its table that answers the request.
+  ModelPtr RouteOf(ModelPtr model, const EncodeRequest& request) const;
+
   // The layer "MODEL/INDEX", which keeps its model in memory. MODEL_NOT_FOUND.
   absl::StatusOr<std::shared_ptr<const attention::CastLayer>> FindCastLayer(
       std::string_view name) const;
@@ -96,6 +103,7 @@ class ModelList {
 
  private:
   std::vector<ModelPtr> models_;
+  std::map<std::string, ModelPtr> tables_;  // by the name of their model
   std::shared_ptr<const ModelInfos> infos_ = std::make_shared<ModelInfos>();
 };
 

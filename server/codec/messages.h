@@ -278,6 +278,7 @@ struct RerankRequest : TextOptions {
   bool return_documents = false;
   bool allow_special_tokens = false;
   Text instruction;
+  Text task;
 
   using Fields = With<Field<"query", 3, &RerankRequest::query>,
                       Field<"documents", 4, &RerankRequest::documents, kSequences>,
@@ -286,7 +287,8 @@ struct RerankRequest : TextOptions {
                             Case<"improved_clustered", 8>, Case<"cast", 9>, Case<"automatic", 10>>,
                       Field<"return_documents", 11, &RerankRequest::return_documents>,
                       Field<"allow_special_tokens", 12, &RerankRequest::allow_special_tokens>,
-                      Field<"instruction", 27, &RerankRequest::instruction>>;
+                      Field<"instruction", 27, &RerankRequest::instruction>,
+                      Field<"task", 28, &RerankRequest::task>>;
 };
 
 struct TokenizeRequest : TextOptions {

@@ -79,6 +79,7 @@ absl::Status ConvertRerankRequest(wire::RerankRequest from, std::span<const Mode
   }
   out->request.return_texts = from.return_documents;
   texts.allow_special_tokens = from.allow_special_tokens;
+  pairs.task = std::move(from.task);
   pairs.kernel = std::move(from.kernel);
   absl::Status status = ConvertEncodeRequest(std::move(pairs), out);
   if (late) out->request.output = EncodeOutput::kMaxSim;

@@ -34,6 +34,7 @@ absl::StatusOr<Work> Rerank(const Door& door, Asked& asked) {
   from.return_documents = texts;
   from.instruction = instruction;
   EncodeRequest options = std::move(read.request());
+  from.task = options.task;
   DecodedRerank& decoded = read.work.decoded = {};
   if (absl::Status s = ConvertRerankRequest(std::move(from), *door.models(), &decoded); !s.ok()) {
     return s;

@@ -124,7 +124,7 @@ class CallTable {
   Limited limited_ ABSL_GUARDED_BY(mu_);
   absl::Status stopping_ ABSL_GUARDED_BY(mu_);           // why calls without a message end
   Row* being_cancelled_ ABSL_GUARDED_BY(mu_) = nullptr;  // by the thread, which holds no lock
-  bool asleep_ ABSL_GUARDED_BY(mu_) = false;  // the thread, until there is a limit
+  bool asleep_ ABSL_GUARDED_BY(mu_) = false;             // the thread, until there is a limit
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
 
   std::thread thread_;  // last: it uses everything above

@@ -204,7 +204,7 @@ def test_what_it_refuses(pair: tuple[Any, Any]) -> None:
 def others() -> Iterator[castor.Client]:
     """Small models of other shapes: dense layers, a length to cut rows to, pairs, SPLADE."""
     names = ["bert-embed", "bert-embed_more", "roberta-embed", "bert-cross", "bert-sparse"]
-    names += ["deberta-sequences"]
+    names += ["deberta-sequences", "distilbert-router"]
     running = Server(*(f"--model={name}={GOLDEN / 'directories' / name}" for name in names))
     with castor.Client(running.target) as client:
         yield client
@@ -276,6 +276,19 @@ def test_sparse_encoders_by_their_class(others: castor.Client) -> None:
     assert abs(theirs.similarity(a, a) - ours.similarity(b, b)).max() < 1e-3
     assert ours.similarity_fn_name == theirs.similarity_fn_name == "dot"
     assert ours.get_embedding_dimension() == theirs.get_embedding_dimension()
+
+
+def test_routers(others: castor.Client) -> None:
+    theirs = peer.SparseEncoder(str(GOLDEN / "directories/distilbert-router"), device="cpu")
+    ours = castor.SparseEncoder(others, "distilbert-router")
+    few = [text for text in TEXTS[:9] if text.strip()]
+    for options in ({}, {"prompt": "the mill "}, {"prompt": ""}):
+        for name in ("encode", "encode_query", "encode_document"):
+            want, got = (getattr(each, name)(few, **options) for each in (theirs, ours))
+            assert_same(want.to_dense(), got.to_dense())
+        for task in ("query", "document"):
+            want, got = (each.encode(few, task=task, **options) for each in (theirs, ours))
+            assert_same(want.to_dense(), got.to_dense())
 
 
 def test_sparse_encoders(others: castor.Client) -> None:

@@ -12,6 +12,7 @@
 #include "engine/encoder/directory/config_keys.h"
 #include "engine/encoder/directory/config_reader.h"
 #include "engine/encoder/directory/late_interaction.h"
+#include "engine/encoder/directory/router.h"
 #include "engine/encoder/heads/classifier.h"
 #include "engine/encoder/text/prompts.h"
 #include "engine/hf/json.h"
@@ -21,18 +22,6 @@ namespace {
 
 absl::Status Invalid(const std::string& path, std::string_view problem) {
   return absl::InvalidArgumentError(path + ": " + std::string(problem));
-}
-
-struct Module {
-  std::string type;  // the last part of its Python name, such as "Pooling"
-  std::string path;  // relative to the model directory, may be empty
-  bool custom = false;
-};
-
-// Whether `path` is empty or names a folder next to modules.json, and cannot lead elsewhere.
-bool IsPlainFolder(const std::string& path) {
-  return path.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos && path != "." &&
-         path != "..";
 }
 
 // What jina-embeddings-v3 and -v5 call their own modules.
@@ -331,21 +320,28 @@ absl::Status ModuleNotSupported(const std::string& file, size_t index, const Mod
 
 // Reads modules.json: Transformer, then at most one Pooling, any number of Dense, at most one
 // Normalize; or a masked language model and SpladePooling; or a language model and LogitScore; or a
-// classifier alone.
-absl::Status ReadPipeline(const std::string& path, const std::string& model_type,
-                          Directory* directory) {
-  const std::string file = path + "/modules.json";
+// classifier alone; or a Router.
+absl::Status ReadPipeline(std::string path, const std::string& model_type, Directory* directory) {
+  std::string file = path + "/modules.json";
   absl::StatusOr<std::vector<Module>> modules = ReadModules(file);
   if (!modules.ok()) return modules.status();
+  if (modules->front().type == "Router") {
+    const std::string& folder = modules->front().path;
+    if (modules->size() > 1 || model_type != "SparseEncoder") {
+      return Invalid(file,
+                     "a Router is supported as the only module of a SparseEncoder (model_type in "
+                     "config_sentence_transformers.json)");
+    }
+    if (!folder.empty()) path += "/" + folder;
+    modules = ReadRouter(path, directory);
+    if (!modules.ok()) return modules.status();
+    directory->transformer = path;
+    file = path + "/router_config.json";
+  }
   const Module& transformer = modules->front();
   const bool masked = transformer.type == "MLMTransformer";
   directory->lookup = transformer.type == "StaticEmbedding";
   directory->custom = transformer.custom;
-  if (transformer.type == "Router") {
-    return Invalid(file,
-                   "a Router is not supported: serve one of its routes, such as the documents' "
-                   "Transformer and SpladePooling, by a modules.json that lists their folders");
-  }
   if (transformer.type != "Transformer" && !masked && !directory->lookup) {
     return Invalid(file,
                    absl::StrCat("the first module is \"", transformer.type,

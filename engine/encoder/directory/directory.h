@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -57,6 +58,12 @@ struct Directory {
   bool custom = false;
   Task task = Task::kFeatures;
   bool lookup = false;  // a StaticEmbedding in place of a transformer
+  bool weighs = false;  // a SparseStaticEmbedding instead: a weight for each token
+  // A Router's routes; one is looked up, in place of the pipeline that the rest describes.
+  std::vector<std::string> routes;
+  std::shared_ptr<const Directory> lookup_route;
+  std::string lookup_task;
+  bool lookup_by_default = false;
   // A CrossEncoder's activation; empty: the one that config.json names, or the library's default.
   std::string activation;
   bool pools = false;                  // there is a Pooling module

@@ -146,6 +146,9 @@ std::span<const Key> DirectoryKeys() {
       Refused(kModules, "BaseModel", "kwargs", "null [] [\"task\"] [\"task\",\"truncate_dim\"]",
               "arguments of calls are not passed on to modules"),
 
+      // ---- router_config.json
+      Read(kRouter, "Router", "types structure parameters"),
+
       // ---- sentence_bert_config.json
       Read(kTransformer, "Transformer",
            "max_seq_length do_lower_case transformer_task module_output_name modality_config "
@@ -189,6 +192,9 @@ std::span<const Key> DirectoryKeys() {
       Read(kNormalize, "Normalize", "module_input_name module_output_name"),
       Read(kSplade, "SpladePooling", "pooling_strategy activation_function"),
       Ignored(kSplade, "SpladePooling", "embedding_dimension word_embedding_dimension chunk_size"),
+      Ignored(kSparseStatic, kTraining, "frozen"),
+      Refused(kSparseStatic, "SparseStaticEmbedding", "path", "null",
+              "load the model with sentence-transformers and save it, which writes the weights"),
       Read(kLogitScore, "LogitScore", "true_token_id false_token_id module_input_name"),
       Read(kMultiVectorMask, "MultiVectorMask", "skiplist_words skiplist_tasks"),
       Refused(kMultiVectorMask, "MultiVectorMask", "keep_only_token_ids", "null",
@@ -230,7 +236,7 @@ const Key* FindKey(File file, std::string_view name) {
 bool RefusesUnknown(File file) {
   return file == File::kTransformer || file == File::kPooling || file == File::kSplade ||
          file == File::kLogitScore || file == File::kLayerNorm || file == File::kDropout ||
-         file == File::kMultiVectorMask || file == File::kRerank;
+         file == File::kMultiVectorMask || file == File::kRerank || file == File::kSparseStatic;
 }
 
 absl::Status CheckKeys(File file, const nlohmann::json& object, const std::string& path) {

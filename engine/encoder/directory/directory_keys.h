@@ -20,6 +20,7 @@ enum class File {
   kTokenizerConfig,       // tokenizer_config.json
   kSpecialTokensMap,      // special_tokens_map.json
   kModules,               // an entry of modules.json
+  kRouter,                // router_config.json
   kTransformer,           // sentence_bert_config.json and its older names
   kSentenceTransformers,  // config_sentence_transformers.json
   kPooling,               // a Pooling module's config.json; likewise:
@@ -28,6 +29,7 @@ enum class File {
   kDropout,
   kNormalize,
   kSplade,
+  kSparseStatic,
   kLogitScore,
   kMultiVectorMask,
   kRerank,   // castor_rerank.json

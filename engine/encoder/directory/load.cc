@@ -24,6 +24,7 @@
 #include "engine/encoder/families/families.h"
 #include "engine/encoder/families/static_embedding.h"
 #include "engine/encoder/heads/load_head.h"
+#include "engine/encoder/heads/splade.h"
 #include "engine/encoder/layers/linear.h"
 #include "engine/encoder/network/int8_fidelity.h"
 #include "engine/encoder/text/chat_template.h"
@@ -230,27 +231,31 @@ absl::StatusOr<LoadedNetwork> LoadNetwork(Directory& directory, const ModelSourc
                        family->model_type == "jina_embeddings_v5"};
 }
 
-// Builds a network without layers, whose tokenizer.json is read alone.
+// Builds a network without layers. A StaticEmbedding's tokenizer.json is read alone.
 absl::StatusOr<LoadedNetwork> LoadLookup(const Directory& directory, at::ScalarType dtype,
                                          at::Device device, AttentionFn attention) {
   const std::string& folder = directory.transformer;
   ConfigReader config(File::kConfig, nlohmann::json::object(), folder + "/config.json");
   TokenizerContext context;
-  context.alone = true;
+  context.alone = !directory.weighs;
   absl::StatusOr<LoadedTokenizer> tokenizer = LoadTokenizer(folder, context);
   if (!tokenizer.ok()) return tokenizer.status();
   absl::StatusOr<std::unique_ptr<hf::Safetensors>> files = hf::Safetensors::OpenModel(folder);
   if (!files.ok()) return files.status();
-  absl::StatusOr<StaticEmbedding> table = BuildStaticEmbedding(**files, folder, dtype, device);
+  absl::StatusOr<StaticEmbedding> table =
+      directory.weighs ? BuildTokenWeights(**files, folder, device)
+                       : BuildStaticEmbedding(**files, folder, dtype, device);
   if (!table.ok()) return table.status();
   FamilyModel& model = table->model;
   model.rules.max_tokens =
       std::min(model.rules.max_tokens, tokenizer->max_tokens.value_or(model.rules.max_tokens));
   model.rules.cut_left = tokenizer->cut_left;
   absl::StatusOr<LoadedHead> head =
-      LoadHead(directory, config, **files, model, /*prefix=*/"", dtype, device);
+      directory.weighs ? LoadedHead{std::make_unique<LexicalHead>(model.rules.vocabulary)}
+                       : LoadHead(directory, config, **files, model, /*prefix=*/"", dtype, device);
   if (!head.ok()) return head.status();
-  const int64_t bytes = table->elements * static_cast<int64_t>(c10::elementSize(dtype));
+  const at::ScalarType type = directory.weighs ? at::kFloat : dtype;
+  const int64_t bytes = table->elements * static_cast<int64_t>(c10::elementSize(type));
   return LoadedNetwork{"static_embedding",
                        std::move(tokenizer->tokenizer),
                        std::nullopt,
@@ -291,8 +296,8 @@ absl::Status CheckAgreement(const Directory& directory, const Network& network,
 }
 
 // The directory's prompts, with their tokens counted.
-absl::StatusOr<Prompts> LoadPrompts(const Directory& directory, const InputRules& rules,
-                                    const hf::Tokenizer& tokenizer) {
+absl::StatusOr<Prompts> LoadPrompts(const Directory& directory, const std::string& folder,
+                                    const InputRules& rules, const hf::Tokenizer& tokenizer) {
   Prompts prompts = directory.prompts;
   LimitPrompt("document", directory.document_length, &prompts);
   std::optional<int64_t> query_length = directory.query_length;
@@ -312,9 +317,8 @@ absl::StatusOr<Prompts> LoadPrompts(const Directory& directory, const InputRules
   absl::Status status = FinishPrompts(tokenizer, rules.max_tokens, directory.include_prompt,
                                       directory.late_interaction.prefixes, &prompts);
   if (!status.ok()) {
-    return absl::Status(status.code(),
-                        absl::StrCat(directory.transformer, "/config_sentence_transformers.json: ",
-                                     std::string(status.message())));
+    return absl::Status(status.code(), absl::StrCat(folder, "/config_sentence_transformers.json: ",
+                                                    std::string(status.message())));
   }
   return prompts;
 }
@@ -347,8 +351,45 @@ ModelInfo Describe(const Network& network) {
   return info;
 }
 
+absl::StatusOr<std::shared_ptr<TextModel>> LoadFrom(Directory& directory, const ModelSource& source,
+                                                    at::Device device,
+                                                    const AttentionFn& attention) {
+  const at::ScalarType dtype = attention::ScalarTypeOf(source.dtype);
+  absl::StatusOr<LoadedNetwork> loaded =
+      directory.lookup ? LoadLookup(directory, dtype, device, attention)
+                       : LoadNetwork(directory, source, dtype, device, attention);
+  if (!loaded.ok()) return loaded.status();
+  Network& network = loaded->network;
+  const hf::Tokenizer& tokenizer = *loaded->tokenizer;
+  absl::Status agreed = CheckAgreement(directory, network, tokenizer);
+  if (!agreed.ok()) return agreed;
+  absl::StatusOr<Prompts> prompts =
+      LoadPrompts(directory, source.directory, network.rules(), tokenizer);
+  if (!prompts.ok()) return prompts.status();
+
+  ModelInfo info = Describe(network);
+  info.name = source.name;
+  info.family = loaded->family;
+  info.dimensions = directory.dimensions;
+  info.similarity = directory.similarity;
+  info.prompts = *std::move(prompts);
+  if (loaded->pairs.has_value()) {
+    info.takes_instruction = loaded->pairs->takes_instruction();
+    info.template_tokens = loaded->pairs->tokens();
+  }
+  info.tasks = directory.routes.empty() ? std::move(loaded->tasks) : directory.routes;
+  info.needs_task = loaded->needs_task;
+  info.lookup_task = directory.lookup_task;
+  info.lookup_by_default = directory.lookup_by_default;
+  info.dtype = directory.weighs ? DType::kFloat32 : source.dtype;
+  info.parameters = loaded->parameters;
+  info.weight_bytes = loaded->weight_bytes;
+  return std::make_shared<TextModel>(std::move(info), std::move(loaded->tokenizer),
+                                     std::move(loaded->pairs), std::move(network));
+}
+
 absl::StatusOr<std::shared_ptr<TextModel>> Load(const ModelSource& source, at::Device device,
-                                                AttentionFn attention) {
+                                                const AttentionFn& attention) {
   if (source.dtype != DType::kFloat32 && source.dtype != DType::kBFloat16) {
     return absl::InvalidArgumentError(absl::StrCat("models are served as FLOAT32 or BFLOAT16, not ",
                                                    std::string(NameOf(source.dtype))));
@@ -358,39 +399,21 @@ absl::StatusOr<std::shared_ptr<TextModel>> Load(const ModelSource& source, at::D
   }
   absl::StatusOr<Directory> directory = ReadDirectory(source.directory);
   if (!directory.ok()) return directory.status();
-  if (directory->lookup && !source.adapters.empty()) {
-    return absl::InvalidArgumentError(source.adapters.front().second +
-                                      ": a StaticEmbedding has no layers to adapt");
+  const bool looks_up = directory->lookup || directory->lookup_route != nullptr;
+  if (looks_up && !source.adapters.empty()) {
+    return absl::InvalidArgumentError(
+        source.adapters.front().second +
+        (directory->lookup ? ": a StaticEmbedding has no layers to adapt"
+                           : ": adapters of a model with routes are not supported"));
   }
-  const at::ScalarType dtype = attention::ScalarTypeOf(source.dtype);
-  absl::StatusOr<LoadedNetwork> loaded =
-      directory->lookup ? LoadLookup(*directory, dtype, device, std::move(attention))
-                        : LoadNetwork(*directory, source, dtype, device, std::move(attention));
-  if (!loaded.ok()) return loaded.status();
-  Network& network = loaded->network;
-  const hf::Tokenizer& tokenizer = *loaded->tokenizer;
-  absl::Status agreed = CheckAgreement(*directory, network, tokenizer);
-  if (!agreed.ok()) return agreed;
-  absl::StatusOr<Prompts> prompts = LoadPrompts(*directory, network.rules(), tokenizer);
-  if (!prompts.ok()) return prompts.status();
-
-  ModelInfo info = Describe(network);
-  info.name = source.name;
-  info.family = loaded->family;
-  info.dimensions = directory->dimensions;
-  info.similarity = directory->similarity;
-  info.prompts = *std::move(prompts);
-  if (loaded->pairs.has_value()) {
-    info.takes_instruction = loaded->pairs->takes_instruction();
-    info.template_tokens = loaded->pairs->tokens();
-  }
-  info.tasks = std::move(loaded->tasks);
-  info.needs_task = loaded->needs_task;
-  info.dtype = source.dtype;
-  info.parameters = loaded->parameters;
-  info.weight_bytes = loaded->weight_bytes;
-  return std::make_shared<TextModel>(std::move(info), std::move(loaded->tokenizer),
-                                     std::move(loaded->pairs), std::move(network));
+  absl::StatusOr<std::shared_ptr<TextModel>> model =
+      LoadFrom(*directory, source, device, attention);
+  if (!model.ok() || directory->lookup_route == nullptr) return model;
+  Directory route = *directory->lookup_route;
+  absl::StatusOr<std::shared_ptr<TextModel>> lookup = LoadFrom(route, source, device, attention);
+  if (!lookup.ok()) return lookup.status();
+  (*model)->set_lookup(*std::move(lookup));
+  return model;
 }
 
 // Loads a model in float32, then in 8 bits, to compare their vectors. The float32 model must fit in
@@ -418,7 +441,7 @@ absl::StatusOr<std::shared_ptr<Model>> LoadModel(const ModelSource& source, at::
   try {
     const c10::InferenceMode inference;
     if (source.int8) return LoadInt8(source, device, attention);
-    return Load(source, device, std::move(attention));
+    return Load(source, device, attention);
   } catch (const c10::Error& error) {
     return absl::InternalError(
         absl::StrCat(source.directory, ": ", error.what_without_backtrace()));

@@ -87,6 +87,15 @@ absl::StatusOr<at::Tensor> Fold(const hf::Safetensors& files, at::Tensor rows) {
   return rows;
 }
 
+StaticEmbedding FromTable(at::Tensor rows) {
+  InputRules rules{.vocabulary = rows.size(0),
+                   .text_types = false,
+                   .special_tokens = false,
+                   .max_tokens = kMaxSize};
+  const int64_t elements = rows.numel();
+  return {{std::make_unique<Table>(std::move(rows)), std::move(rules)}, elements};
+}
+
 }  // namespace
 
 absl::StatusOr<StaticEmbedding> BuildStaticEmbedding(const hf::Safetensors& files,
@@ -109,13 +118,22 @@ absl::StatusOr<StaticEmbedding> BuildStaticEmbedding(const hf::Safetensors& file
     if (!folded.ok()) return folded.status();
     table = *std::move(folded);
   }
-  InputRules rules{.vocabulary = table.size(0),
-                   .text_types = false,
-                   .special_tokens = false,
-                   .max_tokens = kMaxSize};
-  const int64_t elements = table.numel();
-  return StaticEmbedding{{std::make_unique<Table>(table.to(dtype).to(device)), std::move(rules)},
-                         elements};
+  return FromTable(table.to(dtype).to(device));
+}
+
+absl::StatusOr<StaticEmbedding> BuildTokenWeights(const hf::Safetensors& files,
+                                                  const std::string& folder, at::Device device) {
+  const hf::StoredTensor* stored = files.Find("weight");
+  if (stored == nullptr || stored->shape.size() != 1 || stored->shape[0] < 1) {
+    return Invalid(folder, "the weights hold no vector \"weight\"");
+  }
+  WeightReader weights(files, folder, at::kFloat, at::kCPU);
+  const at::Tensor table = weights.Take("weight", stored->shape);
+  if (!weights.status().ok()) return weights.status();
+  if (table.min().item<float>() < 0) {
+    return Invalid(std::string(stored->file) + ": weight", "is below zero for a token");
+  }
+  return FromTable(table.unsqueeze(1).to(device));
 }
 
 }  // namespace castor::encoder

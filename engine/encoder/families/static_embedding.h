@@ -24,4 +24,8 @@ absl::StatusOr<StaticEmbedding> BuildStaticEmbedding(const hf::Safetensors& file
                                                      const std::string& folder,
                                                      at::ScalarType dtype, at::Device device);
 
+// Takes a SparseStaticEmbedding's "weight" of each token, as rows of one element in float32.
+absl::StatusOr<StaticEmbedding> BuildTokenWeights(const hf::Safetensors& files,
+                                                  const std::string& folder, at::Device device);
+
 }  // namespace castor::encoder

@@ -160,6 +160,12 @@ LexicalHead::LexicalHead(Pooling pooling, bool normalize, DenseStack of_tokens, 
   info_.lexical = true;
 }
 
+LexicalHead::LexicalHead(int64_t vocabulary)
+    : rows_(Pooling::kMean, /*normalize=*/false), vocabulary_(vocabulary), unweighed_(0) {
+  info_.outputs = {EncodeOutput::kSparse};
+  info_.lexical = true;
+}
+
 HeadActivations LexicalHead::activations(int64_t hidden, DType dtype) const {
   constexpr int64_t kFloat = sizeof(float);
   HeadActivations bytes = rows_.activations(hidden, dtype);
@@ -197,7 +203,7 @@ absl::StatusOr<std::vector<at::Tensor>> LexicalHead::ReadOut(const HeadInputs& i
     rows = at::zeros({sequences * vocabulary_}, weights.options());
     rows.scatter_reduce_(0, places, weights.narrow(0, first, tokens), "amax");
     rows = rows.view({sequences, vocabulary_});
-    rows.narrow(1, 0, kUnweighedIds).zero_();
+    rows.narrow(1, 0, unweighed_).zero_();
     if (absl::Status status = in.control.Checkpoint(); !status.ok()) return status;
   }
   return outputs;

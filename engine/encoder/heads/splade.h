@@ -60,6 +60,9 @@ class LexicalHead final : public Head {
   LexicalHead(Pooling pooling, bool normalize, DenseStack of_tokens, DenseStack weights,
               int64_t vocabulary);
 
+  // A SparseStaticEmbedding's, whose body's rows are the weights of tokens.
+  explicit LexicalHead(int64_t vocabulary);
+
   const HeadInfo& info() const override { return info_; }
   HeadActivations activations(int64_t hidden, DType dtype) const override;
   absl::StatusOr<std::vector<at::Tensor>> ReadOut(const HeadInputs& in) const override;
@@ -68,7 +71,8 @@ class LexicalHead final : public Head {
   const PoolingHead rows_;
   const DenseStack weights_;
   const int64_t vocabulary_;
-  HeadInfo info_;  // constant once built
+  const int64_t unweighed_ = kUnweighedIds;  // the first ids
+  HeadInfo info_;                            // constant once built
 };
 
 }  // namespace castor::encoder

@@ -3,8 +3,10 @@
 // sentence-transformers' CrossEncoder makes of a pair, of the roles "system" (the instruction, if
 // any), "query", "document".
 //
-// The subset of Jinja: output, `set`, comments and whitespace control; strings, names, `default`,
-// and the content of a role's first message. Anything else is an error. Functions without state.
+// The subset of Jinja: output, `set`, `if`, comments and whitespace control; strings, names,
+// members,
+// `+`, `is defined`, `is string`, conditions and a few filters. Anything else is an error, and so
+// is what would depend on a query or a document. Functions without state.
 #pragma once
 
 #include <map>

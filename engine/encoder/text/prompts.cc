@@ -269,6 +269,13 @@ const Prompt* PromptOf(const EncodeRequest& request, const Prompts& prompts, siz
   return FindPrompt(request.prompt_name.value_or(prompts.default_name), prompts);
 }
 
+bool LooksUp(const EncodeRequest& request, const ModelInfo& info) {
+  const std::string name = request.prompt_name.value_or("");
+  const std::string& route = request.task.empty() ? name : request.task;
+  if (std::ranges::count(info.tasks, route) == 0) return info.lookup_by_default;
+  return route == info.lookup_task;
+}
+
 std::string_view PromptTextOf(const EncodeRequest& request, const Prompts& prompts, size_t text) {
   if (request.prompt.has_value()) return *request.prompt;
   const Prompt* const prompt = PromptOf(request, prompts, text);

@@ -62,6 +62,10 @@ absl::Status CheckPrompt(const EncodeRequest& request, const Prompts& prompts);
 // have the same prompt, unless the first is a query. Requires CheckPrompt.
 const Prompt* PromptOf(const EncodeRequest& request, const Prompts& prompts, size_t text = 0);
 
+// Whether the model's table answers the request: the route of its task, else of its prompt's name,
+// else the default one.
+bool LooksUp(const EncodeRequest& request, const ModelInfo& info);
+
 // The prompt's text, the model's or the request's own, likewise.
 std::string_view PromptTextOf(const EncodeRequest& request, const Prompts& prompts,
                               size_t text = 0);

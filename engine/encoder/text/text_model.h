@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "engine/encoder/model.h"
@@ -21,6 +22,11 @@ class TextModel final : public Model {
 
   // Call before the model is shared.
   void set_int8(const Int8Fidelity& fidelity) { info_.int8 = fidelity; }
+  void set_lookup(std::shared_ptr<const TextModel> lookup) {
+    info_.parameters += lookup->info().parameters;
+    info_.weight_bytes += lookup->info().weight_bytes;
+    lookup_ = std::move(lookup);
+  }
 
   const ModelInfo& info() const override { return info_; }
   absl::Status CheckInput(const EncodeRequest& request, int64_t max_sequences,
@@ -34,6 +40,7 @@ class TextModel final : public Model {
   std::vector<AttentionLayers> attention(const Kernel& kernel) const override;
   Activations activations() const override { return activations_; }
   const Network* network() const override { return &network_; }
+  const Model* lookup() const override { return lookup_.get(); }
 
  private:
   const InputRules& rules() const { return network_.rules(); }
@@ -43,6 +50,7 @@ class TextModel final : public Model {
   const std::optional<PairTemplate> pairs_;
   const Network network_;
   const Activations activations_;
+  std::shared_ptr<const TextModel> lookup_;
 };
 
 }  // namespace castor::encoder

@@ -250,6 +250,18 @@ def sparse(folder, _):
         sparse_modules.SpladePooling("max")])
 
 
+@based("ForMaskedLM")
+def router(folder, _):
+    """Queries by a table, documents by SPLADE."""
+    document = modules.Transformer(folder, transformer_task="fill-mask")
+    torch.manual_seed(9)
+    table = sparse_modules.SparseStaticEmbedding(
+        document.tokenizer, torch.rand(len(document.tokenizer)) * 3, frozen=True)
+    return sentence_transformers.SparseEncoder(modules=[modules.Router.for_query_document(
+        [table], [document, sparse_modules.SpladePooling("max", "log1p_relu")])],
+        prompts={"query": "the river: ", "document": "mill "}, similarity_fn_name="dot")
+
+
 @based("ForMaskedLM", tie_word_embeddings=False)
 def sparse_untied(folder, family):
     return sparse(folder, family)
@@ -289,6 +301,7 @@ HEADS = {
     "rerank": piped(rerank),
     "sparse": piped(sparse),
     "sparse_untied": piped(sparse_untied),
+    "router": piped(router),
     "multi": piped(multi),
     "stanford": stanford,
 }

@@ -52,11 +52,29 @@ STRUCTURED = (
     '{# of several modalities #}\n  {% set q = ' + FIRST.format("query") + '[0].text %}\n'
     "<Query>: {{- ' ' }}{{ q }}{{ '\\n' -}}\n  <Document>: {{ " + FIRST.format("document") +
     '[0]["text"] }}\n\n  {#- the answer -#}  yes or no?<|im_end|>\n')
-TEMPLATES = {"qwen": QWEN, "mxbai": MXBAI, "gemma": GEMMA, "structured": STRUCTURED,
+# Conditions, sums of texts and lists, as zerank-2 has them.
+CONDITIONS = (
+    '{#- of two turns -#}\n'
+    '{%- set asked = messages | selectattr("role", "eq", "query") | map(attribute="content") | list -%}\n'
+    "{%- set told = messages | selectattr('role', 'eq', 'document') | map(attribute='content') | list -%}\n"
+    '{%- set wish = messages | selectattr("role", "eq", "system") | list -%}\n'
+    "{%- set asked = asked[0] if asked else '' -%}\n"
+    '{% if instruction is defined and instruction is string and instruction | trim %}\n'
+    "  {% if never %}{{ x.y() }}{% else %}never{% endif %}\n"
+    '{%- elif not wish or wish[0].content is not string %}\n'
+    '    {%- set asked = asked + "\\n" %}\n'
+    '{% else %}\n'
+    "    {%- set asked = '<query>' + asked + '</query>\\n<wish>' + wish[0]['content'] + '</wish>' -%}\n"
+    '  {% endif %}\n'
+    "{{- '<|im_start|>system\\n' + asked + '<|im_end|>\\n' -}}\n"
+    "{{- '<|im_start|>user\\n' + (told[0] if told else (told | first).content) + '<|im_end|>\\n' -}}\n"
+    "{% if tools or add_generation_prompt %}tools{% endif %}\n"
+    "{%- if true and (messages[0].role is defined) %}{{- '<|im_start|>assistant\\n' -}}{% endif %}\n")
+TEMPLATES = {"qwen": QWEN, "conditions": CONDITIONS, "mxbai": MXBAI, "gemma": GEMMA, "structured": STRUCTURED,
              "nemotron": NEMOTRON}
 BASES = {
     "qwen3": (T.Qwen3ForCausalLM, dict(num_key_value_heads=1, head_dim=8, tie_word_embeddings=False),
-              ["qwen", "gemma", "structured"]),
+              ["qwen", "gemma", "structured", "conditions"]),
     "qwen2": (T.Qwen2ForCausalLM, dict(num_key_value_heads=2, tie_word_embeddings=True),
               ["mxbai", "qwen"]),
     "qwen3_classifier": (T.Qwen3ForSequenceClassification,

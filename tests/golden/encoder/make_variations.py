@@ -35,7 +35,7 @@ import read_directory
 import safetensors.torch
 import torch
 from varied_keys import (BERT_CONFIG, BERT_SETTINGS, CONFIG, CROSS_KEYS, DENSE_KEYS, GONE, JSON_TEXTS,
-                         LABELS, MASK, MASKED_KEYS, MODULES, MULTI_KEYS, PIPELINE, PIPELINE_KEYS, POOLINGS,
+                         LABELS, MASK, MASKED_KEYS, MODULES, MULTI_KEYS, PIPELINE, PIPELINE_KEYS, POOLINGS, ROUTER_KEYS,
                          SENTENCES, SENTENCE_KEYS, SETTINGS, SPARSE_KEYS, TOKENIZER, TOKENIZER_SETTINGS,
                          VOCABULARY, WITHOUT_TOKENIZER, WITHOUT_TOKENIZER_BPE, at, delete, keys, text)
 
@@ -81,6 +81,7 @@ BASES = {
     "bert-cross": CROSS_KEYS,
     "bert-sparse": SPARSE_KEYS,
     "bert-sparse_untied": [],
+    "distilbert-router": ROUTER_KEYS,
     "bert-multi": MULTI_KEYS,
     "modernbert-multi": keys(SENTENCES, {
         "query_expansion": [{"strategy": "fixed", "length": 28},
@@ -269,7 +270,7 @@ BASES = {
 # Where a case has many numbers, some of CASES.
 FEW = {"distilbert-tokens": [0, 4], "jina_v3-tokens": [0, 4], "bert-multi": [0], "modernbert-multi": [0],
        "bert-stanford": [0]} | {
-    name: [0] for name in BASES if "-sparse" in name}
+    name: [0] for name in BASES if "-sparse" in name or "-router" in name}
 WITH_VOCABULARY = ["bert-embed", "mpnet-embed", "roberta-embed"]
 
 
@@ -387,9 +388,9 @@ def main():
         make_directories.save(OUT, name)
         if name in WITH_VOCABULARY:
             write_vocabulary(OUT / name)
-        tokenizer = OUT / name / TOKENIZER
-        tokenizer.write_text(json.dumps(json.loads(tokenizer.read_text()), separators=(",", ":"),
-                                        ensure_ascii=False))
+        for tokenizer in (OUT / name).rglob(TOKENIZER):
+            tokenizer.write_text(json.dumps(json.loads(tokenizer.read_text()),
+                                            separators=(",", ":"), ensure_ascii=False))
         cases = make_directories.CASES
         make_directories.write_expected(OUT / name, "expected.json",
                                         cases[3:4] + cases[8:9] if name in FEW else cases)

@@ -51,9 +51,10 @@ def kind_of(folder):
     return "SentenceTransformer"
 
 
-def ids_of(model, item):
+def ids_of(model, item, task=None):
     """As `model` of sentence-transformers cuts and tokenizes."""
-    inputs = model.preprocess([item], prompt=model.prompts.get(model.default_prompt_name))
+    inputs = model.preprocess([item], prompt=model.prompts.get(task or model.default_prompt_name),
+                              **({"task": task} if task else {}))
     return inputs["input_ids"][0].tolist()
 
 
@@ -81,10 +82,18 @@ def open_cross_encoder(folder):
 
 def open_sparse_encoder(folder):
     model = sentence_transformers.SparseEncoder(str(folder))
+    routed = hasattr(model[0], "sub_modules")
+
+    def of_task(text, task, encode):
+        rows = encode([text], convert_to_tensor=True, convert_to_sparse_tensor=False)
+        return {"ids": ids_of(model, text, task), "SPARSE": rounded(rows)}
 
     def compute(text, _):
-        rows = model.encode([text], convert_to_tensor=True, convert_to_sparse_tensor=False)
-        return {"ids": ids_of(model, text), "SPARSE": rounded(rows)}
+        computed = of_task(text, None, model.encode)
+        if routed:
+            computed["query"] = of_task(text, "query", model.encode_query)
+            computed["document"] = of_task(text, "document", model.encode_document)
+        return computed
     return compute
 
 
@@ -165,8 +174,8 @@ def outcome(folder, cases, kind=None):
             computed = told(error, folder)
         for task in ("query", "document"):
             if task in computed:
-                result["cases"].append(one | {"task": task} | computed[task])
-        if "query" not in computed:
+                result["cases"].append(one | {"task": task} | computed.pop(task))
+        if computed:
             result["cases"].append(one | computed)
     failed = [case["error"] for case in result["cases"] if "error" in case]
     return {"error": failed[0]} if len(failed) == len(result["cases"]) else result

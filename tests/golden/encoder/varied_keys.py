@@ -379,6 +379,31 @@ CROSS_KEYS = keys(PIPELINE, {
 ]
 
 SPARSE = "1_SpladePooling/config.json"
+ROUTER, TABLE = "router_config.json", "query_0_SparseStaticEmbedding/"
+SPLADE = "sentence_transformers.sparse_encoder.modules.splade_pooling.SpladePooling"
+ROUTER_KEYS = keys(ROUTER, {
+    "parameters/default_route": ["query", None, "nonsense", GONE],
+    "parameters/allow_empty_key": [False, GONE],
+    "parameters/route_mappings": [{"('query', 'text')": "document"}, {"(None, None)": "query"}, GONE],
+    "structure/query": [["document_0_Transformer", "document_1_SpladePooling"], [], GONE],
+    "structure/document": [["query_0_SparseStaticEmbedding"], ["document_0_Transformer"],
+                           ["../document_0_Transformer"]],
+    "structure/other": [["query_0_SparseStaticEmbedding"]],
+    "types/query_0_SparseStaticEmbedding": [GONE, "my.own.Table", SPLADE],
+    "types": [GONE], "structure": [GONE], "parameters": [GONE], "unheard_of": [1],
+}) + keys(PIPELINE, {
+    "prompts": [{}, {"query": "[SEP] a", "document": ""}, {"other": "the mill "}],
+    "default_prompt_name": ["query"], "max_active_dims": [3], "model_type": ["SentenceTransformer"],
+}) + keys(TABLE + CONFIG, {"frozen": [False, GONE], "path": ["idf.json"], "unheard_of": [1]}) + keys(
+    TABLE + SETTINGS, {"do_lower_case": [False], "model_max_length": [9], "truncation_side": ["left"],
+                       "tokenizer_class": ["PreTrainedTokenizerFast", GONE]}) + keys(
+    "document_0_Transformer/" + SETTINGS, {"do_lower_case": [False], "model_max_length": [8]}) + keys(
+    "document_1_SpladePooling/" + CONFIG, {"pooling_strategy": ["sum"]}) + [
+    delete(ROUTER), delete(TABLE + "model.safetensors"), delete(TABLE + CONFIG), delete(TABLE + TOKENIZER),
+    whole("modules.json", [
+        {"idx": i, "name": str(i), "path": path, "type": "sentence_transformers.base.modules." + kind}
+        for i, (path, kind) in enumerate([("", "router.Router"), ("1_N", "normalize.Normalize")])])]
+
 SPARSE_KEYS = keys(SPARSE, {
     "pooling_strategy": ["sum", "mean", GONE], "activation_function": ["log1p_relu", "gelu", GONE],
     "embedding_dimension": [260, 7, GONE], "chunk_size": [2], "unheard_of": [1]}) + keys(SENTENCES, {

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 #include <string>
 #include <thread>
@@ -37,6 +39,9 @@ class ServerAdaptersTest : public ServerTest {
                 .directory = golden + "/directories/bert-embed",
                 .adapters = {{"all", peft + "all"}, {"some", peft + "some"}}},
                {.name = "bare", .directory = golden + "/directories/bert-embed"},
+               {.name = "multi",
+                .directory = golden + "/directories/bert-multi",
+                .adapters = {{"all", peft + "all"}}},
                {.name = "v3", .directory = golden + "/adapters/jina_v3"},
                {.name = "v5", .directory = golden + "/adapters/jina_v5_small"}},
               std::move(options), engine);
@@ -177,6 +182,56 @@ TEST_F(ServerAdaptersTest, AreListedAndUnknownOnesRefused) {
   EXPECT_TRUE(describe("v5").needs_task());
   EXPECT_EQ(describe("bare").tasks_size(), 0);
   EXPECT_GT(describe("bert").weight_bytes(), describe("bare").weight_bytes());
+}
+
+TEST_F(ServerAdaptersTest, RerankTakesATask) {
+  Start();
+  const auto rows = [&](const std::string& role, const std::string& text, const std::string& task) {
+    v1::EncodeRequest request = RequestOf("multi", task, {text});
+    request.set_prompt_name(role);
+    const v1::Tensor output = Encode(request).output();
+    std::vector<float> values(output.raw().size() / sizeof(float));
+    std::memcpy(values.data(), output.raw().data(), output.raw().size());
+    return std::pair(values, static_cast<size_t>(output.shape(1)));
+  };
+  std::vector<float> scores;
+  for (const std::string task : {"", "all"}) {
+    const auto [query, width] = rows("query", "the mill", task);
+    const std::vector<float> document = rows("document", "a river", task).first;
+    double expected = 0;
+    for (size_t q = 0; q < query.size(); q += width) {
+      double most = -1e9;
+      for (size_t d = 0; d < document.size(); d += width) {
+        most = std::max(most, std::inner_product(&query[q], &query[q] + width, &document[d], 0.0));
+      }
+      expected += most;
+    }
+    v1::RerankRequest request;
+    request.set_model("multi");
+    request.set_query("the mill");
+    request.add_documents("a river");
+    request.set_task(task);
+    grpc::ClientContext context;
+    v1::RerankResponse response;
+    const grpc::Status status = encoder_->Rerank(&context, request, &response);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    scores.push_back(response.results(0).score());
+    EXPECT_NEAR(scores.back(), expected, 2e-5);
+    const nlohmann::json answer = Post(
+        "/v1/rerank",
+        {{"model", "multi"}, {"query", "the mill"}, {"task", task}, {"documents", {"a river"}}});
+    EXPECT_FLOAT_EQ(answer["results"][0]["relevance_score"].get<float>(), scores.back());
+  }
+  EXPECT_GT(std::abs(scores[0] - scores[1]), 1e-3);
+  v1::RerankRequest unknown;
+  unknown.set_model("multi");
+  unknown.set_query("a");
+  unknown.add_documents("b");
+  unknown.set_task("none");
+  grpc::ClientContext context;
+  v1::RerankResponse response;
+  EXPECT_THAT(encoder_->Rerank(&context, unknown, &response).error_message(),
+              ::testing::HasSubstr("task: is not a task of this model"));
 }
 
 }  // namespace

@@ -20,9 +20,11 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kModels[] = {
-    "bert_sequences", "bert_tokens", "cross_encoder",      "splade_bert", "dense",
-    "colbert_pylate", "cast_top_k",  "saved_qwen3-rerank", "judge_qwen3"};
+constexpr const char* kModels[] = {"bert_sequences", "bert_tokens",
+                                   "cross_encoder",  "splade_bert",
+                                   "dense",          "colbert_pylate",
+                                   "cast_top_k",     "saved_qwen3-rerank",
+                                   "judge_qwen3",    "saved_distilbert-router"};
 
 // "cast_NAME" is cast/NAME, "saved_NAME" directories/NAME, "judge_NAME" rerankers/NAME.
 std::string FolderOf(const std::string& model) {
@@ -379,6 +381,69 @@ TEST_F(ServerHeadsTest, SparseRowsHaveNoZeros) {
 }
 
 // Only numbers can be compared with zero. Embeddings near float32's end overflow on the way.
+// Queries come from a table, documents from the model, side by side on one stream.
+TEST_F(ServerHeadsTest, ARouterLooksUpQueries) {
+  const std::string model = "saved_distilbert-router";
+  const json cases = CasesOf(model);
+  ASSERT_EQ(cases.size(), 3U);  // by task: "query", "document", none
+  v1::EncodeRequest plain;
+  plain.set_model(model);
+  plain.mutable_texts()->add_texts(cases[0]["text"].get<std::string>());
+  struct Asked {
+    v1::EncodeRequest request;
+    const json& expected;
+  };
+  std::vector<Asked> asked;
+  const auto ask = [&](const json& expected, auto&& set) {
+    set(asked.emplace_back(plain, expected).request);
+  };
+  for (int round = 0; round < 20; ++round) {
+    for (const json* const expected : {&cases[0], &cases[1]}) {
+      const std::string task = (*expected)["task"];
+      const std::string prompt = task == "query" ? "the river: " : "mill ";
+      ask(*expected, [&](auto& request) { request.set_prompt_name(task); });
+      ask(*expected, [&](auto& request) { request.set_task(task); });
+      ask(*expected, [&](auto& request) {
+        request.set_task(task);
+        request.set_prompt(prompt);
+      });
+    }
+    ask(cases[2], [](auto&) {});
+    ask(cases[2], [](auto& request) { request.set_prompt_name(""); });
+  }
+  grpc::ClientContext context;
+  auto stream = encoder_->EncodeStream(&context);
+  for (size_t i = 0; i < asked.size(); ++i) {
+    asked[i].request.set_request_id(std::to_string(i));
+    ASSERT_TRUE(stream->Write(asked[i].request));
+  }
+  stream->WritesDone();
+  size_t answers = 0;
+  for (v1::EncodeResponse response; stream->Read(&response); ++answers) {
+    SCOPED_TRACE(response.request_id());
+    ASSERT_FALSE(response.has_error()) << response.error().message();
+    const json& expected = asked[std::stoul(response.request_id())].expected;
+    EXPECT_EQ(response.token_counts(0), std::ssize(expected["ids"]));
+    EXPECT_EQ(response.model(), model);
+    std::vector<double> row(expected["SPARSE"][0].size());
+    for (int i = 0; i < response.sparse().indices_size(); ++i) {
+      row[static_cast<size_t>(response.sparse().indices(i))] = response.sparse().values(i);
+    }
+    for (size_t i = 0; i < row.size(); ++i) EXPECT_NEAR(row[i], expected["SPARSE"][0][i], 2e-5);
+  }
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(answers, asked.size());
+  const v1::Model described = Describe(model);
+  EXPECT_EQ(described.similarity_fn_name(), "dot");
+  EXPECT_EQ(std::vector<std::string>(described.tasks().begin(), described.tasks().end()),
+            (std::vector<std::string>{"document", "query"}));
+  plain.set_task("nonsense");
+  EXPECT_THAT(Refusal(plain), ::testing::HasSubstr("task: is not a task of this model"));
+  plain.set_task("query");
+  plain.set_output(v1::POOLED);
+  EXPECT_THAT(Refusal(plain), ::testing::HasSubstr("has no POOLED; it has SPARSE"));
+}
+
 TEST_F(ServerHeadsTest, SparseRowsHoldNumbersOrAreRefused) {
   const int64_t hidden = Describe("splade_bert").hidden_size();
   v1::EncodeRequest request;

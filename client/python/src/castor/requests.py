@@ -134,6 +134,10 @@ def _prompted(encode: F, *names: str) -> F:
                 model = await session.model(options.get("model"))
                 known = [name for name in names if name in {each.name for each in model.prompts}]
                 options["prompt_name"] = [*known, names[0]][0]
+        elif not options.get("task"):
+            model = await session.model(options.get("model"))
+            if names[0] in model.tasks:  # a Router's routes, which another prompt would not name
+                options["task"] = names[0]
         return await encode(session, inputs, **options)
 
     made: Any = functools.update_wrapper(prompted, encode)

@@ -22,6 +22,8 @@ def of_prompt(name: str) -> Any:
     # The parameters' names and order are sentence-transformers'.
     def method(self, inputs=None, prompt_name=None, prompt=None, *args, **options):  # type: ignore
         prompt_name = name if prompt_name is None and prompt is None else prompt_name
+        if name in self._info.tasks:  # a Router's routes, which another prompt would not name
+            options.setdefault("task", name)
         return self.encode(inputs, prompt_name, prompt, *args, **options)
 
     return method

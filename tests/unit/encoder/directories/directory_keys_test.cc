@@ -69,20 +69,24 @@ std::optional<File> FileOf(const std::filesystem::path& path) {
       {"special_tokens_map.json", File::kSpecialTokensMap},
       {"sentence_bert_config.json", File::kTransformer},
       {"config_sentence_transformers.json", File::kSentenceTransformers},
+      {"router_config.json", File::kRouter},
   };
   const std::string name = path.filename();
   if (const auto found = kNames.find(name); found != kNames.end()) return found->second;
   if (name != "config.json") return std::nullopt;
   static const std::map<std::string, File> kModules = {
-      {"Pooling", File::kPooling},       {"Dense", File::kDense},
-      {"Normalize", File::kNormalize},   {"SpladePooling", File::kSplade},
-      {"LogitScore", File::kLogitScore}, {"LayerNorm", File::kLayerNorm},
-      {"Dropout", File::kDropout},       {"MultiVectorMask", File::kMultiVectorMask},
+      {"Pooling", File::kPooling},
+      {"Dense", File::kDense},
+      {"Normalize", File::kNormalize},
+      {"SpladePooling", File::kSplade},
+      {"LogitScore", File::kLogitScore},
+      {"LayerNorm", File::kLayerNorm},
+      {"Dropout", File::kDropout},
+      {"MultiVectorMask", File::kMultiVectorMask},
+      {"SparseStaticEmbedding", File::kSparseStatic},
   };
   const std::string folder = path.parent_path().filename();
-  const size_t mark = folder.find('_');  // "1_Pooling"
-  if (mark != 1 || folder[0] < '0' || folder[0] > '9') return File::kConfig;
-  const auto found = kModules.find(folder.substr(mark + 1));
+  const auto found = kModules.find(folder.substr(folder.rfind('_') + 1));  // "1_Pooling"
   return found == kModules.end() ? File::kConfig : found->second;
 }
 

@@ -16,6 +16,7 @@
 
 #include "engine/encoder/model.h"
 #include "engine/encoder/text/output_types.h"
+#include "engine/encoder/text/prompts.h"
 #include "tests/unit/encoder/model_files.h"
 
 namespace castor::encoder {
@@ -59,7 +60,7 @@ void Apply(const json& edit, const TinyModel& model) {
 }
 
 // The rows of one output of one text; an error if the request is refused.
-absl::StatusOr<std::vector<float>> Rows(const std::shared_ptr<Model>& model, const json& expected,
+absl::StatusOr<std::vector<float>> Rows(std::shared_ptr<const Model> model, const json& expected,
                                         EncodeOutput output, bool split, bool ids) {
   EncodeRequest request;
   request.output = output;
@@ -71,6 +72,7 @@ absl::StatusOr<std::vector<float>> Rows(const std::shared_ptr<Model>& model, con
   if (expected.contains("task") && !expected["task"].is_null()) {
     request.prompt_name = expected["task"].get<std::string>();
   }
+  if (LooksUp(request, model->info())) model = {model, model->lookup()};
   if (absl::Status s = model->CheckInput(request, 8, 1 << 20); !s.ok()) return s;
   absl::StatusOr<Prepared> prepared = Prepare(request, *model);
   if (!prepared.ok()) return prepared.status();

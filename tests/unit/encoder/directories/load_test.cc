@@ -165,8 +165,9 @@ TEST(LoadTest, RefusesModulesThatHaveNoPlace) {
   EXPECT_THAT(with([&](json& list) { list.push_back(module("Pooling", "1_Pooling")); }),
               HasSubstr("\"Pooling\""));
   EXPECT_THAT(with([&](json& list) { list.erase(0); }), HasSubstr("not a Transformer"));
-  EXPECT_THAT(with([&](json& list) { list = json::array({module("Router", "")}); }),
-              HasSubstr("modules.json: a Router is not supported: serve one of its routes"));
+  EXPECT_THAT(
+      with([&](json& list) { list = json::array({module("Router", "")}); }),
+      HasSubstr("modules.json: a Router is supported as the only module of a SparseEncoder"));
 }
 
 TEST(LoadTest, RefusesPromptsAndLengthsThatLeaveNoRoom) {

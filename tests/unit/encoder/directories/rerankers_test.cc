@@ -292,6 +292,30 @@ TEST(ChatTemplateTest, IsJinjasSpacing) {
             "");
 }
 
+TEST(ChatTemplateTest, HasJinjasConditions) {
+  const auto render = [](std::string_view text, bool instruction = false) {
+    const auto rendered = RenderChatTemplate(text, {.instruction = instruction});
+    return rendered.ok() ? *rendered : std::string(rendered.status().message());
+  };
+  EXPECT_EQ(render("{{ 'a' if x else 'b' if not x else 'c' }}{{ 'd' if x }}"), "b");
+  EXPECT_EQ(render("{{ messages[0].content }}{{ messages[1]['content'] }}"), "\1q\1d");
+  EXPECT_EQ(render("{{ messages[0].content }}", true), "\1i");
+  EXPECT_EQ(render("{{ 'a' if messages[0].content and true else 'b' }}", true), "a");
+  EXPECT_EQ(render("{{ 'a' if 'q' + messages[0].content else 'b' }}"), "a");
+  EXPECT_EQ(render("{{ 'a' if messages[2] is defined or messages[2] else 'b' }}"), "b");
+  EXPECT_EQ(render("{{ 'a' if x is not defined and messages is not string else y.z }}"), "a");
+  EXPECT_EQ(render("{{ x.y if x else ' b ' | trim + 'c' }}"), "bc");
+  EXPECT_EQ(render("a\n{% if x %}\nb\n{% elif messages %}\nc\n{% else %}\nd\n{% endif %}\ne"),
+            "a\nc\ne");
+  EXPECT_EQ(render("{% if x %}{% if y %}a{% else %}b{% endif %}{{ z() }}{% else %}c{% endif %}"),
+            "c");
+  EXPECT_EQ(render("{% if messages %}{% set a = 'b' %}{% endif %}{{ a }}"), "b");
+  // An empty generator is true, an empty list is not.
+  EXPECT_EQ(render("{% if messages | selectattr('role', 'eq', 'x') %}a{% endif %}"), "a");
+  EXPECT_EQ(render("{% if messages | selectattr('role', 'eq', 'x') | list %}a{% endif %}b"), "b");
+  EXPECT_EQ(render("{% if x and x.y or tools or add_generation_prompt %}a{% endif %}b"), "b");
+}
+
 TEST(ChatTemplateTest, RefusesWhatItCannotRead) {
   for (const char* const text :
        {"{{ x }}",
@@ -301,20 +325,42 @@ TEST(ChatTemplateTest, RefusesWhatItCannotRead) {
         "{{ 'a' ",
         "{{ }}",
         "{{ 'a\\x' }}",
-        "{% if messages %}{% endif %}",
         "{% set x %}a{% endset %}",
         "{% raw %}{% endraw %}",
         "{#",
         "{% include 'x' %}",
         "{{ messages }}",
-        "{{ messages[0].content }}",
-        "{{ 'a' if b else 'c' }}",
         "{{ 'a' + x }}",
+        "{{ x | trim }}",
+        "{{ messages[0].content | trim }}",
+        "{{ messages[0].content.strip() }}",
+        "{{ messages[0].content[0].text }}",
+        "{{ messages[3].content }}",
+        "{{ messages.content }}",
+        "{{ 'a' if messages[0].content else 'c' }}",
+        "{{ messages[0].content | default('a', true) }}",
+        "{{ 'a' == 'a' }}",
+        "{% set x = messages | map(attribute='content') %}{{ x | first }}",
+        "{% set x = messages[3].content %}",
+        "{% if 'a' if 'b' else 'c' %}{% endif %}",
+        "{{ none is defined }}",
+        "{{ 'a' is iterable }}",
+        "{{ ('a' }}",
+        "{{ 'a' if }}",
+        "{{ not }}",
+        "{% if messages %}",
+        "{% if messages %}{% endfor %}",
+        "{% if messages %}{% else %}{% else %}{% endif %}",
+        "{% if messages %}{% else %}{% elif x %}{% endif %}",
+        "{% if x %}{% for m in messages %}{% endfor %}{% endif %}",
+        "{% if x %}{% set y %}{% endset %}{% endif %}",
+        "{% if messages | first is not string or %}{% endif %}",
+        "{% endif %}",
+        "{% elif x %}",
         "{{ x() }}",
         "{% set x = y %}{{ x }}",
         "{{ 1 }}",
         "{{ (messages | selectattr('role', 'eq', 'system') | first).content }}",
-        "{{ messages | selectattr('role', 'eq', 'user') | map(attribute='content') | first }}",
         "{{ messages | selectattr('role', 'ne', 'query') | map(attribute='content') | first }}",
         "{{ messages | selectattr('role', 'eq', 'query') | map(attribute='content') | list }}",
         "\1q",
@@ -324,6 +370,11 @@ TEST(ChatTemplateTest, RefusesWhatItCannotRead) {
         "{% set = 'a' %}{{ }}",
         "{% set a b = 'c' %}{{ a b }}{{ x }}"}) {
     EXPECT_NE(RenderError(text), "") << text;
+  }
+  for (const char* const part : {"not ", "(", "'a' if x else ", "'a' + ", "{% if messages %}"}) {
+    std::string many = *part == '{' ? "" : "{{ ";
+    for (int i = 0; i < 4000; ++i) many += part;
+    EXPECT_NE(RenderError(many + (*part == '{' ? "" : "x }}")), "") << part;
   }
   EXPECT_THAT(RenderError("a\nb {{ x | upper }}"), StartsWith("line 2: "));
 }

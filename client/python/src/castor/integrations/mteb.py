@@ -29,8 +29,10 @@ class CastorEncoder:
 
     def encode(self, inputs: Any, *, prompt_type: PromptType | None = None, **_: Any) -> Any:
         texts = [text for batch in inputs for text in batch["text"]]
-        of_query, encoder = prompt_type == PromptType.query, self._encoder
-        encode = encoder.encode_query if of_query else encoder.encode_document
+        encode = self._encoder.encode  # as MTEB's own wrapper, where texts have no role
+        if prompt_type is not None:
+            of_query = prompt_type == PromptType.query
+            encode = self._encoder.encode_query if of_query else self._encoder.encode_document
         return np.asarray(encode(texts, **self._options))
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:

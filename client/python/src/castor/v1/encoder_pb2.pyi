@@ -255,7 +255,7 @@ class EncodeResponse(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., output: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., lengths: _Optional[_Iterable[int]] = ..., token_counts: _Optional[_Iterable[int]] = ..., truncated: _Optional[_Iterable[bool]] = ..., labels: _Optional[_Iterable[str]] = ..., kernel: _Optional[_Union[_report_pb2.KernelReport, _Mapping]] = ..., timing: _Optional[_Union[_report_pb2.Timing, _Mapping]] = ..., batch: _Optional[_Union[_report_pb2.BatchReport, _Mapping]] = ..., memory: _Optional[_Union[_report_pb2.MemoryReport, _Mapping]] = ..., model: _Optional[str] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., spans: _Optional[_Iterable[_Union[PooledSpan, _Mapping]]] = ..., prompt_name: _Optional[str] = ..., sparse: _Optional[_Union[SparseRows, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[OutputRows, _Mapping]]] = ...) -> None: ...
 
 class RerankRequest(_message.Message):
-    __slots__ = ("request_id", "model", "query", "documents", "top_n", "vanilla", "clustered", "improved_clustered", "cast", "automatic", "return_documents", "allow_special_tokens", "truncate", "priority", "prompt_name", "truncation_side", "max_tokens", "timeout_ms", "prompt", "instruction")
+    __slots__ = ("request_id", "model", "query", "documents", "top_n", "vanilla", "clustered", "improved_clustered", "cast", "automatic", "return_documents", "allow_special_tokens", "truncate", "priority", "prompt_name", "truncation_side", "max_tokens", "timeout_ms", "prompt", "instruction", "task")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     QUERY_FIELD_NUMBER: _ClassVar[int]
@@ -276,6 +276,7 @@ class RerankRequest(_message.Message):
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     INSTRUCTION_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     model: str
     query: str
@@ -296,7 +297,8 @@ class RerankRequest(_message.Message):
     timeout_ms: int
     prompt: str
     instruction: str
-    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., query: _Optional[str] = ..., documents: _Optional[_Iterable[str]] = ..., top_n: _Optional[int] = ..., vanilla: _Optional[_Union[_kernel_pb2.Vanilla, _Mapping]] = ..., clustered: _Optional[_Union[_kernel_pb2.Clustered, _Mapping]] = ..., improved_clustered: _Optional[_Union[_kernel_pb2.ImprovedClustered, _Mapping]] = ..., cast: _Optional[_Union[_kernel_pb2.Cast, _Mapping]] = ..., automatic: _Optional[_Union[_kernel_pb2.Automatic, _Mapping]] = ..., return_documents: bool = ..., allow_special_tokens: bool = ..., truncate: bool = ..., priority: _Optional[_Union[_report_pb2.Priority, str]] = ..., prompt_name: _Optional[str] = ..., truncation_side: _Optional[_Union[TruncationSide, str]] = ..., max_tokens: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., prompt: _Optional[str] = ..., instruction: _Optional[str] = ...) -> None: ...
+    task: str
+    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., query: _Optional[str] = ..., documents: _Optional[_Iterable[str]] = ..., top_n: _Optional[int] = ..., vanilla: _Optional[_Union[_kernel_pb2.Vanilla, _Mapping]] = ..., clustered: _Optional[_Union[_kernel_pb2.Clustered, _Mapping]] = ..., improved_clustered: _Optional[_Union[_kernel_pb2.ImprovedClustered, _Mapping]] = ..., cast: _Optional[_Union[_kernel_pb2.Cast, _Mapping]] = ..., automatic: _Optional[_Union[_kernel_pb2.Automatic, _Mapping]] = ..., return_documents: bool = ..., allow_special_tokens: bool = ..., truncate: bool = ..., priority: _Optional[_Union[_report_pb2.Priority, str]] = ..., prompt_name: _Optional[str] = ..., truncation_side: _Optional[_Union[TruncationSide, str]] = ..., max_tokens: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., prompt: _Optional[str] = ..., instruction: _Optional[str] = ..., task: _Optional[str] = ...) -> None: ...
 
 class RankedDocument(_message.Message):
     __slots__ = ("index", "score", "logit", "document")
