@@ -26,10 +26,10 @@ bin=$venv/bin
 "$bin/pip" install --quiet uv
 install() { "$bin/uv" pip install --quiet --python "$bin/python" "$@"; }
 "$bin/uv" build --quiet --wheel --out-dir "$scratch" .
-install "$scratch"/*.whl pytest "${with[@]}"
+install "$scratch"/*.whl pytest pytest-xdist "${with[@]}"
 
 if [ ${#with[@]} -eq 0 ]; then
-  install mypy==2.4.1 ruff==0.17.6 types-protobuf typing-extensions
+  install mypy==2.4.1 ruff==0.17.6 types-protobuf typing-extensions pyarrow
   "$bin/ruff" check .
   "$bin/ruff" format --check .
   "$bin/mypy"
@@ -40,4 +40,5 @@ if [ ${#with[@]} -eq 0 ]; then
 fi
 "$bin/uv" pip list --quiet --python "$bin/python" | grep -E '^(grpcio|numpy|protobuf) ' | tr '\n' ' '
 "$bin/python" --version
-"$bin/pytest" -q tests "$@" # not python -m, which would find what lies here
+# Not python -m, which would find what lies here. More processes than cores: most tests wait.
+"$bin/pytest" -q -n 4 tests "$@"

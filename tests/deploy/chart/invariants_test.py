@@ -158,6 +158,19 @@ def check_mistakes():
             sys.exit(f"invariants_test: nothing finds {instead!r} for {text!r} in {name}")
 
 
+def check_jobs(faults):
+    """The examples' jobs: as strict as the chart's pods, and each share of the work is somebody's."""
+    for file in sorted(rendering.JOBS.glob("*.yaml")):
+        for each, labels, spec in pod_checks.pods(rendering.objects(file.read_text())):
+            where = f"jobs/{file.name}"
+            pod_checks.check_restricted(faults, where, spec)
+            faults.expect(labels.get("castor-client") == "true", where, "may not reach the server")
+            shares = {entry["name"]: entry["value"] for entry in spec["containers"][0]["env"]}
+            faults.expect(shares.get("JOB_COMPLETIONS") == str(each["spec"]["completions"]), where,
+                          "JOB_COMPLETIONS is not the number of completions")
+            faults.expect(each["spec"]["completionMode"] == "Indexed", where, "workers have no index")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--server")
@@ -175,6 +188,7 @@ def main():
         found = rendering.objects(rendering.render(name))
         check(name, found, faults, server)
         count += len(found)
+    check_jobs(faults)
     check_mistakes()
     if faults.lines:
         print("\n".join(sorted(set(faults.lines))))

@@ -19,7 +19,7 @@ def pods(found):
     for each in found:
         if each["kind"] == "Pod":
             yield each, each["metadata"]["labels"], each["spec"]
-        elif each["kind"] == "Deployment":
+        elif each["kind"] in ("Deployment", "Job"):
             template = each["spec"]["template"]
             yield each, template["metadata"]["labels"], template["spec"]
 

@@ -11,6 +11,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 CHART = ROOT / "deploy/kubernetes/castor"
 EXAMPLES = ROOT / "deploy/kubernetes/examples"
+JOBS = EXAMPLES / "jobs"  # objects as they are, beside the chart's
 KSERVE = ROOT / "deploy/kserve"
 HELM = os.environ.get("HELM", "helm")
 OLDEST = "1.29"  # of Kubernetes, as in Chart.yaml

@@ -43,6 +43,8 @@ def sources():
         yield name, rendering.render(name), rendering.oldest_kubernetes(name)
     for file in sorted(rendering.KSERVE.glob("*.yaml")):
         yield f"kserve-{file.stem}", file.read_text(), rendering.OLDEST
+    for file in sorted(rendering.JOBS.glob("*.yaml")):
+        yield f"job-{file.stem}", file.read_text(), rendering.OLDEST
 
 
 def by_kubernetes_validate(name, text, oldest, problems):

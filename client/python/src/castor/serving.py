@@ -99,6 +99,10 @@ class LocalServer:
         problem = "did not start" if self._ended.is_set() else f"is not ready in {timeout} s"
         raise ServerStartError(f"castor-server {problem}:\n{''.join(self.log)}")
 
+    @property
+    def alive(self) -> bool:
+        return not self._ended.is_set()
+
     def stop(self) -> None:
         """Lets the server answer the calls in flight, for up to 10 s."""
         if os.getpid() != self._owner:
