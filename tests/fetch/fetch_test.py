@@ -193,6 +193,16 @@ class FetchTest(unittest.TestCase):
         self.fetch()
         self.assert_fetched(files)
 
+    def test_routes_of_a_router(self):
+        router = {"types": {"query_0": "...SparseStaticEmbedding", "document_0": "...Transformer"}}
+        files = {"modules.json": json.dumps([{"path": ""}]).encode(),
+                 "router_config.json": json.dumps(router).encode(),
+                 "query_0/model.safetensors": b"q", "query_0/tokenizer.json": b"{}",
+                 "document_0/config.json": b"{}", "document_0/model.safetensors": b"d"}
+        self.hub.push(files | {"other/model.safetensors": b"not read"})
+        self.fetch()
+        self.assert_fetched(files)
+
     def test_pickles_are_refused(self):
         self.hub.push({"config.json": b"{}", "pytorch_model.bin": b"x"})
         self.fetch(code=1, says="pytorch_model.bin: pickles are not read.*refs/pr")

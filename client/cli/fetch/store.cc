@@ -32,7 +32,8 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 // The files other than weights that castor-server reads or looks for; fetch_test.py compares them
 // with its sources. The server reads no .pt, but tells how to convert it.
 constexpr std::string_view kNames =
-    " config.json modules.json config_sentence_transformers.json castor_rerank.json "
+    " config.json modules.json router_config.json config_sentence_transformers.json "
+    "castor_rerank.json "
     "sentence_bert_config.json sentence_roberta_config.json sentence_distilbert_config.json "
     "sentence_camembert_config.json sentence_albert_config.json sentence_xlm-roberta_config.json "
     "sentence_xlnet_config.json adapter_config.json tokenizer.json tokenizer_config.json "
@@ -228,6 +229,13 @@ HubRevision FetchModel(const Hub& hub, const HubRevision& revision, const std::s
       folders.insert(path.empty() ? "" : path + "/");
     }
     if (folders.empty()) folders = {""};  // a transformer without modules
+    for (const std::string& folder : std::set(folders)) {
+      const nlohmann::json router = read(folder + "router_config.json");
+      if (!router.is_object()) continue;
+      for (const auto& [name, type] : router.at("types").items()) {
+        folders.insert(folder + name + "/");
+      }
+    }
     for (const HubFile& file : revision.files) {
       const size_t slash = file.path.rfind('/') + 1;  // 0 without one
       const std::string folder = file.path.substr(0, slash), leaf = file.path.substr(slash);
