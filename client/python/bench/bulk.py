@@ -27,7 +27,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-SLICE = 4000
+SLICE = 10000
 EMBED = [sys.executable, "-c", "import castor.bulk.command as c; c.program()"]
 
 

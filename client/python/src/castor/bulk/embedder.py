@@ -21,6 +21,7 @@ from castor.answers import Checker
 from castor.texts import Text
 from castor.v1 import encoder_pb2, kernel_pb2, model_pb2, tensor_pb2
 
+MOST_TEXTS = 128  # of a request: 256 are 7 % slower with MiniLM in int8
 IN_FLIGHT = 8  # calls to each server: a batch that runs, one that waits, and some to spare
 CALL_SECONDS = 600.0
 START_SECONDS = 60.0
@@ -42,7 +43,7 @@ class _Server:
 
 
 class Embedder:
-    """Sends texts in requests of up to 256, `in_flight` at a time to each of the servers.
+    """Sends texts in requests of up to 128, `in_flight` at a time to each of the servers.
 
     A request that fails because of a server is sent again, to whichever has room, for up to
     `patience` seconds. A text that fails has an error in place of its row. `options` are
@@ -284,7 +285,7 @@ class _Chunk:
             if self.errors[place] is None:
                 part.append(place)
                 characters += sum(map(len, parts))
-            if len(part) >= texts.MOST_TEXTS or characters >= texts.MOST_CHARACTERS:
+            if len(part) >= MOST_TEXTS or characters >= texts.MOST_CHARACTERS:
                 made.append(part)
                 part, characters = [], 0
         return [*made, part] if part else made
