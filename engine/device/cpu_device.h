@@ -59,8 +59,8 @@ class CpuDevice : public Device {
   const std::shared_ptr<HostPool> host_pool_;
   const std::shared_ptr<WeightBytes> weights_ = std::make_shared<WeightBytes>();
 
-  // Of this thread's current launch. The loader's thread has its own, since it runs models in 8
-  // bits to compare them.
+  // The stats of this thread's current launch. The loader's thread has its own, since it runs
+  // models in 8 bits to compare them.
   static thread_local LaunchStats stats_;
 };
 

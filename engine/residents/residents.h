@@ -137,7 +137,7 @@ class Residents {
 
   void Run();
   void FreeRetired() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Takes a model out of the budget. Returns those who wait for that.
+  // Takes a model out of the budget. Returns the completions that wait for that.
   std::vector<ModelCompletion> GiveBack(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CarryOut(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status LoadNow(const std::string& name, const ModelSource& source);
@@ -166,7 +166,7 @@ class Residents {
   int64_t charged_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t numbers_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t evictions_ ABSL_GUARDED_BY(mu_) = 0;
-  // Of weights' files, in the last loads; assumed at first.
+  // The rate at which recent loads read weights' files; assumed at first.
   double bytes_per_second_ ABSL_GUARDED_BY(mu_) = 200e6;
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
   bool stopped_ ABSL_GUARDED_BY(mu_) = true;  // there is no loader

@@ -128,7 +128,7 @@ for path in sys.stdin:
         peer.stdout.readline()
         rows = []
         for number in range(int(rounds)):
-            write(scratch / "in.parquet", texts(vocabulary, SLICE // 2, 100 + number))
+            write(scratch / "in.parquet", texts(vocabulary, SLICE // 5, 100 + number))
             peer.stdin.write(f"{scratch}/in.parquet\n")
             peer.stdin.flush()
             theirs = float(peer.stdout.readline())
@@ -155,7 +155,7 @@ def windows(server, pid, vocabulary, rounds="8"):
     with tempfile.TemporaryDirectory() as scratch:
         scratch, clock, processors = Path(scratch), [], []
         for number in range(int(rounds)):
-            made, found = texts(vocabulary, SLICE // 2, 200 + number), {}
+            made, found = texts(vocabulary, SLICE // 5, 200 + number), {}
             for order in ("sorted", "arrival") if number % 2 else ("arrival", "sorted"):
                 path = scratch / f"{order}{number}.parquet"
                 write(path, sorted(made, key=len) if order == "sorted" else made, SLICE)

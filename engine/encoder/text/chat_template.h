@@ -4,9 +4,8 @@
 // any), "query", "document".
 //
 // The subset of Jinja: output, `set`, `if`, comments and whitespace control; strings, names,
-// members,
-// `+`, `is defined`, `is string`, conditions and a few filters. Anything else is an error, and so
-// is what would depend on a query or a document. Functions without state.
+// members, `+`, `is defined`, `is string`, conditions and a few filters. Anything else is an error,
+// and so is an expression that would depend on a query or a document. Functions without state.
 #pragma once
 
 #include <map>
