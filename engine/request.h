@@ -107,6 +107,9 @@ struct CallContext {
   std::optional<TimePoint> received;
   // Tenants share the device fairly. All requests with an empty name are of one tenant.
   std::string tenant;
+  // Submit may run a short request itself while the device is idle, and call the completion before
+  // it returns: two threads fewer have to wake up.
+  bool may_run_in_submit = false;
 };
 
 // The keys that a query at position p sees: those at positions p - left .. p + right, where -1

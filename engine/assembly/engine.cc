@@ -101,6 +101,7 @@ class EngineImpl final : public Engine {
   absl::StatusOr<Ticket> DoSubmitTo(ModelUse model, EncodeRequest& request, TimePoint now,
                                     EncodeCompletion& done);
   absl::StatusOr<ModelUse> FindModel(const EncodeRequest& request) const;
+  absl::StatusOr<Ticket> EnqueueOrRun(std::unique_ptr<Job> job);
   absl::Status TryOut(const ModelPtr& model);
   void SetEstimate(const Estimate& estimate, Job* job) const;
   absl::Status CheckCall(const CallContext& call, TimePoint now) const;
@@ -221,7 +222,23 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, Attention
   // A request with its own biases shares its batch with no other.
   if (work.resolved.spec.bias.any()) job->batch_key = BatchKey(work.resolved.spec);
   job->done = std::move(done);
-  return ledger_->Enqueue(std::move(job));
+  // On the CPU a launch may come from any thread, and short ones use no other. What may have to run
+  // again, with a more exact kernel, takes longer.
+  const bool offers = request.call.may_run_in_submit && !loop_.device().copies_tensors() &&
+                      job->plan.candidates().size() <= 1;
+  return offers ? EnqueueOrRun(std::move(job)) : ledger_->Enqueue(std::move(job));
+}
+
+// Runs the job on this thread if the engine thread sleeps, and delivers its answer.
+absl::StatusOr<Ticket> EngineImpl::EnqueueOrRun(std::unique_ptr<Job> job) {
+  JobList batch;
+  const auto ticket = ledger_->Enqueue(std::move(job), &batch);
+  if (batch.empty()) return ticket;
+  for (std::unique_ptr<Job>& answered : loop_.RunInTurn(std::move(batch))) {
+    Deliver(Success(std::move(answered)));
+    ledger_->Delivered();
+  }
+  return ticket;
 }
 
 absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeCompletion& done) {

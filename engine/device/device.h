@@ -1,7 +1,8 @@
 // One device that runs batches: the CPU, or a GPU behind the CUDA module.
 //
 // A device is owned by one engine thread, which makes every call below except those marked
-// otherwise: CUDA's current device and the CPU's thread team are per thread.
+// otherwise: CUDA's current device and the CPU's thread team are per thread. On the CPU a caller's
+// thread may launch in the engine thread's turn (EngineLoop::RunInTurn) what needs no team.
 #pragma once
 
 #include <cstdint>

@@ -32,6 +32,10 @@ constexpr double kNegligibleShare = 0.01;
 constexpr double kMaxFixedShareOfTurn = 1.0 / 4;
 constexpr double kMinTurnUs = 2000;
 
+// The longest job for which a caller may take the engine thread's turn: about what it saves, since
+// an answer from another thread than the one that read the request costs gRPC alone 50 µs.
+constexpr double kMaxLentUs = 100;
+
 // The time until the job's deadline.
 double SpareUs(const Job& job, TimePoint now) {
   return job.deadline ? Microseconds(now, *job.deadline) : std::numeric_limits<double>::infinity();
@@ -265,6 +269,20 @@ JobList Ledger::TakeBatch(bool preempts) {
   return std::move(batch->jobs);
 }
 
+bool Ledger::MayLendTurn(const Job& job, TimePoint now) const {
+  const bool sleeps = device_sleeps_until_ != TimePoint::min() && !turn_lent_;
+  return sleeps && ready_ == 0 && runs_.empty() && limits_.delay.count() == 0 &&
+         job.predicted.alone_us() <= kMaxLentUs &&
+         !CannotMeetDeadline(job, now, runs_.Slowdown(now));
+}
+
+JobList Ledger::TakeAlone(const Job& job, TimePoint now) {
+  std::optional<GrowingBatch> batch;
+  StartBatch(job, now, DeviceSlotNow(DeviceSlot::Kind::kIdle, now), &batch);
+  batch->jobs.front()->fair_midpoint = (batch->turn + batch->account.time) / 2;
+  return std::move(batch->jobs);
+}
+
 JobList Ledger::NextBatch(bool wait, TimePoint until) noexcept {
   while (true) {
     JobList batch = TakeBatch(/*preempts=*/false);
@@ -278,6 +296,7 @@ JobList Ledger::NextBatch(bool wait, TimePoint until) noexcept {
     device_sleeps_until_ = std::min(due, until);
     clock_->WaitUntil(device_wakes_, mu_, device_sleeps_until_);
     device_sleeps_until_ = TimePoint::min();
+    while (turn_lent_) device_wakes_.Wait(mu_);
   }
 }
 

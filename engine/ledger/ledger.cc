@@ -89,13 +89,27 @@ absl::Status Ledger::CheckOpen() const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Ticket> Ledger::Enqueue(std::unique_ptr<Job> job) noexcept {
+absl::StatusOr<Ticket> Ledger::Enqueue(std::unique_ptr<Job> job, JobList* batch) noexcept {
+  const TimePoint now = clock_->Now();
   const Guard guard(*this);
   if (auto status = CheckOpen(); !status.ok()) return status;
   Open(*job);
   const Ticket ticket = job->ticket;
-  PushReady(std::move(job));
+  if (batch != nullptr && MayLendTurn(*job, now)) {
+    turn_lent_ = true;
+    const Job& ready = *job;
+    MakeReady(std::move(job));
+    *batch = TakeAlone(ready, now);
+  } else {
+    PushReady(std::move(job));
+  }
   return ticket;
+}
+
+void Ledger::EndTurn() noexcept {
+  const Guard guard(*this);
+  turn_lent_ = false;
+  wakes_.device = device_sleeps_until_ == TimePoint::min();
 }
 
 absl::StatusOr<Ticket> Ledger::Tokenize(std::unique_ptr<Job> job) noexcept {
@@ -143,6 +157,14 @@ void Ledger::ForgetDeadline(const Job& job) {
 }
 
 void Ledger::PushReady(std::unique_ptr<Job>&& job) {
+  // The engine thread must look again if this batch is due before it would wake.
+  const TimePoint due = MakeReady(std::move(job));
+  if (due >= device_sleeps_until_) return;
+  device_sleeps_until_ = due;
+  wakes_.device = !turn_lent_;  // else EndTurn wakes it
+}
+
+TimePoint Ledger::MakeReady(std::unique_ptr<Job>&& job) {
   Reservation& reservation = job->reservation;
   Tenant& tenant = *reservation.tenant_;
   Adjust(tenant, job->cost - reservation.cost_);
@@ -150,11 +172,7 @@ void Ledger::PushReady(std::unique_ptr<Job>&& job) {
   tenants_.SetReady(tenant, *job);
   job->state = Job::State::kReady;
   job->queued = clock_->Now();
-  // The engine thread must look again if this batch is due before it would wake.
-  const TimePoint due = InsertReady(std::move(job));
-  if (due >= device_sleeps_until_) return;
-  device_sleeps_until_ = due;
-  wakes_.device = true;
+  return InsertReady(std::move(job));
 }
 
 // ---- The engine thread.
@@ -216,7 +234,7 @@ void Ledger::ChargeForStatistics(const std::string& tenant, double us) {
   tenant_seconds_[has_row ? row : "other"] += us * 1e-6;
 }
 
-void Ledger::AnswerAll(JobList jobs) noexcept {
+void Ledger::CloseAll(const JobList& jobs) noexcept {
   const TimePoint now = clock_->Now();
   // The lock is taken once for each job, so that other threads need not wait for all of them.
   for (const auto& job : jobs) {
@@ -225,6 +243,10 @@ void Ledger::AnswerAll(JobList jobs) noexcept {
     if (job->cancelled) counters_.CancelledRunning();
   }
   counters_.Answered(jobs, now);  // before a caller can see its answer
+}
+
+void Ledger::AnswerAll(JobList jobs) noexcept {
+  CloseAll(jobs);
   for (auto& job : jobs) {
     MutexLock lock(mu_);
     Tenant& tenant = TenantOf(*job);

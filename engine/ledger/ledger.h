@@ -84,11 +84,17 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   // by now; Tokenize one that must be tokenized first. An admitted request is not refused for being
   // larger than was estimated. DRAINING or INTERNAL when no more jobs are accepted; the job is then
   // dropped and its completion not called.
-  absl::StatusOr<Ticket> Enqueue(std::unique_ptr<Job> job) noexcept;
+  //
+  // With `batch`, the caller offers to run a short job itself. If the engine thread sleeps and
+  // nothing waits, the job becomes `*batch`, and the caller has the engine thread's turn: that
+  // thread takes no batch until EndTurn.
+  absl::StatusOr<Ticket> Enqueue(std::unique_ptr<Job> job, JobList* batch = nullptr) noexcept;
   absl::StatusOr<Ticket> Tokenize(std::unique_ptr<Job> job) noexcept;
 
   // Answers a waiting request with CANCELLED; only marks one that is running.
   void Cancel(Ticket ticket) noexcept;
+
+  void EndTurn() noexcept;
 
   // ---- Tokenizer threads.
 
@@ -138,6 +144,9 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
 
   // Answers jobs that have run, at least one. They cannot be cancelled any more.
   void AnswerAll(JobList jobs) noexcept;
+  // The same where the caller delivers the answers itself, and calls Delivered after each.
+  void CloseAll(const JobList& jobs) noexcept;
+  void Delivered() noexcept;
 
   // Whether every one of these running jobs is cancelled or has expired. Requires at least one.
   bool AllAbandoned(const JobList& jobs) const noexcept;
@@ -227,6 +236,8 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   // Null if a tokenizer has it.
   std::unique_ptr<Job> RemoveToTokenize(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PushReady(std::unique_ptr<Job>&& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns when its group is due.
+  TimePoint MakeReady(std::unique_ptr<Job>&& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Post(Tenant& tenant, Answer answer) noexcept ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     DoPost(tenant, std::move(answer));
   }
@@ -319,6 +330,9 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   bool Grow(GrowingBatch* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void MoveToBatch(const Job& job, double us, GrowingBatch* batch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether the engine thread's turn may be lent for this job; and the job as a batch.
+  bool MayLendTurn(const Job& job, TimePoint now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  JobList TakeAlone(const Job& job, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AnswerTooLate(const Job& job, TimePoint now) noexcept ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     DoAnswerTooLate(job, now);
   }
@@ -365,6 +379,7 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   // When the engine thread will wake; min() while it is awake or being woken. Avoids needless
   // wake-ups.
   TimePoint device_sleeps_until_ ABSL_GUARDED_BY(mu_) = TimePoint::min();
+  bool turn_lent_ ABSL_GUARDED_BY(mu_) = false;  // to a caller: see Enqueue
   // When the deadline thread will wake; min() while it is awake. It may find nothing to do then,
   // which is cheaper than waking it for every request that ends.
   TimePoint deadline_sleeps_until_ ABSL_GUARDED_BY(mu_) = TimePoint::min();

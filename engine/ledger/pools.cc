@@ -115,6 +115,11 @@ void Ledger::Refuse(std::unique_ptr<Job> job, const absl::Status& status) noexce
 
 // ---- Answers.
 
+void Ledger::Delivered() noexcept {
+  MutexLock lock(mu_);
+  if (--unanswered_ == 0) all_answered_.NotifyAll();
+}
+
 ABSL_ATTRIBUTE_NOINLINE
 void Ledger::DoPost(Tenant& tenant, Answer&& answer) {
   tenants_.answering.Arrive(tenant.answering);

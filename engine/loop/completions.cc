@@ -189,8 +189,8 @@ void DeliverAs(Answer answer) {
   std::move(done)(std::move(result));
 }
 
-// Builds the result, releases everything else that the job holds, and calls the completion, which
-// must not throw.
+}  // namespace
+
 void Deliver(Answer answer) noexcept {
   if (std::holds_alternative<AttentionCompletion>(answer.done)) {
     DeliverAs<AttentionWork, AttentionCompletion>(std::move(answer));
@@ -198,8 +198,6 @@ void Deliver(Answer answer) noexcept {
     DeliverAs<EncodeWork, EncodeCompletion>(std::move(answer));
   }
 }
-
-}  // namespace
 
 Completions::Completions(int threads, Ledger& ledger, Counters& counters)
     : ledger_(ledger),

@@ -89,7 +89,7 @@ class EngineLoop::Checkpoints final : public RunControl {
   bool WantsCheckpoint() noexcept override {
     ended_ = loop_.ledger_.AllAbandoned(jobs_);
     answers_older_ = !ended_ && !loop_.running_.empty() && loop_.running_.front()->Done();
-    preempts_ = !ended_ && loop_.ledger_.HasPreemptor();
+    preempts_ = !ended_ && loop_.lent_answers_ == nullptr && loop_.ledger_.HasPreemptor();
     return ended_ || answers_older_ || preempts_;
   }
 
@@ -220,8 +220,21 @@ void EngineLoop::Run() noexcept {
   Close();
 }
 
-// Waits for work only if nothing runs. An empty result means to launch nothing now.
-JobList EngineLoop::NextBatch() {
+JobList EngineLoop::RunInTurn(JobList jobs) noexcept {
+  const BoundHeartbeat bound(heartbeat_);
+  heartbeat_.SetBusy(true);
+  JobList answers;
+  lent_answers_ = &answers;
+  for (; !jobs.empty(); jobs = NextRetry()) {
+    if (auto batch = TryStart(std::move(jobs), /*preempts=*/false)) Finish(std::move(batch));
+  }
+  lent_answers_ = nullptr;
+  heartbeat_.SetBusy(false);
+  ledger_.EndTurn();
+  return answers;
+}
+
+JobList EngineLoop::NextRetry() {
   while (!retries_.empty()) {
     if (!running_.empty() && MemoryOf(retries_.front()).bytes() > ledger_.free_device_bytes()) {
       return {};  // it must wait until a run has ended
@@ -230,6 +243,15 @@ JobList EngineLoop::NextBatch() {
     retries_.pop_front();
     ledger_.AnswerAbandoned(&jobs);
     if (!jobs.empty()) return jobs;
+  }
+  return {};
+}
+
+// Waits for work only if nothing runs. An empty result means to launch nothing now.
+JobList EngineLoop::NextBatch() {
+  if (!retries_.empty()) {
+    JobList jobs = NextRetry();
+    if (!jobs.empty() || !retries_.empty()) return jobs;
   }
   const bool wait = running_.empty();
   if (wait) heartbeat_.SetBusy(false);
@@ -345,10 +367,16 @@ void EngineLoop::Continue(JobList jobs, const std::vector<StepOutcome>& outcomes
         break;
     }
   }
-  if (!done.empty()) ledger_.AnswerAll(std::move(done));
+  if (!done.empty()) Answer(std::move(done));
   for (auto& [key, piece] : again) retries_.push_front(std::move(piece));
   if (!failed.empty()) HandleFailure(std::move(failed), outcomes.front().status);
   if (!to_probe.empty()) Probe(std::move(to_probe));
+}
+
+void EngineLoop::Answer(JobList jobs) {
+  if (lent_answers_ == nullptr) return ledger_.AnswerAll(std::move(jobs));
+  ledger_.CloseAll(jobs);
+  std::ranges::move(jobs, std::back_inserter(*lent_answers_));
 }
 
 void EngineLoop::Probe(JobList jobs) {

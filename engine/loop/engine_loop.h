@@ -54,6 +54,11 @@ class EngineLoop {
   const PreparedCosts& costs() const { return costs_; }
   Forecast& forecast() { return *forecast_; }
   double warm_up_seconds() const { return warm_up_seconds_; }
+
+  // Runs a batch on a caller's thread, which has the engine thread's turn (Ledger::Enqueue), and
+  // ends the turn. Returns the jobs to deliver; what failed is answered already.
+  JobList RunInTurn(JobList jobs) noexcept;
+
   Progress progress() const { return heartbeat_.Read(); }
   bool healthy() const { return device_->healthy() && !lost_.load(std::memory_order_relaxed); }
 
@@ -68,6 +73,7 @@ class EngineLoop {
   // between owners ends the process; calls into the device are guarded where they are made.
   void Run() noexcept;
   JobList NextBatch();
+  JobList NextRetry();
   void FinishOldest();
   void RunPreemptor();
   std::unique_ptr<RunningBatch> TryStart(JobList jobs, bool preempts);
@@ -76,6 +82,7 @@ class EngineLoop {
   void RecordRun(RunningBatch& batch, const ExecutionTimes& times);
   double EndRun(Runs::Id run, bool wasted);  // returns its microseconds on the device
   void Continue(JobList jobs, const std::vector<StepOutcome>& outcomes);
+  void Answer(JobList jobs);
   void Probe(JobList jobs);
   void HandleFailure(JobList jobs, const absl::Status& error) noexcept;
   void RefuseAll(JobList jobs, const absl::Status& error);
@@ -92,11 +99,12 @@ class EngineLoop {
   std::optional<Forecast> forecast_;
   double warm_up_seconds_ = 0;
 
-  // Engine thread only.
+  // The engine thread's, or of the caller that has its turn.
   std::deque<std::unique_ptr<RunningBatch>> running_;  // oldest first, at most device_->depth()
   // Batches to run before new ones: parts of failed batches, and requests whose automatic choice of
   // a kernel was rejected.
   std::deque<JobList> retries_;
+  JobList* lent_answers_ = nullptr;            // where a caller's turn wants its answers
   TimePoint next_release_ = TimePoint::min();  // of unused staging memory
 
   Heartbeat heartbeat_;

@@ -76,7 +76,11 @@ class Tokenizers {
   ThreadGroup threads_;  // last: its threads use the members above
 };
 
-// Builds the answers of requests that have run, and calls their completions.
+// Builds the result, releases everything else that the job holds, and calls the completion, which
+// must not throw.
+void Deliver(Answer answer) noexcept;
+
+// The threads that deliver answers.
 class Completions {
  public:
   // Both references must outlive the object.

@@ -44,7 +44,11 @@ class EngineCall final : public MessageCall, private RequestShell {
       return Refuse(CallRecord::Draining());
     }
     deadline_ = record_.DeadlineOf(call());
-    request_.Start(message, {record_.received(), deadline_, caller()->tenant, record_.trace()});
+    request_.Start(message, {.received = record_.received(),
+                             .deadline = deadline_,
+                             .tenant = caller()->tenant,
+                             .trace = record_.trace(),
+                             .may_run_in_submit = true});
   }
 
   std::optional<absl::Status> OnPart(const grpc::ByteBuffer& part) override {

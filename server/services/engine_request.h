@@ -49,6 +49,7 @@ struct RequestOrigin {
   std::string tenant;             // Caller::tenant
   RequestTrace* trace = nullptr;  // none: it is not sampled; lives until the shell is told
   std::string queue_tenant = {};  // in the engine's fair queue; empty: as the tenant
+  bool may_run_in_submit = false;
 };
 
 // For a request that was refused because its model is being loaded: has it wait for the model with
@@ -213,6 +214,7 @@ class EngineRequest {
                         : origin.deadline;
     deadline_ = call.deadline;
     call.tenant = origin.queue_tenant.empty() ? origin.tenant : origin.queue_tenant;
+    call.may_run_in_submit = origin.may_run_in_submit;
     traced_ = origin.trace;
     if (traced_ != nullptr) {
       traced_->stage = Stage::kEngine;  // of its answer, which may come before Submit returns

@@ -102,6 +102,7 @@ TEST_P(EngineStressTest, EveryRequestIsAnsweredExactlyOnce) {
       CallContext call;
       call.priority = static_cast<Priority>(random() % 3);
       call.tenant = std::to_string(random() % 4 == 0 ? random() % 1000 : random() % 3);
+      call.may_run_in_submit = random() % 2 == 0;
       if (random() % 4 == 0) {
         call.deadline =
             std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 500);
