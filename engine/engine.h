@@ -298,13 +298,15 @@ class Engine {
   virtual ~Engine() = default;
 
   // Checks the request, admits it against the budgets, copies its tensors into staging memory (the
-  // caller's memory is free again when Submit returns) and queues it. Never blocks on the device.
+  // caller's memory is free again when Submit returns) and queues it. Never blocks on the device,
+  // but may run a request of some 100 µs where its call allows that (may_run_in_submit).
   //
   // A request is refused with DEADLINE_EXCEEDED if it is not expected to meet its deadline.
   //
   // On an error the request is not admitted and `done` is dropped without a call; nothing is
   // allocated for a request before its checks pass. Otherwise `done` is called exactly once, on a
-  // completion thread; it must not block or throw, and may destroy anything except the engine.
+  // completion thread or, if the request ran in Submit, before Submit returns; it must not block or
+  // throw, and may destroy anything except the engine.
   //
   // If an allocation whose size depends on the request fails, the answer is OUT_OF_MEMORY. If one
   // of the engine's own small allocations fails, the process ends through std::terminate.
