@@ -50,31 +50,33 @@ if [ "$mode" != release ] && { $bench || $cuda; }; then
 fi
 
 setup=(--dev --model)
-configure=("-DCASTOR_TOOLS=$tools")
+flags=("-DCASTOR_TOOLS=$tools") # of CMake
 select=() # which tests; none selects all
 targets=() # what is built; none is all
 runner=() # what ctest runs under
 build=build
 if $cuda; then
   setup+=(--cuda)
-  configure+=(-DCASTOR_CUDA=ON)
+  flags+=(-DCASTOR_CUDA=ON)
 fi
 if [ "$mode" != release ]; then
   build=build-$mode
-  configure+=(-DCASTOR_CUDA=OFF -DCMAKE_CXX_COMPILER=clang++-16 "-DCASTOR_SANITIZE_KERNELS=$kernels")
+  flags+=(-DCASTOR_CUDA=OFF -DCMAKE_CXX_COMPILER=clang++-16 "-DCASTOR_SANITIZE_KERNELS=$kernels")
+  # Kernels that are not instrumented are those of the Release build.
+  if [ "$kernels" = OFF ]; then flags+=("-DCASTOR_KERNELS_OF=$root/build"); fi
   select=(-L '^(unit|integration|sanitizer)$')
   symbolizer=/usr/bin/llvm-symbolizer-16 # without it stacks are bare addresses
 fi
 case $mode in
   asan)
-    configure+=("-DCASTOR_SANITIZE=address,undefined")
+    flags+=("-DCASTOR_SANITIZE=address,undefined")
     # gRPC's and protobuf's containers cross into uninstrumented libraries, which reads as overflow.
     export ASAN_OPTIONS="detect_container_overflow=0:detect_stack_use_after_return=1"
     export ASAN_SYMBOLIZER_PATH=$symbolizer UBSAN_OPTIONS="print_stacktrace=1"
     export LSAN_OPTIONS="suppressions=$root/tests/sanitizers/lsan.supp:print_suppressions=0"
     ;;
   tsan)
-    configure+=(-DCASTOR_SANITIZE=thread)
+    flags+=(-DCASTOR_SANITIZE=thread)
     # gRPC, absl and LibTorch come uninstrumented; what else stays silent is named in tsan.supp.
     export TSAN_OPTIONS="ignore_noninstrumented_modules=1 second_deadlock_stack=1 \
 suppressions=$root/tests/sanitizers/tsan.supp external_symbolizer_path=$symbolizer"
@@ -86,8 +88,9 @@ if $inputs; then
   tests=(base_test client_test codec_test encoder_directories_test hf_test loop_test
     server_access_test server_heads_test server_test server_unit_test)
   for corpus in tests/fuzz/corpus/*/; do
-    # This one's twin is the emulated CUDA kernels, which take minutes to compile.
-    [ "$corpus" = tests/fuzz/corpus/attention_plan/ ] || tests+=("fuzz_$(basename "$corpus")_corpus")
+    # Minutes to compile: the first one's twin is the emulated CUDA kernels, the second castor-load's.
+    case $(basename "$corpus") in attention_plan | client_answers) continue ;; esac
+    tests+=("fuzz_$(basename "$corpus")_corpus")
   done
   targets=(--target "${tests[@]}")
   select=(-R "^($(IFS='|'; printf '%s' "${tests[*]}"))\$")
@@ -101,18 +104,24 @@ jobs=${JOBS:-$(nproc)}
 printf '\n== configuring and building %s\n' "$build"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-if ! cmake -G Ninja -B "$build" -S . -DCMAKE_BUILD_TYPE=Release "${configure[@]}" >"$log" 2>&1; then
+configure() { # $1: the folder; $2..: flags
+  cmake -G Ninja -B "$1" -S . -DCMAKE_BUILD_TYPE=Release "${@:2}" >"$log" 2>&1 && return
   cat "$log" >&2
-  die "CMake could not configure $build"
+  die "CMake could not configure $1"
+}
+if [[ ${flags[*]} == *CASTOR_KERNELS_OF* ]]; then
+  [ -e build/CMakeCache.txt ] || configure build -DCASTOR_CUDA=OFF
+  cmake --build build --parallel "$jobs" --target castor_cpu_kernels
 fi
+configure "$build" "${flags[@]}"
 cmake --build "$build" --parallel "$jobs" "${targets[@]}"
 
 printf '\n== testing %s\n' "$build"
 rc=0
 # What failed is all that a log needs of tests that are many.
 export GTEST_BRIEF=1
-# One more than there are cores: integration tests wait for most of their time.
-"${runner[@]}" ctest --test-dir "$build" --parallel $((jobs + 1)) --output-on-failure \
+# Twice as many as there are cores: the tests that take longest wait for most of their time.
+"${runner[@]}" ctest --test-dir "$build" --parallel $((jobs * 2)) --output-on-failure \
   --no-tests=error "${select[@]}" | tee "$log" || rc=$?
 if $bench && [ "$rc" -eq 0 ]; then
   printf '\n== measuring\n'
