@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Measures castor-embed: its rate against castor-load and sentence-transformers, memory, kills.
 
-bulk.py rate SERVER CASTOR-LOAD VOCABULARY [ROUNDS]     int8 or float32, as the server is
+bulk.py rate SERVER CASTOR-LOAD VOCABULARY [ROUNDS [TEXTS]]    int8 or float32, as the server is
 bulk.py peer FLOAT32-SERVER INT8-SERVER VOCABULARY ST-PYTHON MODEL [ROUNDS]
 bulk.py windows SERVER ITS-PID VOCABULARY [ROUNDS]
 bulk.py memory SERVER
-bulk.py kills MODEL [KILLS]                             CASTOR_SERVER_PROGRAM names the server
+bulk.py kills MODEL [KILLS]    CASTOR_SERVER_PROGRAM names the server
+bulk.py cpu SERVER VOCABULARY [ROUNDS [TEXTS]]
 Runs alternate, and medians are compared: other work on the machine hits both sides.
 """
 
@@ -68,40 +69,38 @@ def table(name, rows):
     )
 
 
-def rate(server, load, vocabulary, rounds="10"):
-    """Slices by castor-embed, each between two runs of castor-load with other sizes of requests."""
+def peak(load, server, path, count):
+    """castor-load's tokens a second with texts of this file, in the shape that gave it most: 128
+    texts by 8 callers."""
+    run = [load, "run", "--server", server, "--texts", path, "--sequences", 128, "--no-metrics"]
+    run += ["--arrivals", "closed", "--callers", 8, "--payloads", min(count // 128, 256), "--quiet"]
+    run += ["--duration", f"{max(12, count // 1700)}s", "--warm-up", "3s"]
+    told = subprocess.run([*map(str, run)], capture_output=True, text=True).stdout
+    row = re.search(r"^encode +\d+.*$", told, re.MULTILINE)[0].split()
+    return float(row[10].replace(",", ""))
+
+
+def rate(server, load, vocabulary, rounds="5", count=SLICE):
+    """New texts by castor-embed, between two runs of castor-load, which together take as long."""
+    count, rows = int(count), []
     with tempfile.TemporaryDirectory() as scratch:
         scratch = Path(scratch)
-        embed_rates, load_rates = [], {}
         for number in range(int(rounds)):
-            made = texts(vocabulary, SLICE, number)
-            write(scratch / "in.parquet", made)
+            made = texts(vocabulary, count, number)
+            write(scratch / "in.parquet", made, 10_000 if count > SLICE else 1000)
             (scratch / "in.txt").write_text("\n".join(made))
-            for sequences, callers in ((32, 8), (128, 8), (256, 6)):
-                run = [load, "run", "--texts", scratch / "in.txt", "--sequences", sequences]
-                run += ["--arrivals", "closed", "--callers", callers, "--payloads", 32]
-                run += ["--server", server, "--no-metrics", "--duration", "12s", "--warm-up", "3s"]
-                run += ["--quiet", "--json", scratch / "run.json"]
-                told = subprocess.run([*map(str, run)], capture_output=True, text=True).stdout
-                row = re.search(r"^encode +\d+.*$", told, re.MULTILINE)[0].split()
-                load_rates.setdefault((sequences, callers), []).append(
-                    float(row[10].replace(",", ""))
-                )
+            peaks = [peak(load, server, scratch / "in.txt", count)]
             texts_s, tokens_s, waited = embed(
                 scratch / "in.parquet", scratch / str(number), "--servers", server
             )
-            embed_rates.append(tokens_s)
+            peaks.append(peak(load, server, scratch / "in.txt", count))
+            rows.append((tokens_s, statistics.mean(peaks)))
             print(
-                number,
-                f"{texts_s:.0f} texts/s, {tokens_s:,.0f} tokens/s, {waited}; castor-load",
-                {key: round(each[-1]) for key, each in load_rates.items()},
+                f"{number} {texts_s:.0f} texts/s, {tokens_s:,.0f} tokens/s, {waited}; castor-load "
+                f"{peaks[0]:.0f}, {peaks[1]:.0f}; {tokens_s / rows[-1][1]:.3f}",
                 flush=True,
             )
-        for key, each in load_rates.items():
-            table(
-                f"castor-embed against castor-load of {key[0]} texts by {key[1]} callers",
-                list(zip(embed_rates, each)),
-            )
+        table("castor-embed against castor-load", rows)
 
 
 def peer(floats, int8, vocabulary, python, model, rounds="7"):
@@ -188,6 +187,32 @@ def memory(server):
         print(f"ratio {peaks[1_000_000] / peaks[100_000]:.3f}")
 
 
+def cpu(server, vocabulary, rounds="5", count="20000"):
+    """Time of processors of castor-embed's own process: of 128 texts, which is its start, and
+    microseconds for each further one. Processes are new, since the first run's memory costs most. A
+    static model's server shows the least; beside MiniLM caches are cold."""
+
+    def spent(path, folder):
+        run = subprocess.Popen([*EMBED, path, "--to", folder, "--servers", server, "--quiet"])
+        _, status, used = os.wait4(run.pid, 0)
+        assert status == 0
+        return used.ru_utime + used.ru_stime
+
+    count, rows = int(count), []
+    with tempfile.TemporaryDirectory() as scratch:
+        scratch, made = Path(scratch), texts(vocabulary, count, 300)
+        write(scratch / "few.parquet", made[:128])
+        write(scratch / "many.parquet", made, 10_000)
+        for number in range(int(rounds)):
+            few, many = (
+                spent(scratch / f"{name}.parquet", scratch / f"{name}{number}")
+                for name in ("few", "many")
+            )
+            rows.append(((many - few) / (count - 128) * 1e6, few))
+    start, each = (statistics.median(values) for values in zip(*[row[::-1] for row in rows]))
+    print(f"start {start:.2f} s; us a text {[round(row[0], 1) for row in rows]}, median {each:.1f}")
+
+
 def digests(folder):
     return {
         each.name: hashlib.sha256(each.read_bytes()).hexdigest()
@@ -256,6 +281,13 @@ def kills(model, count="20"):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3 or sys.argv[1] not in ("rate", "peer", "windows", "memory", "kills"):
+    if len(sys.argv) < 3 or sys.argv[1] not in (
+        "rate",
+        "peer",
+        "windows",
+        "memory",
+        "kills",
+        "cpu",
+    ):
         sys.exit(__doc__)
     globals()[sys.argv[1]](*sys.argv[2:])

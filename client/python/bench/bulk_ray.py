@@ -2,7 +2,9 @@
 """castor.ray.Embed on a local Ray cluster: one actor, two, an actor and the server killed, and a
 driver killed, whose rows Ray's checkpoints keep.
 
-bulk_ray.py MODEL VOCABULARY [TEXTS] [ROUNDS]    CASTOR_SERVER_PROGRAM names the server
+bulk_ray.py MODEL VOCABULARY [TEXTS [ROUNDS [SERVER-FLAG...]]]    CASTOR_SERVER_PROGRAM names it
+bulk_ray.py resume MODEL VOCABULARY [TEXTS]
+Ray starts processes meanwhile, which take seconds of processors: rates need many texts.
 """
 
 import os
@@ -34,11 +36,11 @@ def write(folder, vocabulary, count):
             "id": [*range(number * step, (number + 1) * step)],
             "text": made[number * step : (number + 1) * step],
         }
-        pq.write_table(pa.table(rows), folder / f"{number}.parquet", row_group_size=100)
+        pq.write_table(pa.table(rows), folder / f"{number}.parquet", row_group_size=1000)
     return step * FILES
 
 
-def job(source, target, model, actors, checkpoint=None, flags=FLAGS):
+def job(source, target, model, actors, checkpoint=None, batch=128):
     """Returns rows a second, from the first batch that was done to the last."""
     import ray.data
 
@@ -60,9 +62,9 @@ def job(source, target, model, actors, checkpoint=None, flags=FLAGS):
         )
     ray.data.read_parquet(str(source), override_num_blocks=FILES).map_batches(
         Timed,
-        fn_constructor_kwargs={"model": model, "flags": flags},
+        fn_constructor_kwargs={"model": model, "flags": FLAGS},
         batch_format="pyarrow",
-        batch_size=128,
+        batch_size=batch,
         compute=ray.data.ActorPoolStrategy(size=actors),
         num_cpus=0.5,
     ).write_parquet(str(target))
@@ -89,9 +91,10 @@ def find(*words):
     ]
 
 
-def main(model, vocabulary, count="6000", rounds="3"):
+def main(model, vocabulary, count="6000", rounds="3", *flags):
     import ray
 
+    FLAGS.extend(flags)
     count = int(count)
     ray.init(
         num_cpus=2,
@@ -106,14 +109,14 @@ def main(model, vocabulary, count="6000", rounds="3"):
         count = write(source, vocabulary, count)
         from castor.ray import _Node
 
-        node = _Node([os.path.abspath(model), "", *FLAGS])  # keeps the server between the jobs
+        node = _Node([os.path.abspath(model), *FLAGS])  # keeps the server between the jobs
         address = node.address()
         print("server", address, flush=True)
         one, two, own = [], [], []
         for number in range(int(rounds)):
             own.append(bulk.embed(source, scratch / f"own{number}", "--servers", address)[0])
-            one.append(job(source, scratch / f"one{number}", model, 1))
-            two.append(job(source, scratch / f"two{number}", model, 2))
+            one.append(job(source, scratch / f"one{number}", model, 1, batch=1024))
+            two.append(job(source, scratch / f"two{number}", model, 2, batch=1024))
             print(
                 number,
                 f"castor-embed {own[-1]:.1f}, one actor {one[-1]:.1f}, two {two[-1]:.1f} texts/s",

@@ -107,12 +107,49 @@ def test_outputs(embed: Any, client: castor.Client, tmp_path: Path) -> None:
     assert table["indices"].combine_chunks().flatten().to_pylist() == sparse.indices.tolist()
     assert table["values"].combine_chunks().flatten().to_pylist() == sparse.values.tolist()
     assert np.diff(sparse.indptr).tolist() == [len(row) for row in table["values"].to_pylist()]
+    packed = pa.table({"text": pa.array(["a", None, "b"]).dictionary_encode()})
+    pq.write_table(packed, tmp_path / "packed.parquet")
+    told = embed(tmp_path / "packed.parquet", to="packed")["error"].to_pylist()
+    assert told == [None, "there is no text", None]
     pairs = tmp_path / "pairs.parquet"
     pq.write_table(pa.table({"q": TEXTS, "d": TEXTS[::-1]}), pairs)
     flags = "--text", "q", "--pair", "d", "--output", "scores"
     scores = rows(embed(pairs, *flags, to="scores", model="cross"), "scores")
     want = client.predict([*zip(TEXTS, TEXTS[::-1])], model="cross", truncate=True)
     assert (scores[:, 0] == want).all()
+
+
+def test_whole_numbers(embed: Any, tmp_path: Path) -> None:
+    """Ids of JSON and CSV stay whole numbers where that loses nothing, and else are texts."""
+
+    def write(name: str, values: list[Any]) -> Path:
+        if name.endswith(".csv"):
+            lines = ["id,text", *(f"{each},a" for each in values)]
+        else:
+            lines = [f'{{"id": {each}, "text": "a"}}' for each in values]
+        (tmp_path / name).write_text("\n".join(lines))
+        return tmp_path / name
+
+    def ids(name: str, values: list[Any], *flags: str) -> Any:
+        count = len([*tmp_path.glob("ids*")])
+        return embed(write(name, values), *flags, to=f"ids{count}").sort_by("row")["id"].to_pylist()
+
+    large = [-(2**63), 7, 2**53 + 1, 2**63 - 1]
+    assert ids("a.csv", large) == ids("a.jsonl", large) == large
+    for texts in ["1", "007"], ["0", "-0"], ["1", ""], ["1", str(2**63)], ["0x10", "+1"]:
+        assert ids("a.csv", texts) == texts
+    assert ids("a.jsonl", [1, "null"]) == [1, None]
+    assert ids("a.jsonl", ['"1"', '"007"']) == ["1", "007"]
+    for values in [1, 2**63], [1, 2.5, "true"], [10**30, "[1, 2]"]:
+        assert ids("a.jsonl", values) == [*map(str, values)]
+    assert ids("a.csv", [1, 2], "--keep-as-text") == ["1", "2"]
+    assert ids("a.jsonl", [1, 2], "--keep-as-text") == ["1", "2"]
+    told = embed(write("later.jsonl", [*range(5000), '"x"']), to="later", code=1)
+    assert "later.jsonl: ValueError: column 'id'" in told and "--keep-as-text" in told
+    told = embed(write("1.csv", [1, 2]), write("2.csv", ["007"]), to="files", code=1)
+    assert "2.csv: ValueError: column 'id'" in told and "1.csv" not in told
+    both = [write("1.csv", ["007"]), write("2.jsonl", [1])]
+    assert sorted(embed(*both, to="both")["id"].to_pylist()) == ["007", "1"]
 
 
 def test_rows_that_fail(embed: Any, tmp_path: Path) -> None:

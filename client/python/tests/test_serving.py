@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import MINILM, PROGRAM
+from conftest import GOLDEN, MINILM, PROGRAM
 
 import castor
 
@@ -155,6 +155,27 @@ def test_a_server_that_dies_or_hangs_while_it_starts(tmp_path: Path) -> None:
     not_a_program.chmod(0o755)
     with pytest.raises(castor.ServerStartError, match="Exec format error"):
         castor.start_server({}, binary=str(not_a_program))
+
+
+def test_a_server_that_dies_is_started_again() -> None:
+    models = {"tiny": GOLDEN / "tiny_bert"}
+    with castor.start_server(models, flags=QUICK, restart=True) as server:
+        with castor.Client(server.address) as client:
+            want, first = client.encode("a"), server.process
+            for _ in range(2):
+                assert server.process
+                server.process.kill()
+                assert (client.encode("a") == want).all() and server.alive
+            assert server.process is not first
+    assert server.process and is_gone(server.process.pid) and not server.alive
+    server = castor.start_server(models, flags=QUICK)
+    assert server.process
+    server.process.kill()
+    ends = time.monotonic() + 20
+    while server.alive and time.monotonic() < ends:
+        time.sleep(0.05)
+    assert not server.alive
+    server.stop()
 
 
 def test_a_deaf_server_is_killed(tmp_path: Path) -> None:

@@ -17,14 +17,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 
 from castor import serving
 from castor.bulk.embedder import Embedder
-
-_START_SECONDS = 300.0
+from castor.bulk.outputs import taken
 
 
 class Embed:
@@ -44,24 +43,22 @@ class Embed:
         servers: list[str] | None = None,
         text: str = "text",
         pair: str | None = None,
-        binary: str | None = None,
         flags: list[str] | None = None,
         **options: Any,
     ) -> None:
-        self._text, self._pair, self._lock = text, pair, asyncio.Lock()
+        self._text, self._pair = text, pair
+        self._begun: asyncio.Future[Embedder] | None = None
         if servers is None:
             if model is None:
                 raise ValueError("give servers, or the model's folder")
-            self._node = _Node([os.path.abspath(model), binary or "", *(flags or [])])
+            self._node = _Node([os.path.abspath(model), *(flags or [])])
             servers, model = [self._node.address()], None
         self._embedder = Embedder(servers, pairs=pair is not None, model=model, **options)
-        self._ready = False
 
     async def __call__(self, batch: Any) -> pa.Table:
-        async with self._lock:
-            if not self._ready:
-                await self._embedder.__aenter__()  # it ends with the actor
-                self._ready = True
+        # It ends with the actor.
+        self._begun = self._begun or asyncio.ensure_future(self._embedder.__aenter__())
+        await self._begun
         table = batch if isinstance(batch, pa.Table) else pa.table(dict(batch))
         texts = table[self._text].to_pylist()
         pairs = table[self._pair].to_pylist() if self._pair else None
@@ -80,63 +77,43 @@ class _Node:
         if self._folder.lstat().st_uid != os.getuid():
             raise PermissionError(f"{self._folder} is another user's")
         # A lock that ends with this process: the keeper stops when nobody has one.
-        self._users = open(self._folder / "users", "a")
-        with open(self._folder / "turn", "a") as turn:
-            fcntl.flock(turn, fcntl.LOCK_EX)
-            fcntl.flock(self._users, fcntl.LOCK_SH)
-            with open(self._folder / "keeper", "a") as keeper:
-                try:
-                    fcntl.flock(keeper, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    return  # there is one
-                (self._folder / "grpc").unlink(missing_ok=True)
-                log = open(self._folder / "log", "w")
-                command = [sys.executable, "-m", "castor.ray", str(self._folder), *what]
-                # A session of its own: it outlives the actor that starts it.
-                subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=[keeper.fileno()],  # and with it the lock
-                    start_new_session=True,
-                )
+        self._users, self._what = open(self._folder / "users", "a"), what
+        fcntl.flock(self._users, fcntl.LOCK_SH)
 
     def address(self) -> str:
-        ends = time.monotonic() + _START_SECONDS
-        while time.monotonic() < ends:
+        """Of the server, once it is ready. Starts a keeper if there is none."""
+        keeper = None
+        while True:
+            with open(self._folder / "keeper", "a") as lock:
+                if not taken(lock):
+                    if keeper:
+                        raise serving.ServerStartError((self._folder / "log").read_text())
+                    keeper = self._start(lock)
             if (self._folder / "grpc").exists():
                 return f"unix:{self._folder}/grpc"
-            with open(self._folder / "keeper", "a") as keeper:
-                try:
-                    fcntl.flock(keeper, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    raise serving.ServerStartError((self._folder / "log").read_text())
-                except BlockingIOError:
-                    time.sleep(0.05)
-        raise serving.ServerStartError(f"castor-server is not ready in {_START_SECONDS} s")
+            time.sleep(0.05)
+
+    def _start(self, lock: IO[str]) -> subprocess.Popen[bytes]:
+        (self._folder / "grpc").unlink(missing_ok=True)
+        with open(self._folder / "log", "w") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "castor.ray", str(self._folder), *self._what],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[lock.fileno()],  # and with it the lock
+                start_new_session=True,  # it outlives the actor that starts it
+            )
 
 
-def _keep(folder: Path, model: str, binary: str, *flags: str) -> None:
-    """Runs the server, again if it dies, until no process has the users' lock."""
-    name = {"model": model}
-    server = serving.start_server(name, binary=binary or None, flags=flags)
-    with open(folder / "users", "a") as users:
-        while True:
-            # Servers come and go; the address that actors know is a link to the socket.
-            (folder / "new").unlink(missing_ok=True)
-            (folder / "new").symlink_to(server.address.removeprefix("unix:"))
-            os.replace(folder / "new", folder / "grpc")
-            while server.alive:
-                try:
-                    fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    time.sleep(0.2)
-                    continue
-                (folder / "grpc").unlink()
-                server.stop()
-                return
+def _keep(folder: Path, model: str, *flags: str) -> None:
+    """Runs the server until no process has the users' lock."""
+    with serving.start_server({"model": model}, flags=flags, restart=True) as server:
+        with open(folder / "users", "a") as users:
+            (folder / "grpc").symlink_to(server.address.removeprefix("unix:"))
+            fcntl.flock(users, fcntl.LOCK_EX)
+            (folder / "grpc").unlink()
             server.stop()
-            server = serving.start_server(name, binary=binary or None, flags=flags)
 
 
 if __name__ == "__main__":

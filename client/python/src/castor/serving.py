@@ -9,6 +9,7 @@ It ends with the block, with stop(), at exit, and when this process is killed.
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import re
 import shutil
@@ -24,6 +25,8 @@ from typing import Any
 
 from castor.client import Client
 from castor.errors import DeadlineExceededError, UnavailableError
+
+_LOG = logging.getLogger("castor")
 
 # Becomes the program that follows, which the kernel kills when the thread that started it ends.
 # Not a preexec_fn: where there are threads, no Python may run between fork and exec.
@@ -48,6 +51,7 @@ class LocalServer:
         binary: str | None = None,
         flags: Sequence[str] = (),
         timeout: float = 300.0,
+        restart: bool = False,
     ) -> None:
         if isinstance(flags, str):
             raise TypeError("flags is a string, not a sequence of them")
@@ -59,6 +63,8 @@ class LocalServer:
             root = "/tmp"  # gRPC does not take the name in an address, or a socket's is too long
         self._owner, self.log = os.getpid(), deque[str](maxlen=50)
         self.process: Popen[bytes] | None = None
+        self._restart = False  # until it has been ready once
+        self._stopping = threading.Event()
         self._begun, self._ended = threading.Event(), threading.Event()
         self._folder = tempfile.mkdtemp(prefix="castor-", dir=root)  # mode 0700
         self.address = f"unix:{self._folder}/grpc"
@@ -68,20 +74,26 @@ class LocalServer:
         try:
             threading.Thread(target=self._run, args=(command,), daemon=True).start()
             self._wait_ready(timeout)
+            self._restart = restart
         except BaseException:
             self.stop()
             raise
 
     def _run(self, command: list[str]) -> None:  # in a thread with which the server ends
         try:
-            # A session of its own: Ctrl-C is for this process.
-            made = Popen(
-                command, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, start_new_session=True
-            )
-            with made as self.process:
-                self._begun.set()
-                for line in self.process.stderr or ():
-                    self.log.append(line.decode(errors="replace"))
+            while True:
+                # A session of its own: Ctrl-C is for this process.
+                made = Popen(
+                    command, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, start_new_session=True
+                )
+                with made as self.process:
+                    self._begun.set()
+                    for line in self.process.stderr or ():
+                        self.log.append(line.decode(errors="replace"))
+                if not self._restart or self._stopping.wait(1.0):
+                    return
+                code = self.process.returncode
+                _LOG.warning("castor-server ended with exit code %s and is started again", code)
         except OSError as error:
             self.log.append(str(error))
         finally:
@@ -101,6 +113,7 @@ class LocalServer:
 
     @property
     def alive(self) -> bool:
+        """Or about to be started again."""
         return not self._ended.is_set()
 
     def stop(self) -> None:
@@ -108,6 +121,7 @@ class LocalServer:
         if os.getpid() != self._owner:
             return
         atexit.unregister(self.stop)
+        self._stopping.set()
         try:
             if self._begun.wait(10) and self.process:
                 self.process.terminate()
@@ -126,8 +140,9 @@ class LocalServer:
 
 def start_server(models: Mapping[str, str | os.PathLike[str]], **options: Any) -> LocalServer:
     """A server of these models, names and directories. `flags` are castor-server's, such as
-    ["--model-dtype", "int8"]; `timeout` is for the start; `binary` is the program, by default
-    $CASTOR_SERVER_PROGRAM, or else the package castor-server's, or the one on the PATH."""
+    ["--model-dtype", "int8"]; `timeout` is for the start; `restart` starts it again, at the same
+    address, when it dies; `binary` is the program, by default $CASTOR_SERVER_PROGRAM, or else the
+    package castor-server's, or the one on the PATH."""
     return LocalServer([f"{name}={os.fspath(path)}" for name, path in models.items()], **options)
 
 

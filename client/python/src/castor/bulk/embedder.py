@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from itertools import cycle
 from typing import Any
 
 import grpc
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from castor import errors, fields, tensors, texts
 from castor.aio import AsyncClient
@@ -60,64 +58,34 @@ class Embedder:
         client: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        self.options = {"output": "pooled", "priority": "low", **options}
-        self.output, self.precision = self.options["output"], options.get("precision", "float32")
+        self._options = {"output": "pooled", "priority": "low", **options}
+        self.output, self.precision = self._options["output"], options.get("precision", "float32")
         if self.precision in ("int8", "uint8") and options.get("ranges") is None:
             raise ValueError(f"precision {self.precision!r} needs ranges")
         if in_flight < 1 or not targets:
             raise ValueError("in_flight and targets must have at least one")
-        self._template = texts.request(encoder_pb2.EncodeRequest, [], 0, self.options)
-        self._targets, self._client, self._pairs = list(targets), dict(client or {}), pairs
+        self._probe: Text = PROBE if pairs else PROBE[0]
+        self._targets, self._client = list(targets), dict(client or {})
         self._in_flight, self._patience, self._checker = in_flight, patience, Checker(quiet=True)
         self.model: dict[str, Any] = {}  # what tells it from others
         self.probe: dict[str, float] = {}  # the row of a known text, as float32
         self.kernels: set[str] = set()  # that answered
-        self.waits = dict.fromkeys(("input", "server", "output"), 0.0)  # seconds, of all calls
-        self.cause = "input"  # whom a call waits for that could be in flight
 
     async def __aenter__(self) -> Embedder:
-        self._credits, self._last = asyncio.Queue[_Server](), time.monotonic()
-        self._stack = AsyncExitStack()
-        self._servers = [_Server(self._connect(target)) for target in self._targets]
-        for server in self._servers * self._in_flight:
-            self._credits.put_nowait(server)
-        try:
-            await self._first(min(self._patience, START_SECONDS))
-        except BaseException:
-            await self._stack.aclose()
-            raise
+        self._credits = asyncio.Queue[_Server]()
+        async with AsyncExitStack() as stack:
+            clients = [AsyncClient(target, **self._client) for target in self._targets]
+            for client in clients:
+                await stack.enter_async_context(client)
+            for server in [_Server(client) for client in clients] * self._in_flight:
+                self._credits.put_nowait(server)
+            # Shows the model, which other servers are compared with before their first call.
+            await self._call(self._request([self._probe]), min(self._patience, START_SECONDS))
+            self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
-
-    def _connect(self, target: str) -> AsyncClient:
-        client = AsyncClient(target, **self._client)
-        self._stack.push_async_callback(client.close)
-        return client
-
-    def move(self, number: int, target: str) -> None:
-        """The server of this number is at another address now."""
-        self._servers[number].client = self._connect(target)
-
-    async def _first(self, patience: float) -> None:
-        """Returns when one server has shown its model; others do so before their first call."""
-        began = time.monotonic()
-        for server in cycle(self._servers):
-            try:
-                return await self._check(server)
-            except errors.CastorError as error:
-                await asyncio.sleep(self._delay(server, error, began, patience))
-
-    @property
-    def types(self) -> dict[str, pa.DataType]:
-        """The columns of columns(), once a server has answered."""
-        row = pa.list_(pa.from_numpy_dtype(np.dtype(self.dtype)), self.width)
-        name = "embedding" if self.output == "pooled" else self.output
-        made = {name: pa.list_(row) if self.ragged else row}
-        if self.output == "sparse":
-            made = {"indices": pa.list_(pa.int32()), "values": pa.list_(pa.float32())}
-        return {**made, "token_count": pa.int32(), "truncated": pa.bool_(), "error": pa.string()}
 
     async def columns(
         self,
@@ -130,20 +98,27 @@ class Embedder:
         Rows that have no text, or an error in `failed`, have an error. Their vectors are of NaN, or
         of 0 where integers are asked for: pyarrow cannot read null ones back from Parquet.
         """
-        inputs: list[Any] = [*first] if second is None else [*zip(first, second)]
-        chunk = _Chunk(self, inputs, failed or {})
-        work = [asyncio.ensure_future(self._encode(chunk, part)) for part in chunk.parts()]
+        inputs: Sequence[Any] = first if second is None else [*zip(first, second)]
+        failures, answers = dict(failed or {}), list[tuple[list[int], Any]]()
+        parts = [*_parts(inputs, failures)]
+        work = [
+            asyncio.ensure_future(self._encode(inputs, each, answers, failures)) for each in parts
+        ]
         try:
             await asyncio.gather(*work)
         finally:
             for task in work:
                 task.cancel()
-        return chunk.arrays()
+        answers.sort(key=lambda each: each[0][0])
+        return self._columns(len(inputs), answers, failures)
 
-    async def _encode(self, chunk: _Chunk, places: list[int]) -> None:
-        """The rows of these places. Errors that a text causes are its own alone."""
+    async def _encode(
+        self, inputs: Sequence[Any], places: list[int], answers: list[Any], failures: dict[int, str]
+    ) -> None:
+        """Adds the answer for these places. Errors that a text causes are its own alone."""
         try:
-            answer = await self._call(self._request([chunk.inputs[place] for place in places]))
+            request = self._request([inputs[place] for place in places])
+            answers.append((places, await self._call(request, self._patience)))
         except errors.CastorError as error:
             named = re.fullmatch(r"texts\.\w+\[(\d{1,9})\]", error.field)
             large = error.code == grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -153,25 +128,20 @@ class Embedder:
             parts = [places[:blamed], places[blamed + 1 :]]
             if named or len(places) == 1:
                 message = error.message.removeprefix(f"{error.field}: ")
-                chunk.errors[places[blamed]] = f"{error.reason or error.code.name}: {message}"
+                failures[places[blamed]] = f"{error.reason or error.code.name}: {message}"
             else:
                 parts = [places[: len(places) // 2], places[len(places) // 2 :]]
-            await asyncio.gather(*(self._encode(chunk, part) for part in parts if part))
-        else:
-            chunk.take(places, answer)
+            again = (self._encode(inputs, part, answers, failures) for part in parts if part)
+            await asyncio.gather(*again)
 
-    def _request(self, inputs: Sequence[Text]) -> Any:
-        made = texts.request(encoder_pb2.EncodeRequest, inputs, 0, {})
-        made.MergeFrom(self._template)
-        return made
+    def _request(self, inputs: Sequence[Text], **changed: Any) -> Any:
+        return texts.request(encoder_pb2.EncodeRequest, inputs, 0, {**self._options, **changed})
 
-    async def _call(self, request: Any) -> Any:
+    async def _call(self, request: Any, patience: float) -> Any:
         """The checked answer of whichever server has room first."""
         began = 0.0  # its failures
         while True:
-            self.tick()
             server, delay = await self._credits.get(), 0.0
-            self.tick()
             try:
                 await self._check(server)
                 answer = await self._ask(server, "EncoderService/Encode", request)
@@ -182,32 +152,19 @@ class Embedder:
                 return answer
             except errors.CastorError as error:
                 began = began or time.monotonic()
-                delay = self._delay(server, error, began, self._patience)
+                delay = self._delay(server, error, time.monotonic() - began > patience)
             finally:
-                asyncio.get_running_loop().call_later(delay, self._free, server)
+                asyncio.get_running_loop().call_later(delay, self._credits.put_nowait, server)
 
-    def _free(self, server: _Server) -> None:
-        self.tick()
-        self._credits.put_nowait(server)
-
-    def _delay(self, server: _Server, error: errors.CastorError, began: float, most: float) -> Any:
+    def _delay(self, server: _Server, error: errors.CastorError, late: bool) -> float:
         """Seconds until this server is asked again; raises what another attempt cannot mend."""
         lost = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
         again = (*lost, grpc.StatusCode.DEADLINE_EXCEEDED)
         server.checked &= error.code not in lost
-        late = time.monotonic() - began > most
         if error.final or late or (error.retry_after is None and error.code not in again):
             raise error
         server.failures += 1
         return max(error.retry_after or 0.0, min(2.0, 0.1 * 2.0 ** min(server.failures, 5)))
-
-    def tick(self, cause: str | None = None) -> None:
-        """Counts the time of all calls since the last tick; then idle ones wait for `cause`."""
-        now, idle = time.monotonic(), self._credits.qsize()
-        passed, self._last = now - self._last, now
-        self.waits[self.cause] += passed * idle
-        self.waits["server"] += passed * (len(self._servers) * self._in_flight - idle)
-        self.cause = cause or self.cause
 
     async def _ask(self, server: _Server, name: str, request: Any) -> Any:
         """One attempt: a second one may be for another server, or this one at a new address."""
@@ -219,9 +176,7 @@ class Embedder:
         async with server.lock:
             if server.checked:
                 return
-            probe = self._request([PROBE if self._pairs else PROBE[0]])
-            for name in ("ranges", "output_type"):
-                probe.ClearField(name)
+            probe = self._request([self._probe], precision=None, ranges=None)
             answer = await self._ask(server, "EncoderService/Encode", probe)
             Checker(quiet=True).check(probe, answer)
             asked = model_pb2.GetModelRequest(name=answer.model)
@@ -242,9 +197,53 @@ class Embedder:
         if self.model:
             same_model(f"the model at {target}", self.model, self.probe, found, row)
         self.model, self.probe = self.model or found, self.probe or row
-        self.ragged = self.output == "token_embeddings" or bool(model.token_labels)
+        ragged = self.output in ("token_embeddings", "sparse")
+        self.ragged = ragged or bool(model.token_labels)  # rows of a text: not one, but several
         self.width = -(-width // 8) if "binary" in self.precision else width
         self.dtype = {"binary": "i1", "ubinary": "u1"}.get(self.precision, self.precision)
+
+    def _columns(self, rows: int, answers: Any, failures: Mapping[int, str]) -> dict[str, pa.Array]:
+        """The rows of the answers at their places, which ascend."""
+        good = np.zeros(rows, np.bool_)
+        good[[place for places, _ in answers for place in places]] = True
+
+        def spread(values: Any, missing: Any = 0) -> Any:
+            if not good.all():
+                made = np.full((rows, *values.shape[1:]), missing, values.dtype)
+                made[good] = values
+                return made
+            return values
+
+        found = [answer for _, answer in answers]
+        made: dict[str, pa.Array] = {}
+        if self.output == "sparse":
+            sparse = [each.sparse for each in found]
+            lengths = _joined(sparse, "lengths", np.int32)
+            made["indices"] = pa.array(_joined(sparse, "indices", np.int32))
+            made["values"] = pa.array(_joined(sparse, "values", np.float32))
+        else:
+            lengths = _joined(found, "lengths", np.int32)
+            views = (tensors.from_message(each.output) for each in found)
+            vectors = np.concatenate([np.zeros((0, self.width), self.dtype), *views])
+            if not self.ragged:
+                vectors = spread(vectors, np.nan if vectors.dtype.kind == "f" else 0)
+            flat, name = pa.array(vectors.reshape(-1)), self.output.replace("pooled", "embedding")
+            made[name] = pa.FixedSizeListArray.from_arrays(flat, self.width)
+        if self.ragged:
+            offsets = pa.array(np.cumsum([0, *spread(lengths)], dtype=np.int32))
+            for name, each in made.items():
+                made[name] = pa.ListArray.from_arrays(offsets, each, mask=pa.array(~good))
+        tokens = _joined(found, "token_counts", np.int32)
+        made["token_count"] = pa.array(spread(tokens), mask=~good)
+        cut = _joined(found, "truncated", np.bool_)
+        made["truncated"] = pa.array(spread(cut), mask=~good)
+        made["error"] = pa.array([failures.get(row) for row in range(rows)], pa.string())
+        return made
+
+
+def _joined(messages: Sequence[Any], name: str, dtype: Any) -> Any:
+    values = [np.array(getattr(each, name), dtype) for each in messages]
+    return np.concatenate([np.zeros(0, dtype), *values])
 
 
 def same_model(what: str, model: Any, probe: Any, found: Any, row: Any) -> None:
@@ -259,75 +258,21 @@ def same_model(what: str, model: Any, probe: Any, found: Any, row: Any) -> None:
         raise ModelChangedError(f"{what} gives another vector for {PROBE[0]!r} than before")
 
 
-class _Chunk:
-    """Texts, or pairs, and their rows on their way into columns."""
-
-    def __init__(self, embedder: Embedder, inputs: list[Any], failed: Mapping[int, str]) -> None:
-        self.inputs, self._types, self._sparse = inputs, embedder.types, embedder.output == "sparse"
-        self.errors = [failed.get(place) for place in range(len(inputs))]
-        self._tokens, self._cut = np.zeros(len(inputs), np.int32), np.zeros(len(inputs), np.bool_)
-        self._lengths = np.zeros(len(inputs), np.int32)
-        self._ragged = self._sparse or embedder.ragged
-        shape = (0 if self._ragged else len(inputs), embedder.width)
-        self._rows: NDArray[Any] = np.zeros(shape, embedder.dtype)
-        if self._rows.dtype.kind == "f":
-            self._rows.fill(np.nan)
-        self._pieces = dict[int, Any]()  # of ragged rows
-
-    def parts(self) -> list[list[int]]:
-        """Places of as many texts as fit into a request, in their order: sorting them by length
-        first was not found to be faster."""
-        made, part, characters = list[list[int]](), list[int](), 0
-        for place, text in enumerate(self.inputs):
-            parts = text if isinstance(text, tuple) else (text,)
-            if self.errors[place] is None and None in parts:
-                self.errors[place] = "there is no text"
-            if self.errors[place] is None:
-                part.append(place)
-                characters += sum(map(len, parts))
-            if len(part) >= MOST_TEXTS or characters >= texts.MOST_CHARACTERS:
-                made.append(part)
-                part, characters = [], 0
-        return [*made, part] if part else made
-
-    def take(self, places: list[int], answer: Any) -> None:
-        self._tokens[places], self._cut[places] = answer.token_counts, answer.truncated
-        if self._sparse:
-            lengths, rows = answer.sparse.lengths, answer.sparse
-            pieces: Any = np.array(rows.indices, np.int32), np.array(rows.values, np.float32)
-        else:  # a view of the answer's bytes
-            lengths, pieces = answer.lengths, (tensors.from_message(answer.output),)
-        if self._ragged:
-            self._lengths[places] = lengths
-            for place, end, length in zip(places, np.cumsum(lengths).tolist(), lengths):
-                self._pieces[place] = [piece[end - length : end] for piece in pieces]
-        else:
-            self._rows[places] = pieces[0]
-
-    def arrays(self) -> dict[str, pa.Array]:
-        good = np.array([each is None for each in self.errors], np.bool_)
-        valid = None if good.all() else pa.array(good).buffers()[1]
-        *names, _, _, _ = self._types
-        made = {name: self._column(self._types[name], n, valid) for n, name in enumerate(names)}
-        made["token_count"] = pa.array(self._tokens, mask=~good)
-        made["truncated"] = pa.array(self._cut, mask=~good)
-        made["error"] = pa.array(self.errors, pa.string())
-        return made
-
-    def _column(self, kind: Any, number: int, valid: Any) -> pa.Array:
-        if not self._ragged:
-            values = pa.array(self._rows.reshape(-1))
-            return pa.Array.from_buffers(kind, len(self.errors), [None], children=[values])
-        inner, pieces = (
-            kind.value_type,
-            [self._pieces[each][number] for each in sorted(self._pieces)],
-        )
-        flat = (
-            np.concatenate(pieces) if pieces else self._rows[:, 0] if self._sparse else self._rows
-        )
-        values = pa.array(flat.reshape(-1))
-        if not self._sparse:
-            values = pa.Array.from_buffers(inner, len(flat), [None], children=[values])
-        offsets = pa.py_buffer(np.cumsum([0, *self._lengths], dtype=np.int32))
-        children = [values.cast(inner)]
-        return pa.Array.from_buffers(kind, len(self.errors), [valid, offsets], children=children)
+def _parts(inputs: Sequence[Any], failures: dict[int, str]) -> Iterator[list[int]]:
+    """Places of as many texts as fit into a request, in their order: sorting them by length first
+    was not found to be faster."""
+    part, characters = list[int](), 0
+    for place, text in enumerate(inputs):
+        if place in failures:
+            continue
+        pieces = text if isinstance(text, tuple) else (text,)
+        if None in pieces:
+            failures[place] = "there is no text"
+            continue
+        part.append(place)
+        characters += sum(map(len, pieces))
+        if len(part) >= MOST_TEXTS or characters >= texts.MOST_CHARACTERS:
+            yield part
+            part, characters = [], 0
+    if part:
+        yield part

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import io
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 
 # fmt: off
@@ -24,15 +25,10 @@ _FORMATS = {
     ".tsv": "CSV", ".txt": "lines",
 }
 # fmt: on
-_FAILURES = (
-    pa.ArrowException,
-    OSError,
-    ValueError,
-    EOFError,
-    csv.Error,
-)  # of a file that cannot be read
+_FAILURES = (pa.ArrowException, OSError, ValueError, EOFError)  # of a file that cannot be read
 _WHY = "\0why"  # the column of those rows' errors that are no text
-_STEP = 1024  # lines of a table
+_LINES = 4096  # of a table
+_CSV_BYTES = 8 << 20  # of a table
 
 
 @dataclass(frozen=True)
@@ -58,15 +54,6 @@ class Piece:
     kept: pa.Table
     failed: dict[int, str]  # rows that are no text, and why
     began: float = field(default_factory=time.monotonic)
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A file that cannot be read to its end, or a part of it."""
-
-    source: Source
-    part: int | None
-    message: str
 
 
 def find(paths: Sequence[str]) -> list[Source]:
@@ -107,13 +94,18 @@ class Reader:
     text: str | None  # the column of texts; None: "text", or the only one
     pair: str | None  # of second texts
     keep: Sequence[str] | None  # None: "id", if there is one
+    as_text: bool  # whether whole numbers of CSV and JSON are kept as text
     rows: int
     block_rows: int
+    check: Callable[[Source], None]  # raises ValueError for a file that is not to be read
     wanted: Callable[[Source, int], bool]
+    types: dict[str, pa.DataType] = field(default_factory=dict)  # of their columns
 
-    def read(self, sources: Iterable[Source]) -> Iterator[Piece | Problem]:
+    def read(self, sources: Iterable[Source]) -> Iterator[Piece | str]:
+        """Pieces, and what is wrong with files that cannot be read to their end."""
         for source in sources:
             try:
+                self.check(source)
                 with ExitStack() as stack:
                     parquet = source.kind == "parquet"
                     yield from (self._row_groups if parquet else self._blocks)(source, stack)
@@ -129,7 +121,7 @@ class Reader:
         failed = {row: each for row, each in enumerate(why) if each}
         return Piece(source, part, first, last, table[0].to_pylist(), pairs, kept, failed)
 
-    def _row_groups(self, source: Source, stack: Any) -> Iterator[Piece | Problem]:
+    def _row_groups(self, source: Source, stack: Any) -> Iterator[Piece | str]:
         opened = pq.ParquetFile(source.path, pre_buffer=False, buffer_size=1 << 20)
         file, first = stack.enter_context(opened), 0
         names = self._chosen(file.schema_arrow)
@@ -147,9 +139,10 @@ class Reader:
             except _FAILURES as error:
                 yield _problem(source, part, error)
 
-    def _blocks(self, source: Source, stack: Any) -> Iterator[Piece | Problem]:
-        stream, first = self._arrow if source.kind == "arrow" else self._records, 0
-        for table, last in _cut(stream(source, stack), self.rows):
+    def _blocks(self, source: Source, stack: Any) -> Iterator[Piece | str]:
+        tables = {"arrow": self._arrow, "CSV": self._csv}.get(source.kind, self._lines)
+        first = 0
+        for table, last in _cut(tables(source, stack), self.rows):
             part, end = first // self.block_rows, first + len(table)
             if self.wanted(source, part):
                 yield self._piece(source, part, first, last or not end % self.block_rows, table)
@@ -157,79 +150,109 @@ class Reader:
 
     def _chosen(self, schema: pa.Schema) -> list[str]:
         """The columns to read: of texts, pairs, and those to keep."""
-        names, text, others = list(schema.names), self.text, [self.pair, *(self.keep or ())]
-        there = ", ".join(map(repr, names)) or "none"
+        names, there = list(schema.names), ", ".join(map(repr, schema.names)) or "none"
+        others = [self.pair] if self.pair else []
+        others += (["id"] if "id" in names else []) if self.keep is None else self.keep
+        known = [each.name for each in schema if _is_text(each.type) and each.name not in others]
+        text = self.text or ("text" if "text" in known else known[0] if len(known) == 1 else None)
         if text is None:
-            known = [name for name in names if _is_text(schema, name) and name not in others]
-            text = "text" if "text" in known else known[0] if len(known) == 1 else None
-            if text is None:
-                raise ValueError(f"name the column of texts: there are {there}")
-        if self.keep is None and "id" in names:
-            others.append("id")
-        chosen = [text, *(name for name in others if name is not None)]
-        for name in chosen:
+            raise ValueError(f"name the column of texts: there are {there}")
+        for name in (text, *others):
             if names.count(name) != 1:
                 raise ValueError(f"there is not one column {name!r}: there are {there}")
-        for name in chosen[: 1 if self.pair is None else 2]:
-            if not _is_text(schema, name):
-                raise ValueError(f"column {name!r} is {schema.field(name).type}, not texts")
-        return list(dict.fromkeys(chosen))
-
-    # Files that are read from their start give tables of any number of rows, texts first. Those of
-    # CSV and JSON have strings alone: a file's values may differ in type, and "007" is not 7.
+        for name in (text, self.pair or text):
+            if not _is_text(kind := schema.field(name).type):
+                raise ValueError(f"column {name!r} is {kind}, not texts")
+        return list(dict.fromkeys([text, *others]))
 
     def _arrow(self, source: Source, stack: Any) -> Iterator[pa.Table]:
         file = stack.enter_context(pa.OSFile(str(source.path)))
-        try:
-            reader = stack.enter_context(pa.ipc.open_file(file))
-            batches: Any = (reader.get_batch(n) for n in range(reader.num_record_batches))
-        except pa.ArrowInvalid:  # the format without a footer
-            file.seek(0)
-            batches = reader = stack.enter_context(pa.ipc.open_stream(file))
+        stream = file.read(6) != b"ARROW1"  # the format without a footer
+        file.seek(0)
+        reader = stack.enter_context((pa.ipc.open_stream if stream else pa.ipc.open_file)(file))
         names = self._chosen(reader.schema)
-        for batch in batches:
+        for batch in reader if stream else map(reader.get_batch, range(reader.num_record_batches)):
             yield pa.Table.from_batches([batch]).select(names)
 
-    def _records(self, source: Source, stack: Any) -> Iterator[pa.Table]:
-        rows, names = _objects(source, stack), list[str]()
-        while some := list(islice(rows, _STEP)):
-            names = names or self._chosen(_schema([row for row, _ in some]))
-            made: dict[str, list[Any]] = {name: [] for name in (*names, _WHY)}
-            for row, why in some:
-                for name in names:
-                    value = row.get(name)
-                    if value is not None and not isinstance(value, str):
-                        if name in (names[0], self.pair):
-                            why = f"{name!r} is {type(value).__name__}, not a text"
-                        value = json.dumps(value)
-                    try:  # JSON can hold half of a surrogate pair
-                        (value or "").encode()
-                    except UnicodeEncodeError as error:
-                        value, why = None, f"{name!r} is not Unicode: {error}"
-                    made[name].append(value)
-                made[_WHY].append(why)
-            yield pa.table({name: pa.array(each, pa.string()) for name, each in made.items()})
-
-
-def _objects(source: Source, stack: Any) -> Iterator[tuple[dict[str, Any], str | None]]:
-    """Names and values of records, or why a line is none."""
-    opened = pa.input_stream(str(source.path), compression="detect")
-    file = io.BufferedReader(stack.enter_context(opened), 1 << 20)
-    if source.kind == "CSV":
-        text = io.TextIOWrapper(file, "utf-8-sig", newline="")
+    def _csv(self, source: Source, stack: Any) -> Iterator[pa.Table]:
         delimiter = "\t" if ".tsv" in source.path.suffixes else ","
-        for row in csv.DictReader(text, delimiter=delimiter, strict=True):
-            yield row, None
-        return
-    for line in file:
-        line = line.rstrip(b"\r\n")
-        try:
-            found = {"text": line.decode()} if source.kind == "lines" else json.loads(line)
-            is_object = isinstance(found, dict)
-            yield (found, None) if is_object else ({}, "the line is not a JSON object")
-        except (ValueError, RecursionError) as error:
-            kind = "UTF-8" if source.kind == "lines" else "JSON"
-            yield {"text": None}, f"the line is not {kind}: {error}"
+        opened = partial(
+            pa.csv.open_csv,
+            str(source.path),
+            read_options=pa.csv.ReadOptions(block_size=_CSV_BYTES, use_threads=False),
+            parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        )
+        with opened() as file:
+            names = self._chosen(_strings(file.schema.names))
+        types = dict.fromkeys(names, pa.string())  # at first: pyarrow would read "007" as 7
+        options = pa.csv.ConvertOptions(include_columns=names, column_types=types)
+        for batch in stack.enter_context(opened(convert_options=options)):
+            if batch.num_rows:
+                texts = (names[0], self.pair)
+                yield self._alike(
+                    {n: each if n in texts else _whole(each) for n, each in zip(names, batch)}
+                )
+
+    def _lines(self, source: Source, stack: Any) -> Iterator[pa.Table]:
+        """JSON's objects, or plain lines. A line that is none has its error in a column."""
+        opened = pa.input_stream(str(source.path), compression="detect")
+        file, names = io.BufferedReader(stack.enter_context(opened), 1 << 20), list[str]()
+        while lines := [*islice(file, _LINES)]:
+            records = [_record(source.kind, line.rstrip(b"\r\n")) for line in lines]
+            rows, why = [row for row, _ in records], [error for _, error in records]
+            names, columns = names or self._chosen(_strings(dict.fromkeys(chain(*rows)))), {}
+            for name in names:
+                is_text = name in (names[0], self.pair)
+                columns[name] = _column(name, [row.get(name) for row in rows], is_text, why)
+            yield self._alike({**columns, _WHY: pa.array(why, pa.string())})
+
+    def _alike(self, columns: dict[str, pa.Array]) -> pa.Table:
+        """A table of CSV or JSON, whose columns are of whole numbers if they began so, or texts."""
+        for name, column in columns.items():
+            kind = self.types.setdefault(name, pa.string() if self.as_text else column.type)
+            if kind == pa.int64() != column.type and column.null_count < len(column):
+                told = f"column {name!r} has a text, and whole numbers before it"
+                raise ValueError(f"{told}: use --keep-as-text, and another folder")
+            columns[name] = column.cast(kind)
+        return pa.table(columns)
+
+
+def _record(kind: str, line: bytes) -> tuple[dict[str, Any], str | None]:
+    """Names and values, or why the line has none."""
+    try:
+        found = {"text": line.decode()} if kind == "lines" else json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return {"text": None}, f"the line is not {'UTF-8' if kind == 'lines' else 'JSON'}: {error}"
+    return (found, None) if isinstance(found, dict) else ({}, "the line is not a JSON object")
+
+
+def _column(name: str, values: list[Any], is_text: bool, why: list[str | None]) -> pa.Array:
+    """JSON's values as whole numbers, if all are, or else as texts. Adds what is wrong to `why`."""
+    kinds = set(map(type, values)) - {type(None)}
+    if kinds == {int} and not is_text:
+        with suppress(OverflowError):
+            return pa.array(values, pa.int64())
+    for row, value in enumerate(values if kinds - {str} else ()):
+        if value is not None and not isinstance(value, str):
+            values[row] = json.dumps(value)
+            if is_text:
+                why[row] = f"{name!r} is {type(value).__name__}, not a text"
+    try:
+        return pa.array(values, pa.string())
+    except UnicodeEncodeError:  # JSON can hold half of a surrogate pair
+        for row, value in enumerate(values):
+            if value and value != (whole := value.encode(errors="replace").decode()):
+                values[row], why[row] = whole, f"{name!r} is not Unicode"
+        return pa.array(values, pa.string())
+
+
+def _whole(column: pa.Array) -> pa.Array:
+    """Texts as whole numbers, if that loses nothing, as it would of "007"."""
+    with suppress(pa.ArrowInvalid):
+        numbers = column.cast(pa.int64())
+        if numbers.cast(pa.string()).equals(column):
+            return numbers
+    return column
 
 
 def _cut(tables: Iterable[pa.Table], rows: int) -> Iterator[tuple[pa.Table, bool]]:
@@ -245,20 +268,15 @@ def _cut(tables: Iterable[pa.Table], rows: int) -> Iterator[tuple[pa.Table, bool
         yield pa.concat_tables(kept), True
 
 
-def _problem(source: Source, part: int | None, error: Exception) -> Problem:
-    return Problem(source, part, f"{type(error).__name__}: {error}".strip())
+def _problem(source: Source, part: int | None, error: Exception) -> str:
+    where = source.path if part is None else f"{source.path}, row group {part}"
+    return f"{where}: {type(error).__name__}: {error}"
 
 
-def _is_text(schema: pa.Schema, name: str) -> bool:
-    kind = schema.field(schema.names.index(name)).type
+def _is_text(kind: pa.DataType) -> bool:
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return str(kind) in ("string", "large_string", "string_view")
 
 
-def _schema(rows: list[dict[str, Any]]) -> pa.Schema:
-    """The names that objects have; those with a string are of texts."""
-    types = dict[str, pa.DataType]()
-    for name, value in chain.from_iterable(row.items() for row in rows):
-        if isinstance(value, str) or name not in types:
-            types[name] = pa.string() if isinstance(value, str) or value is None else pa.int8()
-    return pa.schema(types)
+def _strings(names: Iterable[str]) -> pa.Schema:
+    return pa.schema([(name, pa.string()) for name in names])

@@ -9,16 +9,15 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 import pyarrow.parquet as pq
 
 from castor.bulk.embedder import same_model
@@ -31,35 +30,31 @@ class Folder:
     """The folder, for one share of the parts. One process at a time may have that."""
 
     def __init__(self, path: str, share: int = 0, shares: int = 1) -> None:
-        self.path, self._locks = Path(path), ExitStack()
+        self.path = Path(path)
         (self.path / "rows").mkdir(parents=True, exist_ok=True)
         which = f"-{share}-of-{shares}" if shares > 1 else ""
         self._manifest = self.path / f"manifest{which}.jsonl"
         self.parts: dict[tuple[str, int], dict[str, Any]] = {}  # by input and part
         self.hashes: dict[str, str] = {}  # of inputs
         self._header: dict[str, Any] | None = None
-        try:
-            self._lock(self.path / f".lock{which}", f"-of-{shares}" if which else ".lock")
+        with ExitStack() as locks:
+            self._lock(locks, self.path / f".lock{which}", f"-of-{shares}" if which else ".lock")
             for each in sorted(self.path.glob("manifest*.jsonl")):
                 self._read(each)
-        except BaseException:
-            self.close()
-            raise
+            self._locks = locks.pop_all()
 
     def close(self) -> None:
         self._locks.close()
 
-    def _lock(self, own: Path, ending: str) -> None:
+    def _lock(self, locks: ExitStack, own: Path, ending: str) -> None:
         """Refuses a second process with this share, and any with another number of shares."""
         with open(self.path / ".turn", "w") as turn:
             fcntl.flock(turn, fcntl.LOCK_EX)
             for each in {own, *self.path.glob(".lock*")}:
                 if each == own or not each.name.endswith(ending):
-                    file = self._locks.enter_context(open(each, "w"))
-                    try:
-                        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    except BlockingIOError:
-                        raise ValueError(f"another castor-embed writes to {self.path}") from None
+                    file = locks.enter_context(open(each, "w"))
+                    if taken(file):
+                        raise ValueError(f"another castor-embed writes to {self.path}")
                     if each != own:
                         file.close()
 
@@ -110,32 +105,22 @@ class Parts:
     """Writes parts, piece by piece; one that does not end is removed."""
 
     def __init__(self, folder: Folder) -> None:
-        self._folder, self._stack, self._lock = folder, ExitStack(), threading.Lock()
+        self._folder, self._stack = folder, ExitStack()
         self._piece: Piece | None = None  # the first of the open part
 
-    def __enter__(self) -> Parts:
-        return self
+    def close(self) -> None:
+        self._stack.close()
 
-    def __exit__(self, *_: object) -> None:
-        with self._lock:  # the thread that writes may still do so
-            self._stack.close()
-
-    def write(
-        self, piece: Piece, arrays: dict[str, pa.Array], types: Any, kernels: Iterable[str]
-    ) -> dict[str, int]:
+    def write(self, piece: Piece, arrays: dict[str, Any], kernels: Iterable[str]) -> dict[str, int]:
         """Returns how much the piece adds to the counts."""
-        with self._lock:
-            return self._write(piece, arrays, types, kernels)
-
-    def _write(self, piece: Piece, arrays: Any, types: Any, kernels: Any) -> dict[str, int]:
         rows, first = len(piece.texts), self._piece
         if not first or (first.source, first.part) != (piece.source, piece.part):
             self._stack.close()  # a part whose file could not be read to the end
-            self._open(piece, types)
-        numbers = pa.array(range(piece.first, piece.first + rows), pa.int64())
-        columns = [numbers, *piece.kept.columns, *arrays.values()]
+            self._open(piece, arrays)
+        numbers = np.arange(piece.first, piece.first + rows)
+        columns = [pa.array(numbers), *piece.kept.columns, *arrays.values()]
         self._writer.write_table(pa.table(columns, schema=self._schema))
-        tokens = pa.compute.sum(arrays["token_count"]).as_py() or 0
+        tokens = int(np.nansum(arrays["token_count"].to_numpy(zero_copy_only=False)))
         failed, cut = rows - arrays["error"].null_count, arrays["truncated"].true_count
         counts = {"rows": rows, "failed": failed, "truncated": cut, "tokens": tokens}
         self._counts.update(counts)
@@ -143,32 +128,26 @@ class Parts:
             self._finish(kernels)
         return counts
 
-    def _open(self, piece: Piece, types: dict[str, pa.DataType]) -> None:
+    def _open(self, piece: Piece, arrays: dict[str, pa.Array]) -> None:
         self._name = f"rows/{piece.source.name}-{piece.part:05d}.parquet"
         self._final = self._folder.path / self._name
         self._final.parent.mkdir(parents=True, exist_ok=True)
         self._aside = self._final.with_name(f".{self._final.name}.partial")
         kept = piece.kept.schema.remove_metadata()
-        if both := {"row", *types} & {*kept.names}:
+        if both := {"row", *arrays} & {*kept.names}:
             raise ValueError(f"column {min(both)!r} cannot be kept: there is one of the results")
-        own = [pa.field(*each) for each in types.items()]
+        own = [pa.field(name, array.type) for name, array in arrays.items()]
         self._schema = pa.schema([pa.field("row", pa.int64()), *kept, *own])
         plain = ["row", *kept.names, "token_count", "truncated", "error"]
         self._stack.callback(self._aside.unlink, missing_ok=True)
         self._sink = self._stack.enter_context(open(self._aside, "wb"))
-        self._writer = pq.ParquetWriter(
-            self._sink,
-            self._schema,
-            compression=dict.fromkeys(plain, "zstd"),  # vectors do not shrink
-            use_dictionary=plain,
-            write_statistics=plain,
-        )
-        self._stack.callback(self._end)
+        # Vectors do not shrink.
+        options = {"compression": dict.fromkeys(plain, "zstd"), "use_dictionary": plain}
+        options["write_statistics"] = plain
+        self._writer = pq.ParquetWriter(self._sink, self._schema, **options)
+        self._stack.enter_context(suppress(Exception))  # a full disk's, which was raised before
+        self._stack.callback(self._writer.close)
         self._piece, self._counts = piece, Counter[str]()
-
-    def _end(self) -> None:
-        with suppress(Exception):  # of a disk that is full, which was raised before
-            self._writer.close()
 
     def _finish(self, kernels: Iterable[str]) -> None:
         assert self._piece
@@ -185,6 +164,15 @@ class Parts:
         seconds = round(time.monotonic() - first.began, 3)
         entry |= {"bytes": size, **self._counts, "seconds": seconds, "kernels": sorted(kernels)}
         self._folder.enter(entry)
+
+
+def taken(file: IO[Any]) -> bool:
+    """Whether another process has the file's lock. If none has, this one does from now on."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
 
 
 def _sync(folder: Path) -> None:
