@@ -29,7 +29,7 @@ constexpr size_t kMaxJson = size_t{64} << 20;
 constexpr const char* kMarker = ".castor_fetch.json";
 constexpr const char* kIndex = "model.safetensors.index.json";
 
-// The files other than weights that castor-server reads or looks for; fetch_test.py compares them
+// The files other than weights that castor-server reads or looks for; fetch_files.py compares them
 // with its sources. The server reads no .pt, but tells how to convert it.
 constexpr std::string_view kNames =
     " config.json modules.json router_config.json config_sentence_transformers.json "
