@@ -1,4 +1,4 @@
-"""What castor fetch brings from a hub, the directory that it makes, and the cache that it shares."""
+"""What castor fetch brings from a hub, the directory it makes, and the cache it shares."""
 
 import hashlib
 import json

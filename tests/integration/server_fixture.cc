@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstring>
 #include <fstream>
 #include <future>
 #include <numeric>
@@ -25,6 +26,17 @@ void FillTensor(int64_t tokens, v1::Tensor* tensor) {
   tensor->set_dtype(v1::FLOAT32);
   for (const int64_t dimension : {tokens, int64_t{1}, int64_t{2}}) tensor->add_shape(dimension);
   tensor->set_raw(values.data(), values.size() * sizeof(float));
+}
+
+template <typename Stub, typename Request, typename Response>
+Response Answer(Stub& stub,
+                grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                const Request& request) {
+  grpc::ClientContext context;
+  Response response;
+  const grpc::Status status = (stub.*method)(&context, request, &response);
+  EXPECT_TRUE(status.ok()) << Outcome(status) << " " << status.error_message();
+  return response;
 }
 
 }  // namespace
@@ -83,6 +95,12 @@ v1::EncodeRequest EncodeOf(const std::vector<std::string>& texts) {
   return request;
 }
 
+std::vector<float> FloatsOf(const v1::Tensor& tensor) {
+  std::vector<float> values(tensor.raw().size() / sizeof(float));
+  std::memcpy(values.data(), tensor.raw().data(), values.size() * sizeof(float));
+  return values;
+}
+
 void ServerTest::StartServer(server::ServerOptions options) {
   auto engine = std::make_unique<FakeEngine>();
   FakeEngine* fake = engine.get();
@@ -120,11 +138,27 @@ void ServerTest::ExpectAGoodAnswer() const {
 }
 
 v1::EncodeResponse ServerTest::Encode(const v1::EncodeRequest& request) const {
+  return Answer(*encoder_, &v1::EncoderService::Stub::Encode, request);
+}
+v1::RerankResponse ServerTest::Rerank(const v1::RerankRequest& request) const {
+  return Answer(*encoder_, &v1::EncoderService::Stub::Rerank, request);
+}
+
+grpc::Status ServerTest::Try(const v1::EncodeRequest& request) const {
   grpc::ClientContext context;
   v1::EncodeResponse response;
-  const grpc::Status status = encoder_->Encode(&context, request, &response);
-  EXPECT_TRUE(status.ok()) << Outcome(status) << " " << status.error_message();
-  return response;
+  return encoder_->Encode(&context, request, &response);
+}
+grpc::Status ServerTest::Try(const v1::RerankRequest& request) const {
+  grpc::ClientContext context;
+  v1::RerankResponse response;
+  return encoder_->Rerank(&context, request, &response);
+}
+
+v1::Model ServerTest::Describe(const std::string& model) const {
+  v1::GetModelRequest request;
+  request.set_name(model);
+  return Answer(*v1::ModelService::NewStub(channel_), &v1::ModelService::Stub::GetModel, request);
 }
 
 void ServerTest::StopServer() {

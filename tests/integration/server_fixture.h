@@ -14,6 +14,7 @@
 
 #include "castor/v1/attention.grpc.pb.h"
 #include "castor/v1/encoder.grpc.pb.h"
+#include "castor/v1/model.grpc.pb.h"
 #include "engine/base/error.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -41,6 +42,9 @@ std::string Outcome(const grpc::Status& status);
 // One packed sequence: query, key and value of shape [tokens, 1, 2], value counting up.
 v1::AttendRequest AttendOf(int64_t tokens, const std::string& request_id = "");
 v1::EncodeRequest EncodeOf(const std::vector<std::string>& texts);
+
+// The elements of a FLOAT32 tensor.
+std::vector<float> FloatsOf(const v1::Tensor& tensor);
 
 // One call on a new context, which the test can use for deadlines, cancellation and trailers.
 struct AttendCall {
@@ -93,6 +97,13 @@ class ServerTest : public ::testing::Test {
   void ExpectAGoodAnswer() const;
   // The answer to a request that must succeed.
   v1::EncodeResponse Encode(const v1::EncodeRequest& request) const;
+  v1::RerankResponse Rerank(const v1::RerankRequest& request) const;
+  // How a request ends that need not succeed.
+  grpc::Status Try(const v1::EncodeRequest& request) const;
+  grpc::Status Try(const v1::RerankRequest& request) const;
+
+  // What the server says of a model that it has.
+  v1::Model Describe(const std::string& model) const;
 
   // Sends `bytes` as the message of `method`, such as "/castor.v1.AttentionService/Attend".
   grpc::Status CallRaw(const std::string& method, const std::string& bytes,

@@ -26,8 +26,9 @@ target_compile_definitions(server_test PRIVATE
 castor_test(server_heads_test
   SOURCES encoder/server_adapters_test.cc encoder/server_answers_test.cc
           encoder/server_heads_test.cc encoder/server_models_test.cc encoder/server_outputs_test.cc
+          encoder/server_rerank_test.cc
           tei/server_tei_stream_test.cc tei/server_tei_test.cc
-          encoder/server_tokens_test.cc http/server_http_test.cc
+          encoder/server_tokens_test.cc http/server_http_answers_test.cc http/server_http_test.cc
   LIBS castor_server_fixture nlohmann_json::nlohmann_json
   LABELS integration)
 target_compile_definitions(server_heads_test PRIVATE

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
@@ -14,7 +13,6 @@
 #include <thread>
 #include <vector>
 
-#include "castor/v1/model.grpc.pb.h"
 #include "inference/grpc_service.grpc.pb.h"
 #include "tests/integration/http/http_exchange.h"
 #include "tests/integration/server_fixture.h"
@@ -53,13 +51,6 @@ class ServerAdaptersTest : public ServerTest {
     request.set_model(model);
     request.set_task(task);
     return request;
-  }
-
-  std::string Refusal(const v1::EncodeRequest& request) {
-    grpc::ClientContext context;
-    v1::EncodeResponse response;
-    const grpc::Status status = encoder_->Encode(&context, request, &response);
-    return Outcome(status) + ": " + status.error_message();
   }
 
   nlohmann::json Post(const std::string& path, const nlohmann::json& body) {
@@ -108,10 +99,7 @@ TEST_F(ServerAdaptersTest, AreNamedByEveryProtocol) {
   const auto of = [&](const std::string& model, const std::string& task, const char* prompt) {
     v1::EncodeRequest request = RequestOf(model, task, {"The mill"});
     if (prompt != nullptr) request.set_prompt_name(prompt);
-    const std::string raw = Encode(request).output().raw();
-    std::vector<float> row(raw.size() / sizeof(float));
-    std::memcpy(row.data(), raw.data(), raw.size());
-    return row;
+    return FloatsOf(Encode(request).output());
   };
   const auto http = [&](const char* path, nlohmann::json body) {
     nlohmann::json answer = Post(path, body);
@@ -163,25 +151,17 @@ TEST_F(ServerAdaptersTest, AreNamedByEveryProtocol) {
 
 TEST_F(ServerAdaptersTest, AreListedAndUnknownOnesRefused) {
   Start();
-  EXPECT_THAT(Refusal(RequestOf("bert", "al", {"a"})),
-              HasSubstr("INVALID_FIELD task: task: is not a task of this model; known are \"all\", "
-                        "\"some\""));
-  EXPECT_THAT(Refusal(RequestOf("bare", "all", {"a"})), HasSubstr("it has none"));
-  EXPECT_THAT(Refusal(RequestOf("v5", "", {"a"})), HasSubstr("this model needs one"));
-  auto models = v1::ModelService::NewStub(channel_);
-  const auto describe = [&](const std::string& name) {
-    grpc::ClientContext context;
-    v1::GetModelRequest request;
-    request.set_name(name);
-    v1::Model model;
-    EXPECT_TRUE(models->GetModel(&context, request, &model).ok());
-    return model;
-  };
-  EXPECT_THAT(describe("bert").tasks(), ElementsAre("all", "some"));
-  EXPECT_FALSE(describe("v3").needs_task());
-  EXPECT_TRUE(describe("v5").needs_task());
-  EXPECT_EQ(describe("bare").tasks_size(), 0);
-  EXPECT_GT(describe("bert").weight_bytes(), describe("bare").weight_bytes());
+  const grpc::Status unknown = Try(RequestOf("bert", "al", {"a"}));
+  EXPECT_EQ(Outcome(unknown), "INVALID_ARGUMENT INVALID_FIELD task");
+  EXPECT_EQ(unknown.error_message(),
+            "task: is not a task of this model; known are \"all\", \"some\"");
+  EXPECT_THAT(Try(RequestOf("bare", "all", {"a"})).error_message(), HasSubstr("it has none"));
+  EXPECT_THAT(Try(RequestOf("v5", "", {"a"})).error_message(), HasSubstr("this model needs one"));
+  EXPECT_THAT(Describe("bert").tasks(), ElementsAre("all", "some"));
+  EXPECT_FALSE(Describe("v3").needs_task());
+  EXPECT_TRUE(Describe("v5").needs_task());
+  EXPECT_EQ(Describe("bare").tasks_size(), 0);
+  EXPECT_GT(Describe("bert").weight_bytes(), Describe("bare").weight_bytes());
 }
 
 TEST_F(ServerAdaptersTest, RerankTakesATask) {
@@ -190,9 +170,7 @@ TEST_F(ServerAdaptersTest, RerankTakesATask) {
     v1::EncodeRequest request = RequestOf("multi", task, {text});
     request.set_prompt_name(role);
     const v1::Tensor output = Encode(request).output();
-    std::vector<float> values(output.raw().size() / sizeof(float));
-    std::memcpy(values.data(), output.raw().data(), output.raw().size());
-    return std::pair(values, static_cast<size_t>(output.shape(1)));
+    return std::pair(FloatsOf(output), static_cast<size_t>(output.shape(1)));
   };
   std::vector<float> scores;
   for (const std::string task : {"", "all"}) {
@@ -211,11 +189,7 @@ TEST_F(ServerAdaptersTest, RerankTakesATask) {
     request.set_query("the mill");
     request.add_documents("a river");
     request.set_task(task);
-    grpc::ClientContext context;
-    v1::RerankResponse response;
-    const grpc::Status status = encoder_->Rerank(&context, request, &response);
-    ASSERT_TRUE(status.ok()) << status.error_message();
-    scores.push_back(response.results(0).score());
+    scores.push_back(Rerank(request).results(0).score());
     EXPECT_NEAR(scores.back(), expected, 2e-5);
     const nlohmann::json answer = Post(
         "/v1/rerank",
@@ -228,10 +202,7 @@ TEST_F(ServerAdaptersTest, RerankTakesATask) {
   unknown.set_query("a");
   unknown.add_documents("b");
   unknown.set_task("none");
-  grpc::ClientContext context;
-  v1::RerankResponse response;
-  EXPECT_THAT(encoder_->Rerank(&context, unknown, &response).error_message(),
-              ::testing::HasSubstr("task: is not a task of this model"));
+  EXPECT_THAT(Try(unknown).error_message(), HasSubstr("task: is not a task of this model"));
 }
 
 }  // namespace

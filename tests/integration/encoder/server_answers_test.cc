@@ -12,6 +12,7 @@
 #include "castor/v1/encoder.pb.h"
 #include "inference/grpc_service.pb.h"
 #include "tei/v1/tei.pb.h"
+#include "tests/integration/golden_models.h"
 #include "tests/integration/raw_client.h"
 #include "tests/integration/server_fixture.h"
 
@@ -26,12 +27,9 @@ constexpr int kTexts = 200;
 class ServerAnswersTest : public ServerTest {
  protected:
   void SetUp() override {
-    std::vector<ModelSource> models;
-    for (const char* name : {"bert_tokens", "bert_sequences", "cross_encoder", "splade_bert",
-                             "dense", "colbert_pylate"}) {
-      models.push_back({name, std::string(CASTOR_GOLDEN_ENCODER "/heads/") + name});
-    }
-    StartReal(std::move(models));
+    StartReal(GoldenModels({"bert_tokens", "bert_sequences", "cross_encoder", "splade_bert",
+                            "dense", "colbert_pylate"},
+                           "heads/"));
   }
 
   int64_t Held() const { return server_->engine().stats().load.inflight_bytes; }

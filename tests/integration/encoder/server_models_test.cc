@@ -68,18 +68,12 @@ class ServerModelsTest : public ServerTest {
     }
     return states;
   }
-  grpc::Status Embed(const std::string& model, v1::EncodeResponse* response) {
-    grpc::ClientContext context;
+  static v1::EncodeRequest To(const std::string& model) {
     v1::EncodeRequest request = EncodeOf({"a beaver builds a dam"});
     request.set_model(model);
-    return encoder_->Encode(&context, request, response);
+    return request;
   }
-  std::string VectorOf(const std::string& model) {
-    v1::EncodeResponse response;
-    const grpc::Status status = Embed(model, &response);
-    EXPECT_TRUE(status.ok()) << Outcome(status) << " " << status.error_message();
-    return response.output().raw();
-  }
+  std::string VectorOf(const std::string& model) { return Encode(To(model)).output().raw(); }
 
   const TemporaryFolder root_;
   std::unique_ptr<v1::ModelService::Stub> models_;
@@ -90,8 +84,7 @@ TEST_F(ServerModelsTest, AModelIsLoadedServedReplacedAndUnloaded) {
   StartWith(ModelControl::kExplicit);
   EXPECT_EQ(States(),
             (std::vector<std::string>{"embed UNLOADED", "other UNLOADED", "rank UNLOADED"}));
-  v1::EncodeResponse none;
-  EXPECT_EQ(Outcome(Embed("embed", &none)), "NOT_FOUND MODEL_NOT_FOUND");
+  EXPECT_EQ(Outcome(Try(To("embed"))), "NOT_FOUND MODEL_NOT_FOUND");
   ASSERT_TRUE(Load("embed").ok());
   const std::string first = VectorOf("embed");
   EXPECT_TRUE(
@@ -102,7 +95,7 @@ TEST_F(ServerModelsTest, AModelIsLoadedServedReplacedAndUnloaded) {
   EXPECT_NE(second, first);
   EXPECT_EQ(States()[0], "embed READY");
   ASSERT_TRUE(Unload("embed").ok());
-  EXPECT_EQ(Outcome(Embed("embed", &none)), "NOT_FOUND MODEL_NOT_FOUND");
+  EXPECT_EQ(Outcome(Try(To("embed"))), "NOT_FOUND MODEL_NOT_FOUND");
   EXPECT_TRUE(Await(
       [&] { return CheckHealth(channel_, "model/embed") == HealthCheckResponse::NOT_SERVING; }));
   EXPECT_EQ(Outcome(Load("../embed")), "INVALID_ARGUMENT INVALID_FIELD name");
@@ -117,27 +110,21 @@ TEST_F(ServerModelsTest, ADirectoryThatCannotBeServedSaysWhy) {
   EXPECT_EQ(Outcome(failed), "FAILED_PRECONDITION MODEL_FAILED");
   EXPECT_NE(failed.error_message().find("broken"), std::string::npos) << failed.error_message();
   EXPECT_EQ(States()[0], "broken FAILED");
-  v1::EncodeResponse none;
-  const grpc::Status refused = Embed("broken", &none);
+  const grpc::Status refused = Try(To("broken"));
   EXPECT_EQ(Outcome(refused), "FAILED_PRECONDITION MODEL_FAILED");
   EXPECT_TRUE(DetailsOf(refused).retry.has_value());
 }
 
 TEST_F(ServerModelsTest, TheFirstRequestLoadsItsModelByEveryDoor) {
   StartWith(ModelControl::kAuto);
-  v1::EncodeResponse none;
-  EXPECT_EQ(Outcome(Embed("strange", &none)), "NOT_FOUND MODEL_NOT_FOUND");
+  EXPECT_EQ(Outcome(Try(To("strange"))), "NOT_FOUND MODEL_NOT_FOUND");
   EXPECT_FALSE(VectorOf("embed").empty());
 
   v1::RerankRequest rerank;
   rerank.set_model("rank");
   rerank.set_query("beavers");
   rerank.add_documents("a beaver builds a dam");
-  v1::RerankResponse ranked;
-  grpc::ClientContext rerank_context;
-  const grpc::Status reranked = encoder_->Rerank(&rerank_context, rerank, &ranked);
-  ASSERT_TRUE(reranked.ok()) << Outcome(reranked) << reranked.error_message();
-  EXPECT_EQ(ranked.results_size(), 1);
+  EXPECT_EQ(Rerank(rerank).results_size(), 1);
 
   inference::ModelInferRequest infer;
   infer.set_model_name("other");
@@ -155,22 +142,14 @@ TEST_F(ServerModelsTest, TheFirstRequestLoadsItsModelByEveryDoor) {
 
   // A client may ask about a model before it uses it.
   ASSERT_TRUE(Unload("embed").ok());
-  v1::GetModelRequest get;
-  get.set_name("embed");
-  v1::Model model;
-  grpc::ClientContext get_context;
-  ASSERT_TRUE(models_->GetModel(&get_context, get, &model).ok());
-  EXPECT_GT(model.hidden_size(), 0);
+  EXPECT_GT(Describe("embed").hidden_size(), 0);
 }
 
 TEST_F(ServerModelsTest, ARequestWhoseDeadlineIsTooSoonIsToldWhenToReturn) {
   StartWith(ModelControl::kAuto);
-  grpc::ClientContext context;
-  v1::EncodeRequest request = EncodeOf({"a text"});
-  request.set_model("embed");
+  v1::EncodeRequest request = To("embed");
   request.set_timeout_ms(40);  // less than any load is expected to take
-  v1::EncodeResponse response;
-  const grpc::Status status = encoder_->Encode(&context, request, &response);
+  const grpc::Status status = Try(request);
   EXPECT_EQ(Outcome(status), "UNAVAILABLE MODEL_LOADING");
   EXPECT_TRUE(DetailsOf(status).retry.has_value());
   EXPECT_TRUE(Await([&] { return States()[0] == "embed READY"; })) << "it is loaded all the same";
@@ -212,10 +191,8 @@ TEST_F(ServerModelsTest, ADrainRefusesWhatWaitsForAModel) {
   StartWith(ModelControl::kAuto);
   std::vector<std::future<grpc::Status>> calls;
   for (int i = 0; i < 8; ++i) {
-    calls.push_back(std::async(std::launch::async, [this, i] {
-      v1::EncodeResponse response;
-      return Embed(i % 2 == 0 ? "embed" : "other", &response);
-    }));
+    calls.push_back(std::async(std::launch::async,
+                               [this, i] { return Try(To(i % 2 == 0 ? "embed" : "other")); }));
   }
   EXPECT_TRUE(
       Await([&] { return server_->calls_in_flight() > 0 || States()[0] != "embed UNLOADED"; }));

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tei/v1/tei.grpc.pb.h"
+#include "tests/integration/golden_models.h"
 #include "tests/integration/observed/health_client.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/support/sanitizer.h"
@@ -21,18 +22,13 @@
 namespace castor::testing {
 
 namespace tei = ::tei::v1;
-inline const std::string kGolden = CASTOR_GOLDEN_ENCODER;
 
 class ServerTeiTest : public ServerTest {
  protected:
   // Models by the names of their folders.
   void Start(const std::vector<std::string>& models, server::ServerOptions server = TestOptions(),
              EngineOptions engine = {}) {
-    std::vector<ModelSource> sources;
-    for (const std::string& name : models) {
-      sources.push_back({name, kGolden + (name == "tiny_bert" ? "/" : "/heads/") + name});
-    }
-    StartReal(std::move(sources), std::move(server), std::move(engine));
+    StartReal(GoldenModels(models, "heads/"), std::move(server), std::move(engine));
     Connect();
   }
 

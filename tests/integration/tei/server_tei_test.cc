@@ -116,7 +116,7 @@ TEST_F(ServerTeiTest, RefusesInItsOwnWords) {
 TEST_F(ServerTeiTest, PredictsWhatTransformersDoes) {
   Start({"bert_sequences", "cross_encoder", "splade_bert"});
   model_ = "bert_sequences";
-  const json golden = json::parse(std::ifstream(kGolden + "/heads/bert_sequences/expected.json"));
+  const json golden = json::parse(std::ifstream(kGolden + "heads/bert_sequences/expected.json"));
   int texts = 0;
   for (const json& row : golden["cases"]) {
     if (!row["pair"].is_null() || !row["text"].is_string() || row["text"] == "") continue;
