@@ -8,18 +8,14 @@
 // milliseconds. OMP_NUM_THREADS sets the threads of all. Memory is allocated as in the server.
 
 #include <ATen/Context.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mul.h>
-#include <ATen/ops/randn.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/softmax.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -28,9 +24,9 @@
 #include <vector>
 
 #include "engine/attention/parallel.h"
-#include "engine/attention/problem.h"
 #include "engine/attention/variants.h"
 #include "server/lifecycle/environment.h"
+#include "tests/bench/attention/batch.h"
 #include "tests/bench/command_line.h"
 
 namespace castor::bench {
@@ -38,57 +34,14 @@ namespace {
 
 using attention::Variant;
 
-struct Shape {
-  int64_t heads = 32;
-  int64_t kv_heads = 8;
-  int64_t dim = 128;
-};
-
-std::byte* BytesOf(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
-
-struct Decode {
-  Decode(const Shape& shape, at::ScalarType type, DType dtype, int32_t rows, int32_t keys)
-      : query_offsets{0, rows}, key_offsets{0, keys} {
-    const auto [heads, kv_heads, dim] = shape;
-    query = at::randn({rows, heads, dim}, at::kFloat).to(type);
-    key = at::randn({keys, kv_heads, dim}, at::kFloat).to(type);
-    value = at::randn({keys, kv_heads, dim}, at::kFloat).to(type);
-    output = at::empty_like(query);
-    spec.dtype = dtype;
-    spec.heads = heads;
-    spec.kv_heads = kv_heads;
-    spec.head_dim = spec.value_dim = dim;
-    spec.softmax_scale = 1 / std::sqrt(static_cast<double>(dim));
-    problem.query = BytesOf(query);
-    problem.key = BytesOf(key);
-    problem.value = BytesOf(value);
-    problem.output = BytesOf(output);
-    problem.query_stride = problem.output_stride = heads * dim;
-    problem.key_stride = problem.value_stride = kv_heads * dim;
-    problem.value_head_stride = dim;
-    problem.cu_seqlens_q = query_offsets;
-    problem.cu_seqlens_k = key_offsets;
-  }
-  Decode(const Decode&) = delete;
-  Decode& operator=(const Decode&) = delete;
-
-  std::array<int32_t, 2> query_offsets;
-  std::array<int32_t, 2> key_offsets;
-  at::Tensor query;  // [tokens, heads, dim]
-  at::Tensor key;
-  at::Tensor value;
-  at::Tensor output;
-  attention::Spec spec;
-  attention::Problem problem;
-};
-
 // Sums of the tensor's words, so that no load can be left out.
 void Read(const at::Tensor& tensor, std::vector<uint64_t>* sums) {
   using Line [[gnu::vector_size(64)]] = uint64_t;
   constexpr int64_t kTaskBytes = 256 << 10;
   const auto bytes = static_cast<int64_t>(tensor.nbytes());
   const auto read = [&](int worker, int64_t task) {
-    const auto* const from = reinterpret_cast<const Line*>(BytesOf(tensor) + task * kTaskBytes);
+    const auto* const from = reinterpret_cast<const Line*>(
+        static_cast<const std::byte*>(tensor.const_data_ptr()) + task * kTaskBytes);
     const int64_t lines = std::min(kTaskBytes, bytes - task * kTaskBytes) / 64;
     Line sum[4] = {};
     for (int64_t i = 0; i + 4 <= lines; i += 4) {
@@ -104,7 +57,7 @@ void Read(const at::Tensor& tensor, std::vector<uint64_t>* sums) {
 // [tokens, heads, dim] as [1, heads, tokens, dim].
 at::Tensor ByHead(const at::Tensor& packed) { return packed.transpose(0, 1).unsqueeze(0); }
 
-void Sdpa(const Decode& decode) {
+void Sdpa(const Batch& decode) {
   const at::Tensor out = at::scaled_dot_product_attention(
       ByHead(decode.query), ByHead(decode.key), ByHead(decode.value), std::nullopt, /*dropout_p=*/0,
       /*is_causal=*/false, /*scale=*/std::nullopt, /*enable_gqa=*/decode.spec.group() > 1);
@@ -112,7 +65,7 @@ void Sdpa(const Decode& decode) {
 }
 
 // Heads that share keys are rows of one product.
-void Products(const Decode& decode) {
+void Products(const Batch& decode) {
   const attention::Spec& spec = decode.spec;
   const auto by_kv_head = [&](const at::Tensor& rows) {
     return rows.view({-1, spec.kv_heads, spec.group(), spec.head_dim}).permute({1, 0, 2, 3});
@@ -131,9 +84,10 @@ struct Contestant {
   std::vector<double> ms = {};
 };
 
-void Line(const Shape& shape, at::ScalarType type, DType dtype, int32_t rows, int32_t keys,
-          double seconds, bool libtorch) {
-  Decode decode(shape, type, dtype, rows, keys);
+void Line(Shape shape, DType dtype, int32_t rows, int32_t keys, double seconds, bool libtorch) {
+  shape.queries = {rows};
+  shape.keys = {keys};
+  const Batch decode(dtype, shape);
   std::vector<uint64_t> sums(attention::ParallelWorkers());
   std::vector<Contestant> all = {{"read", [&] {
                                     Read(decode.key, &sums);
@@ -205,15 +159,13 @@ int main(int argc, char** argv) {
   std::istringstream all_keys(bench::TakeFlag("keys", &argc, argv, "16384,131072"));
   if (argc != 1 && argc != 2 && argc != 5) bench::Die("usage: see the top of the source");
   const double seconds = argc > 1 ? std::atof(argv[1]) : 2;
-  bench::Shape shape;
+  bench::Shape shape = {.heads = 32, .kv_heads = 8, .dim = 128};
   if (argc == 5) shape = {std::atoll(argv[2]), std::atoll(argv[3]), std::atoll(argv[4])};
   const c10::InferenceMode inference;
   for (std::string keys; std::getline(all_keys, keys, ',');) {
-    for (const auto& [type, dtype] :
-         {std::pair(at::kFloat, DType::kFloat32), std::pair(at::kHalf, DType::kFloat16),
-          std::pair(at::kBFloat16, DType::kBFloat16)}) {
+    for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
       for (const int32_t rows : {1, 4, 16}) {
-        bench::Line(shape, type, dtype, rows, std::atoi(keys.c_str()), seconds, libtorch);
+        bench::Line(shape, dtype, rows, std::atoi(keys.c_str()), seconds, libtorch);
       }
     }
   }
