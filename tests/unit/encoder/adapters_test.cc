@@ -170,32 +170,6 @@ TEST_P(AdaptersTest, GiveTheSameBytesAloneAndInAnyBatch) {
   }
 }
 
-TEST_P(AdaptersTest, ChangeTheRowsOfTheirTaskAlone) {
-  Read();
-  // Cases of one input follow each other, one for each task.
-  const std::vector<float>& first = cases_[0]->expected;
-  for (size_t i = 1; i < cases_.size() && cases_[i]->text == cases_[0]->text &&
-                     cases_[i]->expected.size() == first.size();
-       ++i) {
-    EXPECT_NE(cases_[i]->expected, first);
-    EXPECT_NE(cases_[i]->request.task, cases_[0]->request.task);
-  }
-}
-
-TEST_P(AdaptersTest, AreNamedInErrors) {
-  Read();
-  EncodeRequest request = cases_[0]->request;
-  request.task = "nonsense";
-  const absl::Status unknown = model_->CheckInput(request, 8, 100);
-  EXPECT_EQ(FieldOf(unknown), "task");
-  for (const std::string& task : model_->info().tasks) {
-    EXPECT_THAT(std::string(unknown.message()), HasSubstr("\"" + task + "\""));
-  }
-  request.task.clear();
-  EXPECT_EQ(model_->CheckInput(request, 8, 100).ok(), !model_->info().needs_task);
-  EXPECT_EQ(model_->info().needs_task, GetParam().starts_with("jina_v5"));
-}
-
 INSTANTIATE_TEST_SUITE_P(All, AdaptersTest,
                          testing::Values("bert", "modernbert", "qwen3", "jina_v3", "jina_v5_nano",
                                          "jina_v5_small"));

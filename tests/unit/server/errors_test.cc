@@ -47,10 +47,11 @@ TEST(ErrorsTest, RetryHintIsTheEnginesOwn) {
 
 TEST(ErrorsTest, InternalErrorsHaveDistinctIds) {
   const absl::Status error = MakeError(Reason::kInternal, "secret");
-  const auto first = Find<google::rpc::ErrorInfo>(ToGrpcStatus(error, {}));
-  const auto second = Find<google::rpc::ErrorInfo>(ToGrpcStatus(error, {}));
-  EXPECT_NE(first->metadata().at("error_id"), second->metadata().at("error_id"));
-  EXPECT_EQ(ToGrpcStatus(error, {}).error_message().find("secret"), std::string::npos);
+  const grpc::Status first = ToGrpcStatus(error, {}), second = ToGrpcStatus(error, {});
+  const std::string id = Find<google::rpc::ErrorInfo>(first)->metadata().at("error_id");
+  EXPECT_NE(id, Find<google::rpc::ErrorInfo>(second)->metadata().at("error_id"));
+  EXPECT_NE(first.error_message().find(id), std::string::npos);
+  EXPECT_EQ(first.error_message().find("secret"), std::string::npos);
 }
 
 // Messages repeat the caller's own text, but clients accept only 8 KiB of metadata. The message is

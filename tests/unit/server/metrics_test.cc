@@ -191,27 +191,6 @@ TEST(Metrics, ErrorsAndChoicesAreThereForTheKernelsThatHaveThem) {
   EXPECT_TRUE(series.contains("castor_tokens_total{model=\"tiny\",operation=\"encode\"}"));
 }
 
-TEST(Metrics, WaitsAreThereByPriority) {
-  FakeEngine engine;
-  EngineStats& stats = engine.fixed_stats();
-  for (size_t level = 0; level < stats.wait_seconds.size(); ++level) {
-    stats.wait_seconds[level] = {{1, 2, 3, 4, 5}, {level + 1, 0, 0, 0, 5, 1}, 10};
-  }
-  const Metrics metrics(engine);
-  const auto series = SeriesOf(metrics.Page());
-  const std::string bucket = "castor_wait_duration_seconds_bucket";
-  EXPECT_EQ(series.at(bucket + "{priority=\"low\",le=\"1.0\"}"), 1);
-  EXPECT_EQ(series.at(bucket + "{priority=\"normal\",le=\"1.0\"}"), 2);
-  EXPECT_EQ(series.at(bucket + "{priority=\"high\",le=\"1.0\"}"), 3);
-  EXPECT_FALSE(series.contains(bucket + "{priority=\"high\",le=\"2.0\"}"));
-  EXPECT_FALSE(series.contains(bucket + "{priority=\"high\",le=\"4.0\"}"))
-      << "every fourth bound is enough";
-  EXPECT_EQ(series.at(bucket + "{priority=\"high\",le=\"5.0\"}"), 8);
-  EXPECT_EQ(series.at(bucket + "{priority=\"high\",le=\"+Inf\"}"), 9);
-  EXPECT_EQ(series.at("castor_wait_duration_seconds_count{priority=\"low\"}"), 7);
-  EXPECT_EQ(series.at("castor_wait_duration_seconds_sum{priority=\"low\"}"), 10);
-}
-
 TEST(Metrics, TheProcessDescribesItself) {
   FakeEngine engine;
   const Metrics metrics(engine);
