@@ -11,10 +11,8 @@
 #include <cmath>
 #include <cstring>
 #include <future>
-#include <limits>
 #include <memory>
 #include <random>
-#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -160,33 +158,6 @@ TEST_F(EngineOnCpuTest, SameBytesAloneAndInAnyBatch) {
   EXPECT_GT(shared, 0);  // otherwise nothing was tested
 }
 
-TEST_F(EngineOnCpuTest, NaNSpoilsOnlyItsOwnSequence) {
-  SCOPED_TRACE("seed " + std::to_string(seed_));
-  Problem problem = RandomProblem(random_, 2, 32, 32, DType::kFloat32, /*causal=*/false);
-  const Outcome clean = Submit(problem.Request()).get();
-  ASSERT_TRUE(clean.ok()) << clean.status();
-
-  // The same sequences after a poisoned one of three tokens.
-  const size_t poison = 3 * 2 * 32;
-  for (auto* bytes : {&problem.query_bytes, &problem.key_bytes, &problem.value_bytes}) {
-    const std::vector<float> nan(poison, std::numeric_limits<float>::quiet_NaN());
-    const auto poisoned = std::as_bytes(std::span(nan));
-    bytes->insert(bytes->begin(), poisoned.begin(), poisoned.end());
-  }
-  problem.query_lengths.insert(problem.query_lengths.begin(), 3);
-  problem.key_lengths.insert(problem.key_lengths.begin(), 3);
-  const Outcome dirty = Submit(problem.Request()).get();
-  ASSERT_TRUE(dirty.ok()) << dirty.status();
-  ASSERT_EQ(dirty->output.data.size(), clean->output.data.size() + poison * sizeof(float));
-  EXPECT_EQ(std::memcmp(dirty->output.data.data() + poison * sizeof(float),
-                        clean->output.data.data(), clean->output.data.size()),
-            0);
-
-  AttentionRequest checked = problem.Request();
-  checked.check_finite = true;
-  EXPECT_EQ(ReasonOf(Submit(std::move(checked)).get().status()), Reason::kNonFiniteInput);
-}
-
 TEST_F(EngineOnCpuTest, RunsKeepToTheDevicesMemory) {
   SCOPED_TRACE("seed " + std::to_string(seed_));
   constexpr int64_t kMost = int64_t{8} << 20;
@@ -221,23 +192,6 @@ TEST_F(EngineOnCpuTest, RunsKeepToTheDevicesMemory) {
   done = true;
   watcher.join();
   EXPECT_EQ(engine_->stats().load.max_device_bytes, kMost);
-
-  // 12 bytes for each token and head, and more.
-  Problem large{DType::kFloat32, 64, 1, 1, {20'000}, {20'000}, false, 1, {}, {}, {}};
-  large.query_bytes = large.key_bytes = large.value_bytes =
-      std::vector<std::byte>(20'000 * 64 * sizeof(float));
-  const Outcome refused = Submit(with_clusters(large)).get();
-  EXPECT_EQ(ReasonOf(refused.status()), Reason::kTooLarge);
-  EXPECT_NE(refused.status().message().find("--max-device-bytes"), std::string::npos)
-      << refused.status();
-}
-
-TEST(EngineStartTest, NamesTheDeviceItDoesNotKnow) {
-  EngineOptions options;
-  options.device = "abacus";
-  const auto engine = CreateEngine(options);
-  ASSERT_FALSE(engine.ok());
-  EXPECT_EQ(FieldOf(engine.status()), "device");
 }
 
 }  // namespace

@@ -24,7 +24,8 @@ class ServerChoiceTest : public ServerTest {
   static constexpr int64_t kHeads = 2;
   static constexpr int64_t kDim = 32;
 
-  void Start(EngineOptions options = {}) {
+  void Start() {
+    EngineOptions options;
     options.device = "cpu";
     options.cpu_threads = 2;
     // Generous, so that a busy machine or a sanitizer does not cut the measuring short.
@@ -70,13 +71,6 @@ class ServerChoiceTest : public ServerTest {
     return request;
   }
 
-  v1::AttendResponse Attend(const v1::AttendRequest& request) {
-    AttendCall call;
-    const grpc::Status status = call.Run(*attention_, request);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    return call.response;
-  }
-
   // ||a - b|| / ||b|| over all elements.
   static double Distance(const v1::Tensor& a, const v1::Tensor& b) {
     const auto x = client::ToFloats(a).value();
@@ -95,20 +89,6 @@ class ServerChoiceTest : public ServerTest {
   std::mt19937 random_{seed_};
   EngineInfo info_;
 };
-
-TEST_F(ServerChoiceTest, WithoutAnAllowanceTheAnswerIsVanilla) {
-  Start();
-  v1::AttendRequest request = Structured(500);
-  const v1::AttendResponse exact = Attend(request);
-  request.mutable_automatic();
-  const v1::AttendResponse chosen = Attend(request);
-  EXPECT_EQ(chosen.kernel().name(), v1::VANILLA);
-  EXPECT_GT(chosen.kernel().predicted_us(), 0);
-  EXPECT_GT(chosen.kernel().measured_us(), 0);
-  EXPECT_FALSE(chosen.has_fidelity());
-  EXPECT_EQ(chosen.output().raw(), exact.output().raw());
-  EXPECT_EQ(exact.kernel().predicted_us(), 0) << "nobody asked for a prediction";
-}
 
 TEST_F(ServerChoiceTest, StructuredInputsGetAnApproximationWithinTheAllowance) {
   Start();
@@ -154,43 +134,6 @@ TEST_F(ServerChoiceTest, WhereNoApproximationIsCloseEnoughTheAnswerIsExact) {
     EXPECT_GT(rejected.measured_us(), 0);
   }
   EXPECT_EQ(Metric("castor_automatic_requests_total{kernel=\"vanilla\"}"), 1);
-}
-
-TEST_F(ServerChoiceTest, TheProbeSeesTheErrorThatAClientWouldSee) {
-  Start();
-  v1::AttendRequest request = Structured(700, /*spread=*/0.5);
-  const v1::AttendResponse exact = Attend(request);
-  request.mutable_clustered()->set_seed(random_());
-  request.set_fidelity_rows(1024);  // all 700
-  const v1::AttendResponse all = Attend(request);
-  EXPECT_EQ(all.fidelity().rows(), 700);
-  EXPECT_NEAR(all.fidelity().relative_error(), Distance(all.output(), exact.output()), 1e-4);
-  EXPECT_GT(all.fidelity().relative_error(), 1e-3);
-  request.set_fidelity_rows(64);
-  const v1::AttendResponse some = Attend(request);
-  EXPECT_EQ(some.fidelity().rows(), 64);
-  EXPECT_EQ(some.output().raw(), all.output().raw());
-  EXPECT_GT(some.fidelity().relative_error(), all.fidelity().relative_error() / 3);
-  EXPECT_LT(some.fidelity().relative_error(), all.fidelity().relative_error() * 3);
-}
-
-TEST_F(ServerChoiceTest, TheShareOfTrafficFillsTheHistogram) {
-  EngineOptions options;
-  options.fidelity_share = 0.5;
-  Start(options);
-  const std::string count = "castor_attention_relative_error_count{kernel=\"clustered\"}";
-  const std::string other = "castor_attention_relative_error_count{kernel=\"improved_clustered\"}";
-  EXPECT_EQ(Metric(count), 0);
-  v1::AttendRequest request = Structured(200);
-  request.mutable_clustered();
-  for (int i = 0; i < 10; ++i) EXPECT_FALSE(Attend(request).has_fidelity());
-  EXPECT_EQ(Metric(count), 5);
-  EXPECT_EQ(Metric(other), 0);
-  EXPECT_EQ(Metric("castor_fidelity_probe_duration_seconds_count"), 5);
-  EXPECT_GT(Metric("castor_attention_relative_error_sum{kernel=\"clustered\"}"), 0);
-  request.mutable_vanilla();
-  Attend(request);
-  EXPECT_EQ(Metric("castor_fidelity_probe_duration_seconds_count"), 5) << "nothing to measure";
 }
 
 }  // namespace

@@ -29,12 +29,25 @@ void FillTensor(int64_t tokens, v1::Tensor* tensor) {
 }
 
 template <typename Stub, typename Request, typename Response>
-Response Answer(Stub& stub,
-                grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-                const Request& request) {
+using MethodOf = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Response*);
+
+template <typename Stub, typename Request, typename Response>
+grpc::Status Call(Stub& stub, MethodOf<Stub, Request, Response> method, const Request& request,
+                  Response* response) {
   grpc::ClientContext context;
+  return (stub.*method)(&context, request, response);
+}
+
+template <typename Stub, typename Request, typename Response>
+grpc::Status EndOf(Stub& stub, MethodOf<Stub, Request, Response> method, const Request& request) {
   Response response;
-  const grpc::Status status = (stub.*method)(&context, request, &response);
+  return Call(stub, method, request, &response);
+}
+
+template <typename Stub, typename Request, typename Response>
+Response Answer(Stub& stub, MethodOf<Stub, Request, Response> method, const Request& request) {
+  Response response;
+  const grpc::Status status = Call(stub, method, request, &response);
   EXPECT_TRUE(status.ok()) << Outcome(status) << " " << status.error_message();
   return response;
 }
@@ -131,12 +144,11 @@ void ServerTest::StartReal(std::vector<ModelSource> models, server::ServerOption
   StartServer(std::move(options), *std::move(engine));
 }
 
-void ServerTest::ExpectAGoodAnswer() const {
-  AttendCall call;
-  const grpc::Status status = call.Run(*attention_, AttendOf(2));
-  EXPECT_TRUE(status.ok()) << status.error_message();
-}
+void ServerTest::ExpectAGoodAnswer() const { Attend(AttendOf(2)); }
 
+v1::AttendResponse ServerTest::Attend(const v1::AttendRequest& request) const {
+  return Answer(*attention_, &v1::AttentionService::Stub::Attend, request);
+}
 v1::EncodeResponse ServerTest::Encode(const v1::EncodeRequest& request) const {
   return Answer(*encoder_, &v1::EncoderService::Stub::Encode, request);
 }
@@ -144,18 +156,17 @@ v1::RerankResponse ServerTest::Rerank(const v1::RerankRequest& request) const {
   return Answer(*encoder_, &v1::EncoderService::Stub::Rerank, request);
 }
 
+grpc::Status ServerTest::Try(const v1::AttendRequest& request) const {
+  return EndOf(*attention_, &v1::AttentionService::Stub::Attend, request);
+}
 grpc::Status ServerTest::Try(const v1::EncodeRequest& request) const {
-  grpc::ClientContext context;
-  v1::EncodeResponse response;
-  return encoder_->Encode(&context, request, &response);
+  return EndOf(*encoder_, &v1::EncoderService::Stub::Encode, request);
 }
 grpc::Status ServerTest::Try(const v1::RerankRequest& request) const {
-  grpc::ClientContext context;
-  v1::RerankResponse response;
-  return encoder_->Rerank(&context, request, &response);
+  return EndOf(*encoder_, &v1::EncoderService::Stub::Rerank, request);
 }
 
-v1::Model ServerTest::Describe(const std::string& model) const {
+v1::Model ServerTest::DescribeModel(const std::string& model) const {
   v1::GetModelRequest request;
   request.set_name(model);
   return Answer(*v1::ModelService::NewStub(channel_), &v1::ModelService::Stub::GetModel, request);

@@ -96,14 +96,16 @@ class ServerTest : public ::testing::Test {
   // Has an Attend answered.
   void ExpectAGoodAnswer() const;
   // The answer to a request that must succeed.
+  v1::AttendResponse Attend(const v1::AttendRequest& request) const;
   v1::EncodeResponse Encode(const v1::EncodeRequest& request) const;
   v1::RerankResponse Rerank(const v1::RerankRequest& request) const;
   // How a request ends that need not succeed.
+  grpc::Status Try(const v1::AttendRequest& request) const;
   grpc::Status Try(const v1::EncodeRequest& request) const;
   grpc::Status Try(const v1::RerankRequest& request) const;
 
   // What the server says of a model that it has.
-  v1::Model Describe(const std::string& model) const;
+  v1::Model DescribeModel(const std::string& model) const;
 
   // Sends `bytes` as the message of `method`, such as "/castor.v1.AttentionService/Attend".
   grpc::Status CallRaw(const std::string& method, const std::string& bytes,

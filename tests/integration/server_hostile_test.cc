@@ -20,16 +20,11 @@ class HostileInputTest : public ServerTest {
     server::ServerOptions options = TestOptions();
     options.max_message_bytes = 1 << 20;
     StartReal({}, options);
-    AttendCall good;
-    ASSERT_TRUE(good.Run(*attention_, AttendOf(3)).ok());
-    expected_ = good.response.output().raw();
+    expected_ = Attend(AttendOf(3)).output().raw();
   }
 
   void TearDown() override {
-    AttendCall good;
-    const grpc::Status status = good.Run(*attention_, AttendOf(3));
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    EXPECT_EQ(good.response.output().raw(), expected_);
+    EXPECT_EQ(Attend(AttendOf(3)).output().raw(), expected_);
     EXPECT_TRUE(AwaitNoBytes());
     EXPECT_EQ(server_->engine().stats().load.inflight_requests, 0);
   }
@@ -37,8 +32,7 @@ class HostileInputTest : public ServerTest {
   // The field that the server blames. If the server does not refuse with INVALID_ARGUMENT, returns
   // "" and fails the test.
   std::string BlamedField(const v1::AttendRequest& request) {
-    AttendCall call;
-    const grpc::Status status = call.Run(*attention_, request);
+    const grpc::Status status = Try(request);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
     const Details details = DetailsOf(status);
     if (details.bad_request.field_violations_size() == 0) return "";
@@ -110,24 +104,20 @@ TEST_F(HostileInputTest, NonFiniteInputIsRefusedWhenAsked) {
   request.mutable_key()->mutable_raw()->replace(4, sizeof(nan), reinterpret_cast<const char*>(&nan),
                                                 sizeof(nan));
   request.set_check_finite(true);
-  AttendCall refused;
-  const grpc::Status status = refused.Run(*attention_, request);
+  const grpc::Status status = Try(request);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(DetailsOf(status).info.reason(), "NON_FINITE_INPUT");
   request.set_check_finite(false);
-  AttendCall taken;
-  EXPECT_TRUE(taken.Run(*attention_, request).ok());
+  Attend(request);
 }
 
 TEST_F(HostileInputTest, OversizedMessageIsResourceExhausted) {
-  AttendCall call;
-  const grpc::Status status = call.Run(*attention_, AttendOf(100'000));  // 2.4 MB, limit 1 MiB
+  const grpc::Status status = Try(AttendOf(100'000));  // 2.4 MB, limit 1 MiB
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
 TEST_F(HostileInputTest, HugeRequestIdIsRefusedInFewBytes) {
-  AttendCall call;
-  const grpc::Status status = call.Run(*attention_, AttendOf(3, std::string(200'000, 'x')));
+  const grpc::Status status = Try(AttendOf(3, std::string(200'000, 'x')));
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
   EXPECT_LT(status.error_details().size(), 4096U);
 }

@@ -130,10 +130,7 @@ class ServerKernelsTest : public ServerTest, protected Seeded {
     Attend(request, &made->problem);
   }
   void Attend(const v1::AttendRequest& request, attention::OwnedProblem* problem) {
-    response_.Clear();
-    grpc::ClientContext context;
-    const grpc::Status status = attention_->Attend(&context, request, &response_);
-    ASSERT_TRUE(status.ok()) << status.error_message();
+    response_ = ServerTest::Attend(request);
     const std::string& raw = response_.output().raw();
     ASSERT_EQ(raw.size(), problem->output.bytes().size());
     std::memcpy(problem->output.data(), raw.data(), raw.size());
@@ -142,40 +139,21 @@ class ServerKernelsTest : public ServerTest, protected Seeded {
   v1::AttendResponse response_;
 };
 
-TEST_F(ServerKernelsTest, OptionsBeyondThePaperAnswerAsTheirTwins) {
+// What is reported is what ran, and may be sent.
+TEST_F(ServerKernelsTest, OptionsBeyondThePaperAreRunAndReported) {
   StartReal();
-  for (const bool clusters : {false, true}) {
-    for (const bool mass : {false, true}) {
-      ImprovedClustered improved;
-      improved.clusters = 20;
-      improved.topk = 7;
-      v1::ImprovedClustered message;
-      message.set_clusters(20);
-      message.set_topk(7);
-      if (clusters) {
-        improved.clustering = Clustered::Clustering::kQuerySpace;
-        improved.iterations = DefaultIterations(improved.clustering);
-        message.set_clustering(v1::QUERY_SPACE);
+  for (const auto clustering : {v1::HASH, v1::QUERY_SPACE}) {
+    for (const auto mass : {v1::ImprovedClustered::CENTROID, v1::ImprovedClustered::QUERY}) {
+      v1::AttendRequest request = AttendOf(150);
+      request.mutable_improved_clustered()->set_clusters(20);
+      request.mutable_improved_clustered()->set_clustering(clustering);
+      request.mutable_improved_clustered()->set_rest_mass(mass);
+      for (int time = 0; time < 2; ++time) {
+        *request.mutable_improved_clustered() =
+            ServerTest::Attend(request).kernel().improved_clustered();
+        EXPECT_EQ(request.improved_clustered().clustering(), clustering);
+        EXPECT_EQ(request.improved_clustered().rest_mass(), mass);
       }
-      if (mass) {
-        improved.rest_mass = ImprovedClustered::RestMass::kQuery;
-        message.set_rest_mass(v1::ImprovedClustered::QUERY);
-      }
-      CastProblem made(SpecOf(improved), {150, 1, 33}, random_);
-      attention::RandomizeWithMargins(made.problem, random_);
-      v1::AttendRequest request = RequestOf(made);
-      *request.mutable_improved_clustered() = message;
-      Attend(request, &made);
-      const v1::ImprovedClustered& ran = response_.kernel().improved_clustered();
-      EXPECT_EQ(ran.clustering(), clusters ? v1::QUERY_SPACE : v1::HASH);
-      EXPECT_EQ(ran.rest_mass(),
-                mass ? v1::ImprovedClustered::QUERY : v1::ImprovedClustered::CENTROID);
-      EXPECT_LE(RelativeError(made.problem,
-                              attention::ClusteredReference(made.problem.spec, made.problem.view)),
-                attention::Tolerance(DType::kFloat32));
-      // What is reported may be sent.
-      *request.mutable_improved_clustered() = ran;
-      Attend(request, &made);
     }
   }
 }
@@ -235,11 +213,7 @@ TEST_F(ServerKernelsTest, AnswersOverShardsOfTheKeysMergeToTheWhole) {
       return request;
     };
     const auto answer = [&](const v1::AttendRequest& request) {
-      grpc::ClientContext context;
-      v1::AttendResponse response;
-      const grpc::Status status = attention_->Attend(&context, request, &response);
-      EXPECT_TRUE(status.ok()) << status.error_message();
-      return response;
+      return ServerTest::Attend(request);
     };
     v1::AttendRequest all = ask(0, 8);
     const v1::AttendResponse exact = answer(all);
@@ -379,18 +353,8 @@ TEST_F(ServerKernelsTest, BiasesThatAreNoNumbersAreRefusedAndMayHideAllKeys) {
   EXPECT_EQ(logs, std::vector<float>(9 * kHeads, -INFINITY));
 }
 
-// CAST attention from a client's bytes to its answer, compared with its slow twin.
-
-TEST_F(ServerKernelsTest, CastHasNoLogSumExp) {
+TEST_F(ServerKernelsTest, ServerInfoTellsWhatEachKernelTakes) {
   StartReal();
-  CastProblem made(SpecOf(Cast{}), {9}, random_);
-  v1::AttendRequest request = RequestOf(made);
-  FillCast(made, &request);
-  request.set_return_log_sum_exp(true);
-  grpc::ClientContext context;
-  EXPECT_EQ(Outcome(attention_->Attend(&context, request, &response_)),
-            "INVALID_ARGUMENT INVALID_FIELD return_log_sum_exp");
-
   grpc::ClientContext describe;
   v1::ServerInfo info;
   ASSERT_TRUE(v1::ServerService::NewStub(channel_)->GetServerInfo(&describe, {}, &info).ok());
@@ -455,16 +419,11 @@ TEST_F(ServerKernelsTest, SurrogateTokensComeFromALoadedLayer) {
   EXPECT_LE(RelativeError(made.problem, made.Reference()), 1e-5);
 
   request.mutable_cast()->set_layer("long/1");
-  grpc::ClientContext unknown;
-  EXPECT_EQ(attention_->Attend(&unknown, request, &response_).error_code(),
-            grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(Try(request).error_code(), grpc::StatusCode::NOT_FOUND);
 
   v1::EncodeRequest encode = EncodeOf({"text"});
   encode.set_model("long");
-  grpc::ClientContext context;
-  v1::EncodeResponse encoded;
-  EXPECT_EQ(encoder_->Encode(&context, encode, &encoded).error_code(),
-            grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(Try(encode).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
 }
 
 TEST_F(ServerKernelsTest, NonFiniteCastInputsAreRefusedByName) {
@@ -474,10 +433,7 @@ TEST_F(ServerKernelsTest, NonFiniteCastInputsAreRefusedByName) {
   v1::AttendRequest request = RequestOf(made);
   request.set_check_finite(true);
   FillCast(made, &request);
-  grpc::ClientContext context;
-  const grpc::Status status = attention_->Attend(&context, request, &response_);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_NE(status.error_message().find("cast.gate"), std::string::npos) << status.error_message();
+  EXPECT_EQ(Outcome(Try(request)), "INVALID_ARGUMENT NON_FINITE_INPUT cast.gate");
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/server_builder.h>
 #include <grpcpp/support/sync_stream.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -36,9 +35,9 @@ class ServerLifecycleTest : public ServerTest {
 
 TEST_F(ServerLifecycleTest, EveryNameServesAfterStart) {
   StartServer();
-  for (const char* name :
-       {"", "liveness", "readiness", "model/tiny", "castor.v1.AttentionService",
-        "castor.v1.EncoderService", "castor.v1.ModelService", "castor.v1.ServerService"}) {
+  for (const char* name : {"", "liveness", "readiness", "model/tiny", "castor.v1.AttentionService",
+                           "castor.v1.EncoderService", "castor.v1.ModelService",
+                           "castor.v1.ServerService", "inference.GRPCInferenceService"}) {
     EXPECT_EQ(Check(name), HealthCheckResponse::SERVING) << name;
   }
   EXPECT_EQ(Check("model/other"), HealthCheckResponse::SERVICE_UNKNOWN);
@@ -59,21 +58,20 @@ TEST_F(ServerLifecycleTest, ALongNameIsNotWatched) {
 }
 
 TEST_F(ServerLifecycleTest, DrainAnswersWhatWasAdmittedAndRefusesWhatIsNew) {
-  StartServer();
+  StartServer(TestOptionsWithMetrics());
   engine_->Hold();
   constexpr int kCalls = 8;
   std::vector<grpc::Status> statuses(kCalls);
   std::vector<std::thread> callers;
   for (int i = 0; i < kCalls; ++i) {
-    callers.emplace_back([&, i] {
-      AttendCall call;
-      statuses[i] = call.Run(*attention_, AttendOf(4));
-    });
+    callers.emplace_back([&, i] { statuses[i] = Try(AttendOf(4)); });
   }
   ASSERT_TRUE(engine_->AwaitWaiting(kCalls));
 
   Watching readiness(channel_, "readiness");
   ASSERT_EQ(readiness.Next(), HealthCheckResponse::SERVING);
+  EXPECT_EQ(Metric("castor_ready"), 1);
+  EXPECT_EQ(Metric("castor_draining"), 0);
   bool drained = false;
   std::thread drainer([&] { drained = server_->Drain(); });
   EXPECT_EQ(readiness.Next(), HealthCheckResponse::NOT_SERVING);
@@ -90,6 +88,8 @@ TEST_F(ServerLifecycleTest, DrainAnswersWhatWasAdmittedAndRefusesWhatIsNew) {
   } while (refused.error_code() != grpc::StatusCode::UNAVAILABLE && steady_clock::now() < deadline);
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(DetailsOf(refused).info.reason(), "DRAINING");
+  EXPECT_EQ(Metric("castor_ready"), 0);
+  EXPECT_EQ(Metric("castor_draining"), 1);
 
   engine_->Release();
   drainer.join();
@@ -98,24 +98,6 @@ TEST_F(ServerLifecycleTest, DrainAnswersWhatWasAdmittedAndRefusesWhatIsNew) {
   for (const grpc::Status& status : statuses) EXPECT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(readiness.Next(), HealthCheckResponse::UNKNOWN);  // the stream has ended
   EXPECT_EQ(readiness.Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
-}
-
-TEST_F(ServerLifecycleTest, OpenWatchStreamsDoNotHoldTheDrainUp) {
-  server::ServerOptions options = TestOptions();
-  options.drain_deadline = seconds(300);
-  StartServer(options);
-  std::vector<std::unique_ptr<Watching>> watchers;
-  for (int i = 0; i < 20; ++i) {
-    watchers.push_back(std::make_unique<Watching>(channel_, i % 2 == 0 ? "" : "liveness"));
-    ASSERT_EQ(watchers.back()->Next(), HealthCheckResponse::SERVING);
-  }
-  const auto start = steady_clock::now();
-  EXPECT_TRUE(server_->Drain());
-  EXPECT_LT(steady_clock::now() - start, seconds(60));
-  for (auto& watcher : watchers) {
-    EXPECT_EQ(watcher->Next(), HealthCheckResponse::NOT_SERVING);
-    EXPECT_EQ(watcher->Next(), HealthCheckResponse::UNKNOWN);
-  }
 }
 
 // With nothing of a message, or half of it, or some of the messages that make one request. Not at
@@ -155,20 +137,6 @@ TEST_F(ServerLifecycleTest, ADrainEndsCallsWhoseMessageHasNotCome) {
   for (const auto& call : calls) {
     EXPECT_EQ(Outcome(call->stream->Finish()), "UNAVAILABLE DRAINING");
   }
-}
-
-TEST_F(ServerLifecycleTest, ServesThroughTheDrainDelay) {
-  server::ServerOptions options = TestOptions();
-  options.drain_delay = milliseconds(1500);
-  StartServer(options);
-  Watching readiness(channel_, "");
-  ASSERT_EQ(readiness.Next(), HealthCheckResponse::SERVING);
-  std::thread drainer([&] { EXPECT_TRUE(server_->Drain()); });
-  EXPECT_EQ(readiness.Next(), HealthCheckResponse::NOT_SERVING);
-  AttendCall call;
-  const grpc::Status status = call.Run(*attention_, AttendOf(1));
-  EXPECT_TRUE(status.ok()) << status.error_message();
-  drainer.join();
 }
 
 // Another replica: answers every call with nothing.
@@ -232,31 +200,6 @@ TEST_F(ServerLifecycleTest, CallersWithAnotherServerLoseNothing) {
   for (std::thread& caller : callers) caller.join();
 }
 
-TEST_F(ServerLifecycleTest, DrainUnderLoadLosesNoAdmittedCall) {
-  StartServer();
-  constexpr int kCallers = 8;
-  std::atomic<int64_t> answered = 0;
-  std::atomic<int64_t> lost = 0;
-  std::vector<std::thread> callers;
-  for (int i = 0; i < kCallers; ++i) {
-    callers.emplace_back([&] {
-      auto stub = v1::AttentionService::NewStub(NewChannel());
-      for (;;) {
-        AttendCall call;
-        const grpc::Status status = call.Run(*stub, AttendOf(16));
-        if (status.error_code() == grpc::StatusCode::UNAVAILABLE) return;
-        ++(status.ok() ? answered : lost);
-        if (!status.ok()) ADD_FAILURE() << status.error_code() << status.error_message();
-      }
-    });
-  }
-  while (answered < 200) std::this_thread::yield();
-  EXPECT_TRUE(server_->Drain());
-  for (std::thread& caller : callers) caller.join();
-  EXPECT_EQ(lost, 0);
-  EXPECT_EQ(engine_->admitted(), answered);  // every admitted call reached its caller
-}
-
 // Whether the call waits or hangs in the engine.
 TEST_F(ServerLifecycleTest, DrainCutsOffWhatMissesItsDeadline) {
   server::ServerOptions options = TestOptions();
@@ -264,9 +207,8 @@ TEST_F(ServerLifecycleTest, DrainCutsOffWhatMissesItsDeadline) {
   for (const bool running : {false, true}) {
     StartServer(options);
     running ? engine_->HoldRunning() : engine_->Hold();
-    AttendCall call;
     grpc::Status status;
-    std::thread caller([&] { status = call.Run(*attention_, AttendOf(1)); });
+    std::thread caller([&] { status = Try(AttendOf(1)); });
     ASSERT_TRUE(running ? engine_->AwaitRunning() : engine_->AwaitWaiting(1));
     EXPECT_FALSE(server_->Drain());
     if (running) engine_->Release();
@@ -285,8 +227,7 @@ TEST_F(ServerLifecycleTest, EngineFaultTakesReadinessAwayAndEndsTheServer) {
   Watching readiness(channel_, "readiness");
   ASSERT_EQ(readiness.Next(), HealthCheckResponse::SERVING);
   engine_->Break();
-  AttendCall call;
-  EXPECT_EQ(call.Run(*attention_, AttendOf(1)).error_code(), grpc::StatusCode::INTERNAL);
+  EXPECT_EQ(Try(AttendOf(1)).error_code(), grpc::StatusCode::INTERNAL);
   EXPECT_EQ(readiness.Next(), HealthCheckResponse::NOT_SERVING);
   EXPECT_EQ(server_->Wait(), server::Outcome::kEngineFault);
 }
@@ -302,12 +243,12 @@ TEST_F(ServerLifecycleTest, AnEngineThatHangsTakesLivenessAwayUntilItGoesOn) {
   EXPECT_EQ(Metric("castor_engine_stalled"), 0);
 
   engine_->HoldRunning();
-  AttendCall call;
   grpc::Status status;
-  std::thread caller([&] { status = call.Run(*attention_, AttendOf(1)); });
+  std::thread caller([&] { status = Try(AttendOf(1)); });
   EXPECT_EQ(liveness.Next(), HealthCheckResponse::NOT_SERVING);
   EXPECT_EQ(readiness.Next(), HealthCheckResponse::NOT_SERVING);
-  while (Metric("castor_engine_stalled") != 1) std::this_thread::yield();  // after health
+  while (Metric("castor_ready") != 0) std::this_thread::yield();  // after health
+  EXPECT_EQ(Metric("castor_engine_stalled"), 1);
 
   engine_->Release();
   EXPECT_EQ(liveness.Next(), HealthCheckResponse::SERVING);
@@ -323,8 +264,7 @@ TEST_F(ServerLifecycleTest, AStallThatEndsDuringADrainBringsNoReadinessBack) {
   Watching liveness(channel_, "liveness");
   ASSERT_EQ(liveness.Next(), HealthCheckResponse::SERVING);
   engine_->HoldRunning();
-  AttendCall call;
-  std::thread caller([&] { EXPECT_TRUE(call.Run(*attention_, AttendOf(1)).ok()); });
+  std::thread caller([&] { EXPECT_TRUE(Try(AttendOf(1)).ok()); });
   ASSERT_TRUE(engine_->AwaitRunning());
   Watching readiness(channel_, "readiness");
   ASSERT_EQ(liveness.Next(), HealthCheckResponse::NOT_SERVING);

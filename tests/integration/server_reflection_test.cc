@@ -215,8 +215,7 @@ TEST_F(ReflectionTest, IdleStreamsAreFewAndTakeNothingFromOthers) {
   const grpc::Status late = Asking(channel_).Finish();
   EXPECT_EQ(late.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(DetailsOf(late).info.reason(), "QUEUE_FULL");
-  AttendCall call;
-  EXPECT_TRUE(call.Run(*attention_, AttendOf(2)).ok());
+  EXPECT_TRUE(Try(AttendOf(2)).ok());
   EXPECT_TRUE(idle.front()->Ask());
   for (auto& asking : idle) asking->Cancel();
   idle.clear();

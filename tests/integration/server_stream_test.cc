@@ -178,8 +178,7 @@ TEST_F(StreamTest, AMessageIsToldWhatACallIsTold) {
     for (const bool at_admission : {true, false}) {
       engine_->RefuseWith(at_admission ? error : absl::OkStatus());
       engine_->FailWith(at_admission ? absl::OkStatus() : error);
-      AttendCall call;
-      const grpc::Status unary = call.Run(*attention_, AttendOf(1, "id-7"));
+      const grpc::Status unary = Try(AttendOf(1, "id-7"));
       ASSERT_TRUE(stream.Write(AttendOf(1, "id-7")));
       const auto answer = stream.Read();
       ASSERT_TRUE(answer.has_value());
@@ -209,8 +208,7 @@ TEST_F(StreamTest, AStreamOfNoTenantIsQueuedAsATenantOfItsOwn) {
   EXPECT_NE(tenants[0], tenants[1]);
   EXPECT_EQ(tenants[0], tenants[2]);
   EXPECT_TRUE(tenants[0].starts_with('\n')) << "which no caller can send, and no statistics show";
-  AttendCall call;
-  EXPECT_TRUE(call.Run(*attention_, AttendOf(3)).ok());
+  EXPECT_TRUE(Try(AttendOf(3)).ok());
   EXPECT_EQ(engine_->last_call()->tenant, "");
 }
 
@@ -231,8 +229,7 @@ TEST_F(StreamTest, TheEarliestDeadlineOfAMessageCounts) {
   Attending short_one(*attention_, seconds(40));
   EXPECT_NEAR(deadline_of(short_one, seconds(50)), 40, 2);
   EXPECT_NEAR(deadline_of(short_one, seconds(20)), 20, 2);
-  AttendCall call;
-  ASSERT_TRUE(call.Run(*attention_, WithTimeout(seconds(30))).ok());
+  ASSERT_TRUE(Try(WithTimeout(seconds(30))).ok());
   EXPECT_LT(*engine_->last_call()->deadline, steady_clock::now() + seconds(30));
   ASSERT_TRUE(endless.Write(WithTimeout(milliseconds(-1))));
   EXPECT_EQ(endless.Next(), "INVALID_ARGUMENT INVALID_FIELD timeout_ms timed");

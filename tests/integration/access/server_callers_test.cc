@@ -64,13 +64,6 @@ class ServerCallersTest : public SecureServerTest {
 constexpr char kNobody[] = "UNAUTHENTICATED UNAUTHENTICATED";
 constexpr char kMayNot[] = "PERMISSION_DENIED PERMISSION_DENIED";
 
-TEST_F(ServerCallersTest, ATokenSaysWhoCalls) {
-  StartSecure(WithCallers(CallerEntry("beaver", kToken) + CallerEntry("otter", kOtherToken)));
-  EXPECT_EQ(WithToken(kToken), "OK beaver");
-  EXPECT_EQ(WithToken(kOtherToken), "OK otter");
-  EXPECT_EQ(As(channel_, std::string("bearer  ") + kToken), "OK beaver");
-}
-
 TEST_F(ServerCallersTest, EverybodyElseIsToldAndCounted) {
   StartSecure(
       WithCallers(CallerEntry("beaver", kToken) +

@@ -31,13 +31,6 @@ class ServerTlsTest : public SecureServerTest {
   KeyPair Client(const Subject& subject) const { return authority_.Issue(subject); }
 };
 
-TEST_F(ServerTlsTest, AClientThatKnowsTheAuthorityIsServed) {
-  StartSecure(WithTls());
-  ExpectServed();
-  EXPECT_TRUE(Attend(Dial({.name = "127.0.0.1"})).ok());
-  EXPECT_EQ(engine_->last_call()->tenant, "");
-}
-
 // Kubelet's probes speak no TLS.
 TEST_F(ServerTlsTest, TheHealthPortSpeaksPlaintext) {
   server::ServerOptions options = WithMutualTls();

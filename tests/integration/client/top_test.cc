@@ -35,8 +35,7 @@ class TopTest : public SecureServerTest {
 
   // Makes a row of attend.
   void CallOnce() {
-    AttendCall call;
-    ASSERT_TRUE(call.Run(*attention_, AttendOf(1)).ok());
+    ASSERT_TRUE(Try(AttendOf(1)).ok());
     ASSERT_TRUE(AwaitNoCalls());
   }
 
@@ -77,8 +76,7 @@ TEST_F(TopTest, ShowsWhatHappensInAnInterval) {
   std::atomic<bool> stop = false;
   std::thread caller([&] {
     while (!stop) {
-      AttendCall call;
-      EXPECT_FALSE(call.Run(*attention_, AttendOf(1)).ok());
+      EXPECT_FALSE(Try(AttendOf(1)).ok());
     }
   });
   const Ended ended = Top({"--metrics", MetricsAddress()});

@@ -157,11 +157,11 @@ TEST_F(ServerAdaptersTest, AreListedAndUnknownOnesRefused) {
             "task: is not a task of this model; known are \"all\", \"some\"");
   EXPECT_THAT(Try(RequestOf("bare", "all", {"a"})).error_message(), HasSubstr("it has none"));
   EXPECT_THAT(Try(RequestOf("v5", "", {"a"})).error_message(), HasSubstr("this model needs one"));
-  EXPECT_THAT(Describe("bert").tasks(), ElementsAre("all", "some"));
-  EXPECT_FALSE(Describe("v3").needs_task());
-  EXPECT_TRUE(Describe("v5").needs_task());
-  EXPECT_EQ(Describe("bare").tasks_size(), 0);
-  EXPECT_GT(Describe("bert").weight_bytes(), Describe("bare").weight_bytes());
+  EXPECT_THAT(DescribeModel("bert").tasks(), ElementsAre("all", "some"));
+  EXPECT_FALSE(DescribeModel("v3").needs_task());
+  EXPECT_TRUE(DescribeModel("v5").needs_task());
+  EXPECT_EQ(DescribeModel("bare").tasks_size(), 0);
+  EXPECT_GT(DescribeModel("bert").weight_bytes(), DescribeModel("bare").weight_bytes());
 }
 
 TEST_F(ServerAdaptersTest, RerankTakesATask) {

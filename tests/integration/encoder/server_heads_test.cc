@@ -75,7 +75,7 @@ TEST_F(ServerHeadsTest, AnswerAsTheLibrariesWithTheirLabels) {
     EXPECT_THAT(FloatsOf(response.output()),
                 ::testing::Pointwise(::testing::FloatNear(2e-5F), expected));
     EXPECT_EQ(response.labels_size(), it.labels);
-    const v1::Model model = Describe(it.model);
+    const v1::Model model = DescribeModel(it.model);
     EXPECT_EQ(model.labels_size(), it.labels);
     EXPECT_EQ(model.token_labels(), it.labels == 5);
     EXPECT_EQ(response.kernel().has_cast(), model.family() == "castor_cast");
@@ -84,7 +84,7 @@ TEST_F(ServerHeadsTest, AnswerAsTheLibrariesWithTheirLabels) {
     request.set_output(v1::POOLED);
     EXPECT_EQ(Encode(request).labels_size(), 0);
   }
-  const v1::Model dense = Describe("heads/dense"), cast = Describe("cast/top_k");
+  const v1::Model dense = DescribeModel("heads/dense"), cast = DescribeModel("cast/top_k");
   EXPECT_EQ(dense.hidden_size(), 8);
   EXPECT_EQ(dense.body_size(), 16);
   EXPECT_THAT(cast.kernels(), ::testing::ElementsAre(v1::CAST));
@@ -148,7 +148,7 @@ TEST_F(ServerHeadsTest, ARouterLooksUpQueries) {
   }
   EXPECT_TRUE(stream->Finish().ok());
   EXPECT_EQ(answers, asked.size());
-  const v1::Model described = Describe(model);
+  const v1::Model described = DescribeModel(model);
   EXPECT_EQ(described.similarity_fn_name(), "dot");
   EXPECT_THAT(described.tasks(), ::testing::ElementsAre("document", "query"));
   plain.set_task("nonsense");
@@ -161,7 +161,7 @@ TEST_F(ServerHeadsTest, ARouterLooksUpQueries) {
 
 // Only numbers can be compared with zero. Embeddings near float32's end overflow on the way.
 TEST_F(ServerHeadsTest, SparseRowsHoldNumbersOrAreRefused) {
-  const int64_t hidden = Describe("heads/splade_bert").hidden_size();
+  const int64_t hidden = DescribeModel("heads/splade_bert").hidden_size();
   v1::EncodeRequest request;
   request.set_model("heads/splade_bert");
   request.set_check_finite(false);

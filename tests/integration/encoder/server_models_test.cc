@@ -142,7 +142,7 @@ TEST_F(ServerModelsTest, TheFirstRequestLoadsItsModelByEveryDoor) {
 
   // A client may ask about a model before it uses it.
   ASSERT_TRUE(Unload("embed").ok());
-  EXPECT_GT(Describe("embed").hidden_size(), 0);
+  EXPECT_GT(DescribeModel("embed").hidden_size(), 0);
 }
 
 TEST_F(ServerModelsTest, ARequestWhoseDeadlineIsTooSoonIsToldWhenToReturn) {

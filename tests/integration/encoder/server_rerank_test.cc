@@ -97,8 +97,8 @@ TEST_F(ServerRerankTest, TakesAnInstruction) {
     EXPECT_NEAR(response.results(0).logit(), expected["logit"].get<float>(), 2e-5);
     EXPECT_EQ(response.token_counts(0), expected["ids"].size());
   }
-  EXPECT_TRUE(Describe("rerankers/qwen3").takes_instruction());
-  EXPECT_FALSE(Describe("heads/cross_encoder").takes_instruction());
+  EXPECT_TRUE(DescribeModel("rerankers/qwen3").takes_instruction());
+  EXPECT_FALSE(DescribeModel("heads/cross_encoder").takes_instruction());
 
   v1::RerankRequest request;
   request.set_query("the mill");

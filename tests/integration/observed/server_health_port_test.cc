@@ -34,11 +34,6 @@ class HealthPortTest : public ServerTest {
   }
 };
 
-TEST_F(HealthPortTest, ThereIsNoneByDefault) {
-  StartServer();
-  EXPECT_EQ(server_->health_port(), 0);
-}
-
 TEST_F(HealthPortTest, SaysWhatTheMainPortSays) {
   StartServer(WithHealthPort());
   ASSERT_NE(server_->health_port(), server_->port());
@@ -61,10 +56,7 @@ TEST_F(HealthPortTest, SaysWhatTheMainPortSays) {
   EXPECT_EQ(here.Next(), HealthCheckResponse::SERVING);
   EXPECT_EQ(there.Next(), HealthCheckResponse::SERVING);
   engine_->Hold();
-  std::thread caller([this] {
-    AttendCall call;
-    EXPECT_TRUE(call.Run(*attention_, AttendOf(1)).ok());
-  });
+  std::thread caller([this] { EXPECT_TRUE(Try(AttendOf(1)).ok()); });
   ASSERT_TRUE(engine_->AwaitWaiting(1));
   std::thread drainer([this] { EXPECT_TRUE(server_->Drain()); });
   EXPECT_EQ(here.Next(), HealthCheckResponse::NOT_SERVING);

@@ -10,7 +10,6 @@
 #include <thread>
 
 #include "absl/strings/escaping.h"
-#include "castor/v1/server.grpc.pb.h"
 #include "engine/base/error.h"
 #include "engine/engine.h"
 #include "server/metrics/load_report.h"
@@ -34,58 +33,11 @@ std::set<std::string> SeriesOf(const std::string& page) {
   return series;
 }
 
-class ServerCountersTest : public ServerTest {
- protected:
-  void SetUp() override { StartServer(TestOptionsWithMetrics()); }
-
-  double Requests(const std::string& code) const {
-    return Metric("castor_requests_total{code=\"" + code +
-                  "\",kernel=\"vanilla\",method=\"attend\"}");
-  }
-};
-
-TEST_F(ServerCountersTest, CountWhatTheClientSaw) {
-  for (int i = 0; i < 3; ++i) {
-    AttendCall call;
-    ASSERT_TRUE(call.Run(*attention_, AttendOf(1)).ok());
-  }
-  engine_->RefuseWith(QueueFull("full", milliseconds(1)));
-  AttendCall refused;
-  ASSERT_FALSE(refused.Run(*attention_, AttendOf(1)).ok());
-  engine_->RefuseWith(absl::OkStatus());
-  ASSERT_TRUE(AwaitNoCalls()) << "a caller has its answer before the server counts its call out";
-  engine_->HoldRunning();
-  AttendCall cancelled;
-  std::thread caller([&] { cancelled.Run(*attention_, AttendOf(1)); });
-  ASSERT_TRUE(engine_->AwaitRunning());
-  EXPECT_EQ(Metric("castor_inflight_calls{method=\"attend\"}"), 1);
-  cancelled.context.TryCancel();
-  caller.join();
-  ASSERT_TRUE(engine_->AwaitCancels(1));
-  engine_->Release();
-  ASSERT_TRUE(AwaitNoCalls());
-
-  EXPECT_EQ(Requests("OK"), 3);
-  EXPECT_EQ(Requests("RESOURCE_EXHAUSTED"), 1);
-  EXPECT_EQ(Requests("CANCELLED"), 1);
-  EXPECT_EQ(Metric("castor_inflight_calls{method=\"attend\"}"), 0);
-  EXPECT_EQ(Metric("castor_ready"), 1);
-  EXPECT_EQ(Metric("castor_draining"), 0);
-}
-
 // With the real engine, one model and every kernel.
 class ServerMetricsTest : public ServerTest {
  protected:
   void SetUp() override { StartReal({{"tiny", CASTOR_TINY_MODEL}}, TestOptionsWithMetrics()); }
 };
-
-// Whoever loads a server can read what it counted, wherever its endpoint listens.
-TEST_F(ServerMetricsTest, TheServerSaysWhereItsMetricsAre) {
-  grpc::ClientContext context;
-  v1::ServerInfo info;
-  ASSERT_TRUE(v1::ServerService::NewStub(channel_)->GetServerInfo(&context, {}, &info).ok());
-  EXPECT_EQ(info.metrics_address(), "127.0.0.1:" + std::to_string(server_->metrics_port()));
-}
 
 // Every series costs memory and time wherever the pages are collected. We allow 1,100 per server
 // and 300 for each model; of them, 700 that are no histogram's.
@@ -104,12 +56,9 @@ TEST_F(ServerMetricsTest, FewSeriesPerModelAndNoneAppearsLater) {
 
   AttendCall attend;
   ASSERT_TRUE(attend.Run(*attention_, AttendOf(3)).ok());
-  grpc::ClientContext context;
-  v1::EncodeResponse response;
   v1::EncodeRequest tokens;
   tokens.mutable_tokens()->add_ids(1);
-  const grpc::Status encoded = encoder_->Encode(&context, tokens, &response);
-  ASSERT_TRUE(encoded.ok()) << encoded.error_message();
+  Encode(tokens);
   EXPECT_FALSE(CallRaw("/castor.v1.AttentionService/Attend", "\xff").ok());
   EXPECT_FALSE(CallRaw("/castor.v1.ModelService/GetModel", "").ok());
   EXPECT_TRUE(CallRaw("/castor.v1.ServerService/GetServerInfo", "").ok());
@@ -134,12 +83,10 @@ TEST_F(ServerMetricsTest, ModelsAreToldApart) {
   const std::set<std::string> before = SeriesOf(Scrape());
   EXPECT_LT(before.size(), one + 300);
   const auto encode = [&](const std::string& model) {
-    grpc::ClientContext context;
-    v1::EncodeResponse response;
     v1::EncodeRequest request;
     request.set_model(model);
     request.mutable_tokens()->add_ids(1);
-    return encoder_->Encode(&context, request, &response).error_code();
+    return Try(request).error_code();
   };
   EXPECT_EQ(encode("b"), grpc::StatusCode::OK);
   EXPECT_EQ(encode("of b"), grpc::StatusCode::OK) << "another name of the same model";
@@ -166,15 +113,12 @@ TEST_F(ServerMetricsTest, MemoryIsNamedByWhatHoldsIt) {
             Metric("castor_device_memory_allocated_bytes"));
   // Starting has run the model and the kernels, without a plan: only requests are predicted.
   EXPECT_EQ(Metric("castor_run_memory_peak_bytes{kind=\"activations\"}"), 0);
-  AttendCall attend;
-  ASSERT_TRUE(attend.Run(*attention_, AttendOf(3)).ok());
+  ASSERT_TRUE(Try(AttendOf(3)).ok());
   EXPECT_GT(Metric("castor_run_memory_peak_bytes{kind=\"workspace\"}"), 0);
   EXPECT_EQ(Metric("castor_run_memory_peak_bytes{kind=\"activations\"}"), 0);
-  grpc::ClientContext context;
-  v1::EncodeResponse response;
   v1::EncodeRequest tokens;
   tokens.mutable_tokens()->add_ids(1);
-  ASSERT_TRUE(encoder_->Encode(&context, tokens, &response).ok());
+  Encode(tokens);
   EXPECT_GT(Metric("castor_run_memory_peak_bytes{kind=\"activations\"}"), 0);
   ASSERT_TRUE(AwaitNoBytes());
   EXPECT_EQ(Metric("castor_run_memory_bytes{kind=\"activations\"}"), 0);

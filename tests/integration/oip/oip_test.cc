@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "tests/integration/observed/health_client.h"
 #include "tests/integration/oip/oip_fixture.h"
 
 namespace castor::testing {
@@ -158,11 +157,6 @@ TEST_F(OipTest, TextsAreLengthPrefixedBytes) {
     EXPECT_EQ(bad.error_code(), grpc::INVALID_ARGUMENT);
     EXPECT_EQ(DetailsOf(bad).bad_request.field_violations(0).field(), "text");
   }
-}
-
-TEST_F(OipTest, HealthKnowsTheService) {
-  EXPECT_EQ(CheckHealth(channel_, "inference.GRPCInferenceService"),
-            grpc::health::v1::HealthCheckResponse::SERVING);
 }
 
 TEST_F(OipTest, StatisticsCountWhatWasAnsweredAndWhatWasNot) {

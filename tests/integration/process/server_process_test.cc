@@ -9,7 +9,6 @@
 #include <gtest/gtest.h>
 #include <openssl/ssl.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -219,18 +218,6 @@ TEST(ServerProcessTest, OtherSignalsEndNothing) {
   EXPECT_TRUE(server.Attend().ok());
   server.process.Signal(SIGTERM);
   EXPECT_EQ(server.process.Wait(), 0) << server.process.output();
-}
-
-TEST(ServerProcessTest, LeavesNoSocketBehind) {
-  const TemporaryFolder folder;
-  const std::string path = folder / "castor.sock";
-  ServerProcess process({"--listen", "unix:" + path, "--metrics-listen", "off", "--device", "cpu",
-                         "--cost-model-budget", "0s"});
-  ASSERT_NE(process.AwaitLine(" listening "), "") << process.output();
-  EXPECT_EQ(access(path.c_str(), F_OK), 0);
-  process.Signal(SIGTERM);
-  EXPECT_EQ(process.Wait(), 0) << process.output();
-  EXPECT_NE(access(path.c_str(), F_OK), 0);
 }
 
 // One line, where other machines can reach a port that asks nobody and encrypts nothing.

@@ -63,18 +63,7 @@ class SharedMemoryTest : public ServerTest {
     return regions_->ListSharedMemory(&context, {}, response);
   }
 
-  std::string AttendOutcome(const v1::AttendRequest& request) {
-    AttendCall call;
-    return Outcome(call.Run(*attention_, request));
-  }
-
-  // The answer of a request that must succeed.
-  v1::AttendResponse Attend(const v1::AttendRequest& request) {
-    AttendCall call;
-    const grpc::Status status = call.Run(*attention_, request);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    return call.response;
-  }
+  std::string AttendOutcome(const v1::AttendRequest& request) { return Outcome(Try(request)); }
 
   std::unique_ptr<v1::SharedMemoryService::Stub> regions_;
 };

@@ -66,64 +66,58 @@ TEST_F(SharedMemoryTest, ARegionThatWasCutSpoilsOnlyItsRequests) {
   EXPECT_TRUE(AwaitNoBytes());
 }
 
-TEST_F(SharedMemoryTest, ARegionCutWhileACallRunsIsAnErrorOfThatCall) {
-  StartServer();
-  v1::AttendRequest request = AttendOf(3);
-  Region region(4096);
-  ASSERT_TRUE(Register("r", region.object().key(), Region::kOffset, 4096).ok());
-  region.Take(&request, 24);
-  engine_->HoldRunning();
-  std::string outcome;
-  std::thread caller([&] { outcome = AttendOutcome(request); });
-  ASSERT_TRUE(engine_->AwaitRunning());
-  region.object().Cut(0);
-  engine_->Release();
-  caller.join();
-  EXPECT_EQ(outcome, "INVALID_ARGUMENT INVALID_FIELD output");
-  EXPECT_EQ(region.object().size(), 0);
+// A call that runs, with all its tensors in the region "r".
+class RunningCallTest : public SharedMemoryTest {
+ protected:
+  void SetUp() override {
+    StartServer();
+    ASSERT_TRUE(Register("r", region_.object().key(), Region::kOffset, 4096).ok());
+    expected_ = request_.value().raw();
+    region_.Take(&request_, 24);
+    engine_->HoldRunning();
+    caller_ = std::thread([&] { outcome_ = Outcome(call_.Run(*attention_, request_)); });
+    ASSERT_TRUE(engine_->AwaitRunning());
+  }
+
+  std::string OutcomeOnceReleased() {
+    engine_->Release();
+    caller_.join();
+    return outcome_;
+  }
+
+  Region region_{4096};
+  v1::AttendRequest request_ = AttendOf(3);
+  std::string expected_;
+  AttendCall call_;
+  std::string outcome_;
+  std::thread caller_;
+};
+
+TEST_F(RunningCallTest, ARegionThatIsCutIsAnErrorOfThatCall) {
+  region_.object().Cut(0);
+  EXPECT_EQ(OutcomeOnceReleased(), "INVALID_ARGUMENT INVALID_FIELD output");
+  EXPECT_EQ(region_.object().size(), 0);
   EXPECT_EQ(AttendOutcome(AttendOf(3)), "OK");
 }
 
-TEST_F(SharedMemoryTest, ARegionForgottenWhileACallRunsStillTakesItsAnswer) {
-  StartServer();
-  v1::AttendRequest request = AttendOf(3);
-  const std::string expected = request.value().raw();
-  Region region(4096);
-  ASSERT_TRUE(Register("r", region.object().key(), Region::kOffset, 4096).ok());
-  region.Take(&request, 24);
-  engine_->HoldRunning();
-  std::string outcome;
-  std::thread caller([&] { outcome = AttendOutcome(request); });
-  ASSERT_TRUE(engine_->AwaitRunning());
+TEST_F(RunningCallTest, ARegionThatIsForgottenStillTakesItsAnswer) {
   // Another object takes its name and its place.
   const SharedObject other(4096);
   ASSERT_TRUE(Unregister("r").ok());
   ASSERT_TRUE(Register("r", other.key(), 0, 4096).ok());
-  engine_->Release();
-  caller.join();
-  EXPECT_EQ(outcome, "OK");
-  EXPECT_EQ(region.Read(request.output()), expected);
+  EXPECT_EQ(OutcomeOnceReleased(), "OK");
+  EXPECT_EQ(region_.Read(request_.output()), expected_);
   EXPECT_EQ(other.Read(0, 4096), std::string(4096, '\0'));
   ASSERT_TRUE(Unregister("r").ok());
-  EXPECT_EQ(AttendOutcome(request), "NOT_FOUND REGION_NOT_FOUND query.shared_memory.region");
+  EXPECT_EQ(AttendOutcome(request_), "NOT_FOUND REGION_NOT_FOUND query.shared_memory.region");
 }
 
-TEST_F(SharedMemoryTest, NothingIsWrittenForACallThatWasCancelled) {
-  StartServer();
-  v1::AttendRequest request = AttendOf(3);
-  Region region(4096);
-  ASSERT_TRUE(Register("r", region.object().key(), Region::kOffset, 4096).ok());
-  region.Take(&request, 24);
-  engine_->HoldRunning();
-  AttendCall call;
-  std::thread caller([&] { call.Run(*attention_, request); });
-  ASSERT_TRUE(engine_->AwaitRunning());
-  call.context.TryCancel();
-  caller.join();
+TEST_F(RunningCallTest, NothingIsWrittenIfItIsCancelled) {
+  call_.context.TryCancel();
   ASSERT_TRUE(engine_->AwaitCancels(1));
-  engine_->Release();
+  EXPECT_TRUE(OutcomeOnceReleased().starts_with("CANCELLED"));
   ASSERT_TRUE(AwaitNoCalls());
-  EXPECT_EQ(region.Read(request.output()), std::string(24, '\0'));
+  EXPECT_EQ(region_.Read(request_.output()), std::string(24, '\0'));
 }
 
 // Sizes that cost nothing to declare: a sparse object of 2^40 bytes, and tensors that claim them.
