@@ -1,4 +1,4 @@
-// A request of several sequences for the benchmarks of exact attention.
+// A request of several sequences for the benchmarks of attention.
 #pragma once
 
 #include <ATen/ops/empty_like.h>

@@ -2,12 +2,10 @@
 // float32, with as many keys as queries.
 #pragma once
 
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -15,6 +13,7 @@
 #include <vector>
 
 #include "engine/attention/problem.h"
+#include "tests/bench/attention/batch.h"
 
 namespace castor::bench {
 
@@ -35,38 +34,28 @@ inline at::Tensor GroupedRows(int64_t tokens, int64_t centres, double size, doub
   return GaussianRows(tokens).mul_(noise).add_(chosen);
 }
 
+inline Shape ShapeOf(const at::Tensor& queries) {
+  const auto tokens = static_cast<int32_t>(queries.size(0));
+  return {kHeads, kHeads, kDim, {tokens}, {tokens}};
+}
+
 // The request and its tensors. Keys and values are Gaussian.
-struct OneRequest {
-  explicit OneRequest(at::Tensor queries)
-      : offsets{0, static_cast<int32_t>(queries.size(0))},
-        query(std::move(queries)),
-        key(GaussianRows(offsets[1])),
-        value(GaussianRows(offsets[1])),
-        output(at::empty_like(query)),
+struct OneRequest : Batch {
+  explicit OneRequest(const at::Tensor& queries)
+      : Batch(DType::kFloat32, ShapeOf(queries)),
         surrogates(GaussianRows(surrogate_count())),
-        gate(at::randn({offsets[1]}, at::kFloat)) {
-    const auto bytes = [](const at::Tensor& tensor) {
-      return static_cast<std::byte*>(tensor.data_ptr());
-    };
-    problem.query = bytes(query);
-    problem.key = bytes(key);
-    problem.value = bytes(value);
-    problem.output = bytes(output);
-    problem.query_stride = problem.key_stride = kHeads * kDim;
-    problem.value_stride = problem.output_stride = kHeads * kDim;
-    problem.value_head_stride = kDim;
-    problem.cu_seqlens_q = problem.cu_seqlens_k = offsets;
-    problem.cast.surrogates = bytes(surrogates);
+        gate(at::randn({query_offsets[1]}, at::kFloat)) {
+    query.copy_(queries);
+    problem.cast.surrogates = static_cast<const std::byte*>(surrogates.const_data_ptr());
     problem.cast.gate = gate.const_data_ptr<float>();
   }
 
-  int64_t surrogate_count() const { return (offsets[1] + kCastClusterSize - 1) / kCastClusterSize; }
+  int64_t surrogate_count() const {
+    return (query_offsets[1] + kCastClusterSize - 1) / kCastClusterSize;
+  }
 
   attention::Spec MakeSpec(Kernel kernel) const {
-    attention::Spec spec;
-    spec.heads = spec.kv_heads = kHeads;
-    spec.head_dim = spec.value_dim = kDim;
-    spec.softmax_scale = 1 / std::sqrt(static_cast<double>(kDim));
+    attention::Spec spec = this->spec;
     spec.surrogates = std::holds_alternative<Cast>(kernel) ? surrogate_count() : 0;
     spec.kernel = std::move(kernel);
     return spec;
@@ -82,14 +71,8 @@ struct OneRequest {
     heads_first(output).copy_(out);
   }
 
-  std::vector<int32_t> offsets;
-  at::Tensor query;
-  at::Tensor key;
-  at::Tensor value;
-  at::Tensor output;
   at::Tensor surrogates;
   at::Tensor gate;
-  attention::Problem problem;
 };
 
 // The kernels that approximate, with the parameters that the benchmarks measure.
