@@ -135,6 +135,11 @@ struct EngineOptions {
   double fidelity_share = 0;
 
   int64_t max_cached_host_bytes = MemoryShare(int64_t{1} << 30, 8);
+
+  // Memory for answers that equal requests of the same tenant get again; 0: none. They are answers
+  // of encoders with exact attention to texts or ids. Those used least recently go first: of the
+  // tenant that has most, or of one that has not asked for an hour.
+  int64_t answer_cache = 0;
 };
 
 struct DeviceInfo {

@@ -30,6 +30,7 @@ inline constexpr OptionBounds kSequencesBounds{1, int64_t{1} << 20};
 inline constexpr OptionBounds kTextBytesBounds{1, int64_t{64} << 20};
 inline constexpr OptionBounds kCostModelBudgetBounds{0, 60'000};  // ms
 inline constexpr OptionBounds kCachedHostBytesBounds{0, int64_t{1} << 40};
+inline constexpr OptionBounds kAnswerCacheBounds{0, int64_t{1} << 40};
 // 1024 threads take some seconds to start. Every 128 take 2 GiB of address space for stacks.
 inline constexpr OptionBounds kCpuThreadsBounds{0, 1024};
 inline constexpr OptionBounds kIdleUnloadBounds{0, int64_t{30} * 86'400'000};  // ms

@@ -12,6 +12,13 @@
 
 namespace castor {
 
+// Of EngineOptions::answer_cache, for one model.
+struct AnswerCacheStats {
+  uint64_t hits = 0;    // requests that were answered from it
+  uint64_t misses = 0;  // requests that ran, although it keeps their kind of answer
+  int64_t bytes = 0;    // of the answers that it holds, with keys and bookkeeping
+};
+
 // A row for each kernel of "attend" ("vanilla", ...) and each model of "encode". All that this
 // engine can run has a row from the start.
 struct WorkStats {
@@ -35,6 +42,8 @@ struct WorkStats {
   // For approximate kernels of "attend": the estimate of each probed request. Else without bounds.
   HistogramSnapshot relative_error;
   HistogramSnapshot prediction_ratio;  // measured / predicted time of a batch
+
+  AnswerCacheStats cache;  // of a model
 
   uint64_t answered() const {  // OK, by any kernel
     uint64_t all = 0;

@@ -19,6 +19,7 @@
 #include "engine/ledger/ledger.h"
 #include "engine/loop/engine_loop.h"
 #include "engine/loop/pools.h"
+#include "engine/requests/answer_cache.h"
 #include "engine/requests/resolve_encode.h"
 #include "engine/requests/staging.h"
 #include "engine/residents/residents.h"
@@ -111,6 +112,7 @@ class EngineImpl final : public Engine {
 
   // In order of dependency: each may use those before it.
   Counters counters_;
+  AnswerCache cache_;
   const std::shared_ptr<Ledger> ledger_;
   Completions completions_;
   Residents residents_;
@@ -129,6 +131,7 @@ class EngineImpl final : public Engine {
 EngineImpl::EngineImpl(EngineOptions options, EngineParts parts)
     : options_(std::move(options)),
       parts_(std::move(parts)),
+      cache_(options_.answer_cache, *parts_.clock),
       ledger_(std::make_shared<Ledger>(LedgerOptionsOf(options_), parts_.clock, counters_)),
       completions_(kCompletionThreads, *ledger_, counters_),
       residents_(options_.catalog, *parts_.clock),
@@ -175,8 +178,10 @@ absl::Status EngineImpl::Start() {
                         },
                     .on_freed =
                         [this](uint64_t number) {
-                          loop_.forecast().Forget(number);
-                          loop_.forecast().Forget(LookupNumber(number));
+                          for (const uint64_t each : {number, LookupNumber(number)}) {
+                            loop_.forecast().Forget(each);
+                            cache_.Drop(each);
+                          }
                         }});
   return absl::OkStatus();
 }
@@ -281,12 +286,17 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmitTo(ModelUse model, EncodeRequest& req
     SetEstimate(forecast.Of(work, forecast.ExpectedOffsets(work)), job.get());
   }
   if (auto status = ledger_->Admit(*job); !status.ok()) return status;
+  // The loader measures runs.
+  if (options_.answer_cache > 0 && MayBeCached(work) && job->tenant != kLoaderTenant) {
+    work.cache = {&cache_, counters_.CacheOf(*job), TenantOfQueue(job->tenant)};
+  }
   job->done = std::move(done);
   if (!runs || std::holds_alternative<TextInput>(work.request.input)) {
     return tokenizers_->Push(std::move(job));
   }
   const auto prepared = PrepareEncode({}, &work);
   if (!prepared.ok()) return prepared.status();
+  if (FindCached(&work)) return ledger_->Enqueue(std::move(job));
   const auto cost = StageEncode(*host_pool_, &work);
   if (!cost.ok()) return cost.status();
   job->cost = *cost;

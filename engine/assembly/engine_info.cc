@@ -86,6 +86,7 @@ absl::Status CheckOptions(const EngineOptions& options) {
            {"max_text_bytes", options.max_text_bytes, kTextBytesBounds},
            {"cost_model_budget", options.cost_model_budget.count(), kCostModelBudgetBounds},
            {"max_cached_host_bytes", options.max_cached_host_bytes, kCachedHostBytesBounds},
+           {"answer_cache", options.answer_cache, kAnswerCacheBounds},
            {"catalog.weights_budget", options.catalog.weights_budget, kDeviceBytesBounds},
            {"catalog.idle_unload", options.catalog.idle_unload.count(), kIdleUnloadBounds},
        }) {

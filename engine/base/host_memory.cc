@@ -225,7 +225,7 @@ class CachingHostPool : public HostPool {
 }  // namespace
 
 HostBuffer::~HostBuffer() {
-  if (data_ != nullptr) pool_->Free(data_, capacity_);
+  if (pool_ != nullptr) pool_->Free(data_, capacity_);
 }
 
 std::shared_ptr<HostPool> MakeHostPool(HostMemorySource source, int64_t max_cached_bytes) {

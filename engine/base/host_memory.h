@@ -17,18 +17,24 @@ namespace castor {
 
 class HostPool;
 
-// Owns one allocation of a pool and gives it back when destroyed, on any thread. Movable.
+// Owns one allocation of a pool and gives it back when destroyed, on any thread; or shares memory
+// that no one changes any more, which need not be aligned like a pool's. Movable.
 class HostBuffer {
  public:
   HostBuffer() = default;
   HostBuffer(std::byte* data, size_t size, size_t capacity, std::shared_ptr<HostPool> pool)
       : data_(data), size_(size), capacity_(capacity), pool_(std::move(pool)) {}
+  HostBuffer(std::span<const std::byte> shared, std::shared_ptr<const void> owner)
+      : data_(const_cast<std::byte*>(shared.data())),
+        size_(shared.size()),
+        owner_(std::move(owner)) {}
   HostBuffer(HostBuffer&& other) noexcept { *this = std::move(other); }
   HostBuffer& operator=(HostBuffer&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
     std::swap(capacity_, other.capacity_);
     std::swap(pool_, other.pool_);
+    std::swap(owner_, other.owner_);
     return *this;
   }
   HostBuffer(const HostBuffer&) = delete;
@@ -54,6 +60,7 @@ class HostBuffer {
   size_t size_ = 0;
   size_t capacity_ = 0;  // the size of the pool's block, >= size_
   std::shared_ptr<HostPool> pool_;
+  std::shared_ptr<const void> owner_;  // of shared memory, which is in no pool
 };
 
 struct HostPoolStats {

@@ -85,6 +85,11 @@ Counters::Work* Counters::Find(const Job& job) const {
   return Find(job.operation, job.kernel, model.alias_of.empty() ? model.name : model.alias_of);
 }
 
+CacheCounts* Counters::CacheOf(const Job& job) const {
+  Work* const work = Find(job);
+  return work == nullptr ? nullptr : &work->cache;
+}
+
 void Counters::Refused(const absl::Status& status) noexcept {
   Increment(refusals_[static_cast<size_t>(ReasonOf(status))]);
 }
@@ -147,9 +152,12 @@ void Counters::Fill(EngineStats* stats) const {
     row.operation = NameOf(work->operation);
     if (work->operation == Operation::kAttend) row.kernel = NameOf(work->kernels.front());
     row.model = work->model;
+    row.cache = {work->cache.hits, work->cache.misses, work->cache.bytes};
     for (const KernelName kernel : work->kernels) {
       const auto& count = work->requests[static_cast<size_t>(kernel)];
-      row.requests.emplace_back(NameOf(kernel), count.load(std::memory_order_relaxed));
+      // Only what this kernel computed is cached.
+      const uint64_t hits = kernel == KernelName::kVanilla ? row.cache.hits : 0;
+      row.requests.emplace_back(NameOf(kernel), count.load(std::memory_order_relaxed) + hits);
     }
     row.batches = work->batches.load(std::memory_order_relaxed);
     row.tokens = work->tokens.load(std::memory_order_relaxed);

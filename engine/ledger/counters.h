@@ -19,6 +19,7 @@
 #include "engine/kernel_table.h"
 #include "engine/ledger/job.h"
 #include "engine/request.h"
+#include "engine/requests/answer_cache.h"
 #include "engine/stats.h"
 
 namespace castor {
@@ -44,6 +45,9 @@ class Counters {
   // and whether it was too large.
   void StepEnded(const Job& job, const StepOutcome& outcome, Step next);
   void ProbedBatch(double seconds) { fidelity_seconds_.Observe(seconds); }
+
+  // The counts of its encoder's answers in the cache; null for an encoder that is not counted.
+  CacheCounts* CacheOf(const Job& job) const;
 
   void Tokenized(double seconds) { tokenize_seconds_.Observe(seconds); }
   void CancelledQueued() { Increment(cancelled_queued_); }
@@ -84,6 +88,7 @@ class Counters {
     std::atomic<uint64_t> automatic_rejected = 0;
     Histogram relative_error;  // without bounds for kernels whose error is not measured
     Histogram prediction_ratio;
+    CacheCounts cache;  // of an encoder
   };
 
   static void Increment(std::atomic<uint64_t>& counter, uint64_t by = 1) {

@@ -115,6 +115,13 @@ struct Job {
   int slices = 0;          // slices of its texts that were tokenized
 };
 
+// The tenant of requests that are queued under this name. A stream without a tenant has a queue
+// name of its own that begins with a newline (engine_stream.h).
+inline const std::string& TenantOfQueue(const std::string& name) {
+  static const std::string no_tenant;
+  return name.starts_with('\n') ? no_tenant : name;
+}
+
 using JobList = std::vector<std::unique_ptr<Job>>;
 
 inline bool Expired(const Job& job, TimePoint now) { return job.deadline && *job.deadline <= now; }

@@ -101,7 +101,7 @@ absl::StatusOr<Ticket> Ledger::Enqueue(std::unique_ptr<Job> job, JobList* batch)
     MakeReady(std::move(job));
     *batch = TakeAlone(ready, now);
   } else {
-    PushReady(std::move(job));
+    EndPreparing(std::move(job));
   }
   return ticket;
 }
@@ -154,6 +154,19 @@ void Ledger::Close(const Job& job) {
 
 void Ledger::ForgetDeadline(const Job& job) {
   if (job.deadline) deadlines_.erase({*job.deadline, job.ticket});
+}
+
+// The job waits for a batch, unless it needs no run: then its answer is ready.
+void Ledger::EndPreparing(std::unique_ptr<Job>&& job) {
+  const auto* const work = std::get_if<EncodeWork>(&job->work);
+  if (work == nullptr || work->needs_run()) return PushReady(std::move(job));
+  if (work->cache.found != nullptr) ++work->cache.counts->hits;
+  job->queued = job->launched = clock_->Now();
+  Close(*job);
+  Tenant& tenant = TenantOf(*job);
+  tenants_.NeedsNoRun(tenant, *job, job->queued);
+  LeaveLine(job->reservation);
+  Post(tenant, Success(std::move(job)));
 }
 
 void Ledger::PushReady(std::unique_ptr<Job>&& job) {
@@ -227,9 +240,7 @@ void Ledger::ChargeActual(const JobList& jobs, double took_us, bool runs_again) 
 
 ABSL_ATTRIBUTE_NOINLINE
 void Ledger::ChargeForStatistics(const std::string& tenant, double us) {
-  // A stream without a tenant has a queue name that begins with a newline (engine_stream.h).
-  static const std::string no_tenant;
-  const std::string& row = tenant.starts_with('\n') ? no_tenant : tenant;
+  const std::string& row = TenantOfQueue(tenant);
   const bool has_row = tenant_seconds_.contains(row) || tenant_seconds_.size() < kMaxTenantRows;
   tenant_seconds_[has_row ? row : "other"] += us * 1e-6;
 }

@@ -81,20 +81,19 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   absl::StatusOr<std::shared_ptr<void>> Reserve(const std::string& name, int64_t bytes);
 
   // Take an admitted job: Enqueue one that is ready to run, whose actual cost and time may be known
-  // by now; Tokenize one that must be tokenized first. An admitted request is not refused for being
-  // larger than was estimated. DRAINING or INTERNAL when no more jobs are accepted; the job is then
-  // dropped and its completion not called.
+  // by now, or that needs no run; Tokenize one that must be tokenized first. An admitted request is
+  // not refused for being larger than was estimated. DRAINING or INTERNAL when no more jobs are
+  // accepted; the job is then dropped and its completion not called.
   //
   // With `batch`, the caller offers to run a short job itself. If the engine thread sleeps and
   // nothing waits, the job becomes `*batch`, and the caller has the engine thread's turn: that
   // thread takes no batch until EndTurn.
   absl::StatusOr<Ticket> Enqueue(std::unique_ptr<Job> job, JobList* batch = nullptr) noexcept;
+  void EndTurn() noexcept;
   absl::StatusOr<Ticket> Tokenize(std::unique_ptr<Job> job) noexcept;
 
   // Answers a waiting request with CANCELLED; only marks one that is running.
   void Cancel(Ticket ticket) noexcept;
-
-  void EndTurn() noexcept;
 
   // ---- Tokenizer threads.
 
@@ -235,6 +234,7 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   std::unique_ptr<Job> TakeToTokenize(WorkSize* size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Null if a tokenizer has it.
   std::unique_ptr<Job> RemoveToTokenize(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndPreparing(std::unique_ptr<Job>&& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PushReady(std::unique_ptr<Job>&& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns when its group is due.
   TimePoint MakeReady(std::unique_ptr<Job>&& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -97,12 +97,7 @@ void Ledger::TokenizeMore(std::unique_ptr<Job> job) noexcept {
 
 void Ledger::Tokenized(std::unique_ptr<Job> job) noexcept {
   const Guard guard(*this);
-  if (!open_.contains(job->ticket)) return;
-  const auto* work = std::get_if<EncodeWork>(&job->work);
-  if (work == nullptr || work->request.runs()) return PushReady(std::move(job));
-  Close(*job);
-  Tenant& tenant = TenantOf(*job);
-  Post(tenant, Success(std::move(job)));
+  if (open_.contains(job->ticket)) EndPreparing(std::move(job));
 }
 
 void Ledger::Refuse(std::unique_ptr<Job> job, const absl::Status& status) noexcept {

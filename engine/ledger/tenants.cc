@@ -199,6 +199,12 @@ void Tenants::Leave(Tenant& tenant, const Rank& place) noexcept {
   total_weight_ = 0;
 }
 
+void Tenants::NeedsNoRun(Tenant& tenant, const Job& job, TimePoint now) noexcept {
+  const double us = tenant.line.find(job.rank)->second.us;
+  tenant.admitted_us.Add(-us, now);
+  admitted_us_[LevelOf(job.priority)].Add(-us, now);
+}
+
 // ---- Forecasts.
 
 double Tenants::OfOthers(const Tenant* tenant, double weight, double us, double most_us) const {

@@ -166,6 +166,8 @@ class Tenants {
   // The job is taken out for a batch or an answer. It stays in the line until Leave.
   void EndReady(Tenant& tenant, const Job& job) noexcept;
   void Leave(Tenant& tenant, const Rank& place) noexcept;
+  // The job in the line will not run: it does not count as admitted time.
+  void NeedsNoRun(Tenant& tenant, const Job& job, TimePoint now) noexcept;
 
   // Forecast for a candidate job, given when the device frees and a safety factor. `tenant` may be
   // null.

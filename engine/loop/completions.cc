@@ -5,16 +5,17 @@
 #include <utility>
 #include <variant>
 
+#include "engine/attention/finite.h"
 #include "engine/base/error.h"
 #include "engine/base/guarded.h"
 #include "engine/encoder/text/output_types.h"
 #include "engine/loop/pools.h"
+#include "engine/requests/answer_cache.h"
 
 namespace castor {
 namespace {
 
-ExecutionReport MakeReport(const Job& job, const Kernel& kernel) {
-  const BatchOutcome& outcome = *job.last_run;
+ExecutionReport MakeReport(const Job& job, const Kernel& kernel, const BatchOutcome& outcome) {
   ExecutionReport report;
   report.kernel.kernel = kernel;
   report.kernel.device = outcome.device;
@@ -48,7 +49,7 @@ absl::StatusOr<AttentionResult> TakeResult(const Job& job, AttentionWork& work) 
   result.output.dtype = work.resolved.spec.dtype;
   result.output.shape = std::move(work.resolved.output_shape);
   result.output.data = std::move(work.output);
-  result.report = MakeReport(job, work.resolved.spec.kernel);
+  result.report = MakeReport(job, work.resolved.spec.kernel, *job.last_run);
   return result;
 }
 
@@ -114,6 +115,15 @@ absl::StatusOr<OutputRows> TakeOutput(const EncodeWork& work, OutputWork& output
   return result;
 }
 
+// In place of the run that an answer from the cache did not need.
+BatchOutcome FoundRun(const Job& job, const CachedAnswer& found) {
+  return {.begun = job.queued,
+          .ended = job.queued,
+          .times = {.backend = found.backend},
+          .requests = 0,
+          .device = found.device};
+}
+
 absl::StatusOr<EncodeResult> TakeResult(const Job& job, EncodeWork& work) {
   EncodeResult result;
   result.model = work.model->info.name;
@@ -128,11 +138,24 @@ absl::StatusOr<EncodeResult> TakeResult(const Job& job, EncodeWork& work) {
     result.report.timing.decode_us = work.tokenize_us;
     return result;
   }
+  const CacheUse& cache = work.cache;
+  if (cache.found != nullptr) result.outputs = SharedRows(cache.found);
+  bool keep = !cache.key.empty();
   for (OutputWork& output : work.outputs) {
+    keep = keep && !attention::FindNonFinite(DType::kFloat32, output.values.bytes());
     absl::StatusOr<OutputRows> rows = TakeOutput(work, output);
     if (!rows.ok()) return rows.status();
     result.outputs.push_back(*std::move(rows));
-    if (output.item.labels()) result.labels = work.model->info.labels;
+  }
+  const BatchOutcome run = cache.found == nullptr ? *job.last_run : FoundRun(job, *cache.found);
+  // Without memory for a copy, the answer is still good.
+  if (keep) {
+    (void)Guarded([&] { cache.cache->Keep(work, result.outputs, run.device, run.times.backend); });
+  }
+  for (const OutputRows& rows : result.outputs) {
+    const bool labelled =
+        rows.output == EncodeOutput::kLogits || rows.output == EncodeOutput::kScores;
+    if (labelled) result.labels = work.model->info.labels;
   }
   if (work.request.outputs.empty()) {
     OutputRows& only = result.outputs.front();
@@ -144,7 +167,8 @@ absl::StatusOr<EncodeResult> TakeResult(const Job& job, EncodeWork& work) {
   result.token_counts = std::move(work.token_counts);
   result.truncated = std::move(work.prepared.truncated);
   result.spans = std::move(work.prepared.spans);
-  result.report = MakeReport(job, work.kernel);
+  result.report = MakeReport(job, work.kernel, run);
+  result.report.batch.cached = work.cache.found != nullptr;
   return result;
 }
 

@@ -4,6 +4,7 @@
 #include "engine/base/guarded.h"
 #include "engine/base/machine.h"
 #include "engine/loop/pools.h"
+#include "engine/requests/answer_cache.h"
 #include "engine/requests/staging.h"
 
 namespace castor {
@@ -62,6 +63,7 @@ void Tokenizers::Run() noexcept {
 absl::Status Tokenizers::Finish(Job* job) {
   EncodeWork& work = std::get<EncodeWork>(job->work);
   forecast_.LearnTexts(work);
+  if (FindCached(&work)) return absl::OkStatus();
   const Estimate estimate = forecast_.Of(work, work.prepared.cu_seqlens);
   job->memory = estimate.memory;
   if (auto status = ledger_.CheckMemory(job->memory); !status.ok()) return status;

@@ -224,13 +224,14 @@ absl::StatusOr<bool> PrepareEncode(const encoder::Slice& slice, EncodeWork* work
   if (!work->request.runs()) {
     return work->model->encoder->TokenizeSome(work->request, slice, &work->tokenized);
   }
-  return work->model->encoder->PrepareSome(work->request, slice, &work->prepared);
+  auto prepared = work->model->encoder->PrepareSome(work->request, slice, &work->prepared);
+  if (prepared.ok() && *prepared) CountTokens(work);
+  return prepared;
 }
 
 absl::StatusOr<Cost> StageEncode(HostPool& pool, EncodeWork* work) {
   const EncodeRequest& request = work->request;
   const ModelInfo& info = work->model->info;
-  CountTokens(work);
   work->pooled = PooledRows(*work);
   if (const auto* embeddings = std::get_if<EmbeddingInput>(&request.input)) {
     auto status = StageEmbeddings(*embeddings, request.check_finite, info.hidden_size, pool, work);
@@ -245,7 +246,8 @@ absl::StatusOr<Cost> StageEncode(HostPool& pool, EncodeWork* work) {
   Cost cost{.tokens = tokens,
             .bytes = tokens * kBytesPerToken +
                      static_cast<int64_t>(request.spans.ranges.size()) * kBytesPerSpan +
-                     static_cast<int64_t>(work->input.size()) + work->output_bytes()};
+                     static_cast<int64_t>(work->input.size() + work->cache.key.size()) +
+                     work->output_bytes()};
   for (const OutputWork& output : work->outputs) {
     cost.bytes += SparseBytes(output.item.output_kind, static_cast<int64_t>(output.values.size()));
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,6 +45,28 @@ struct OutputWork {
   std::vector<int64_t> lengths;  // rows per sequence
 };
 
+// An answer's rows in the answer cache, and all that they depend on. Immutable.
+struct CachedAnswer {
+  std::string key;
+  std::vector<OutputRows> outputs;
+  std::string device;  // that computed them, and the backend
+  std::string backend;
+  int64_t bytes = 0;
+};
+
+class AnswerCache;
+struct CacheCounts;
+
+// A request's part in the answer cache (answer_cache.h).
+struct CacheUse {
+  AnswerCache* cache = nullptr;
+  CacheCounts* counts = nullptr;  // null: the answer is neither looked for nor kept
+  std::string tenant = {};
+  std::string key = {};                                 // if the answer was not there
+  uint64_t hash = 0;                                    // of the key
+  std::shared_ptr<const CachedAnswer> found = nullptr;  // if it was
+};
+
 struct EncodeWork {
   EncodeRequest request;  // its texts point into `text`; its input is empty once it is staged
   std::string text;       // the copies of the request's texts
@@ -59,6 +82,9 @@ struct EncodeWork {
   std::vector<OutputWork> outputs;
   std::vector<int64_t> token_counts;      // per sequence
   std::vector<encoder::RowRange> pooled;  // the rows to pool; empty: all rows of each sequence
+  CacheUse cache;
+
+  bool needs_run() const { return request.runs() && cache.found == nullptr; }
 
   std::vector<encoder::BatchItem> items() const {
     std::vector<encoder::BatchItem> all;
@@ -69,7 +95,8 @@ struct EncodeWork {
   int64_t output_bytes() const {
     size_t bytes = 0;
     for (const OutputWork& output : outputs) bytes += output.values.size() + output.typed.size();
-    return static_cast<int64_t>(bytes) + tokenized.size_bytes();
+    return static_cast<int64_t>(bytes) + tokenized.size_bytes() +
+           (cache.found ? cache.found->bytes : 0);
   }
 };
 

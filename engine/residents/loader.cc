@@ -67,8 +67,8 @@ void Residents::FreeRetired() {
   for (const auto& model : dead) numbers.push_back(model->number);
   mu_.Unlock();
   dead.clear();
-  malloc_trim(0);
   for (const uint64_t number : numbers) hooks_.on_freed(number);
+  malloc_trim(0);
   mu_.Lock();
   std::vector<ModelCompletion> freed;
   for (const uint64_t number : numbers) {

@@ -123,6 +123,7 @@ void FillBatch(const BatchReport& batch, v1::BatchReport* out) {
   out->set_requests(batch.requests);
   out->set_tokens(batch.tokens);
   out->set_padded_tokens(batch.padded_tokens);
+  out->set_cached(batch.cached);
 }
 
 void FillMemory(const MemoryReport& memory, v1::MemoryReport* out) {

@@ -113,6 +113,23 @@ void CollectWork(const EngineStats& stats, bool copies, Samples& out) {
                 stats.fidelity_seconds, kSecondsStep);
 }
 
+void CollectCache(const EngineStats& stats, Samples& out) {
+  for (const WorkStats& work : stats.work) {
+    if (work.model.empty()) continue;
+    for (const auto& [result, count] :
+         {std::pair("hit", work.cache.hits), {"miss", work.cache.misses}}) {
+      out.Counter("castor_answer_cache_requests_total",
+                  "Requests whose answers --answer-cache may hold, by whether it did.", count,
+                  {{"model", work.model}, {"result", result}});
+    }
+  }
+  for (const WorkStats& work : stats.work) {
+    if (work.model.empty()) continue;
+    out.Gauge("castor_answer_cache_bytes", "Answers in --answer-cache, with their keys.",
+              work.cache.bytes, {{"model", work.model}});
+  }
+}
+
 void CollectLoad(const EngineStats& stats, Samples& out) {
   const LoadStats& load = stats.load;
   out.Gauge("castor_queue_depth", "Requests waiting for a batch.", load.queued_requests);
@@ -257,6 +274,7 @@ class EngineCollector : public prometheus::Collectable {
     const EngineInfo info = engine_.info();
     Samples out;
     CollectWork(stats, /*copies=*/info.device.name != "cpu", out);
+    if (engine_.options().answer_cache > 0) CollectCache(stats, out);
     CollectLoad(stats, out);
     CollectMemory(stats, out);
     CollectModels(engine_, out);

@@ -58,6 +58,7 @@ class Outputs {
     parameters["attention"].set_string_param(
         std::string(castor::NameOf(castor::NameOf(report.kernel.kernel))));
     parameters["batch_requests"].set_int64_param(report.batch.requests);
+    if (report.batch.cached) parameters["cached"].set_bool_param(true);
     parameters["queue_us"].set_int64_param(std::llround(report.timing.queue_us));
     parameters["compute_us"].set_int64_param(std::llround(report.timing.compute_us));
   }

@@ -104,7 +104,7 @@ inference::DataType DataTypeOf(std::string_view datatype) {
 void ModelCounters::Answered(const ExecutionReport& report, int64_t inferences, double total_us) {
   using std::chrono::milliseconds, std::chrono::system_clock;
   const auto now = std::chrono::duration_cast<milliseconds>(system_clock::now().time_since_epoch());
-  const int32_t requests = std::max(report.batch.requests, 1);
+  const int32_t requests = report.batch.requests;
   const Timing& timing = report.timing;
   MutexLock lock(mu_);
   ++answered_;
@@ -118,6 +118,7 @@ void ModelCounters::Answered(const ExecutionReport& report, int64_t inferences, 
     times->output += part * timing.copy_out_us;
   };
   add(1, &times_);
+  if (requests == 0) return;  // it came from the answer cache
   Batches& batches = batches_[requests];
   batches.executions += 1.0 / requests;
   add(1.0 / requests, &batches.times);

@@ -181,6 +181,9 @@ void DeclareEngine(Declarer& declare, EngineOptions& engine, ModelType& model_ty
                 "models may be loaded; those used least recently go first. 0: half of it");
   declare.Time("--idle-unload", &catalog.idle_unload, kIdleUnloadBounds,
                "Unload a model of --model-root that no request has used for so long; 0: never");
+  declare.Bytes("--answer-cache", &engine.answer_cache, kAnswerCacheBounds,
+                "Memory for answers of encoders, which equal requests of the same tenant then get "
+                "again; 0: none");
   declare.Bytes("--max-text-bytes", &engine.max_text_bytes, kTextBytesBounds,
                 "The longest text, in bytes of UTF-8");
 

@@ -137,6 +137,7 @@ void AddRequest(const RequestTrace& request, WallClock clock, ScopeSpans* out) {
   Span* const run = add("batch", batch_begun, batch_ended);
   Attribute("castor.batch_id", static_cast<int64_t>(request.batch.id), run);
   Attribute("castor.batch.requests", int64_t{request.batch.requests}, run);
+  Attribute("castor.batch.cached", int64_t{request.batch.cached}, run);
   Attribute("castor.batch.tokens", request.batch.tokens, run);
   Attribute("castor.batch.padded_tokens", request.batch.padded_tokens, run);
   Attribute("castor.device", request.device, run);

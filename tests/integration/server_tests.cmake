@@ -24,7 +24,7 @@ target_compile_definitions(server_test PRIVATE
   CASTOR_TINY_MODEL="${CMAKE_SOURCE_DIR}/tests/golden/encoder/tiny_bert")
 
 castor_test(server_heads_test
-  SOURCES encoder/server_adapters_test.cc encoder/server_answers_test.cc
+  SOURCES encoder/server_adapters_test.cc encoder/server_answers_test.cc encoder/server_cache_test.cc
           encoder/server_heads_test.cc encoder/server_models_test.cc encoder/server_outputs_test.cc
           encoder/server_rerank_test.cc
           tei/server_tei_stream_test.cc tei/server_tei_test.cc

@@ -3,6 +3,9 @@
 // median time of a call, and of its part without the device's computing: sockets, tokenizing and
 // waiting.
 //
+// --fresh=SHARE of the requests, 0 to 1 (default 0), have texts that were never sent before; the
+// others are the same in every iteration. It shows what --answer-cache saves and costs.
+//
 // Needs --server=HOST:PORT and --texts=FILE (one text per line), and takes Google Benchmark's own
 // flags. tests/bench/run.sh starts the server and compares with sentence-transformers on the same
 // texts.
@@ -12,7 +15,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <string>
@@ -32,17 +37,28 @@ using std::chrono::steady_clock;
 
 constexpr char kEncode[] = "/castor.v1.EncoderService/Encode";
 
-std::vector<grpc::ByteBuffer> ReadRequests(const std::string& path, size_t texts_per_request) {
+std::vector<v1::EncodeRequest> ReadRequests(const std::string& path, size_t texts_per_request) {
   const std::vector<std::string> texts = ReadTexts(path);
-  std::vector<grpc::ByteBuffer> requests;
+  std::vector<v1::EncodeRequest> requests;
   for (size_t begin = 0; begin < texts.size(); begin += texts_per_request) {
-    v1::EncodeRequest request;
+    v1::EncodeRequest& request = requests.emplace_back();
     const size_t end = std::min(begin + texts_per_request, texts.size());
     for (size_t i = begin; i < end; ++i) request.mutable_texts()->add_texts(texts[i]);
-    const grpc::Slice slice(request.SerializeAsString());
-    requests.emplace_back(&slice, 1);
   }
   return requests;
+}
+
+// The bytes of the `n`-th request that is sent; of a fresh one, a text begins with a number.
+grpc::ByteBuffer BytesOf(v1::EncodeRequest request, double fresh, int64_t n) {
+  const auto count = [&](int64_t sent) { return std::floor(fresh * static_cast<double>(sent)); };
+  if (count(n + 1) > count(n)) {
+    // Differs between runs of this program too.
+    static const int64_t start = steady_clock::now().time_since_epoch().count() % 1'000'000'000;
+    std::string* const text = request.mutable_texts()->mutable_texts(0);
+    *text = std::to_string(start) + " " + std::to_string(n) + " " + *text;
+  }
+  const grpc::Slice slice(request.SerializeAsString());
+  return {&slice, 1};
 }
 
 // The times of calls, in milliseconds. Any thread.
@@ -66,18 +82,22 @@ class CallTimes {
 };
 
 void Encode(benchmark::State& state, WireClient& client, int clients,
-            const std::vector<grpc::ByteBuffer>& requests) {
+            const std::vector<v1::EncodeRequest>& requests, double fresh) {
   std::atomic<int64_t> tokens = 0;
   std::atomic<int64_t> padded = 0;
+  std::atomic<int64_t> cached = 0;
+  static int64_t sent = 0;
   CallTimes times;
   for (auto _ : state) {
     Pump(clients).Run(static_cast<int>(requests.size()), [&](int i, std::function<void()> done) {
+      const grpc::ByteBuffer message = BytesOf(requests[i], fresh, sent++);
       const auto start = steady_clock::now();
-      client.Call(kEncode, requests[i], [&, start, done = std::move(done)](grpc::ByteBuffer bytes) {
+      client.Call(kEncode, message, [&, start, done = std::move(done)](grpc::ByteBuffer bytes) {
         const std::chrono::duration<double, std::milli> whole = steady_clock::now() - start;
         const auto response = Parse<v1::EncodeResponse>(bytes);
         for (int64_t count : response.token_counts()) tokens += count;
         padded += response.batch().padded_tokens();
+        cached += response.batch().cached();
         times.Note(whole.count(), response.timing().compute_us() * 1e-3);
         done();
       });
@@ -86,6 +106,7 @@ void Encode(benchmark::State& state, WireClient& client, int clients,
   state.counters["tokens/s"] =
       benchmark::Counter(static_cast<double>(tokens), benchmark::Counter::kIsRate);
   state.counters["padded_tokens"] = static_cast<double>(padded);
+  state.counters["cached"] = static_cast<double>(cached);
   times.Report(state);
 }
 
@@ -98,12 +119,14 @@ int main(int argc, char** argv) {
   const int clients = std::stoi(TakeFlag("clients", &argc, argv, "8"));
   const auto requests = castor::bench::ReadRequests(
       TakeFlag("texts", &argc, argv), std::stoul(TakeFlag("texts-per-request", &argc, argv, "8")));
+  const double fresh = std::stod(TakeFlag("fresh", &argc, argv, "0"));
   castor::server::KeepFreedMemory();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::RegisterBenchmark(
-      "BM_EncodeServer",
-      [&](benchmark::State& state) { castor::bench::Encode(state, client, clients, requests); })
+  benchmark::RegisterBenchmark("BM_EncodeServer",
+                               [&](benchmark::State& state) {
+                                 castor::bench::Encode(state, client, clients, requests, fresh);
+                               })
       ->UseRealTime()
       ->Unit(benchmark::kMillisecond);
   benchmark::RunSpecifiedBenchmarks();

@@ -112,7 +112,8 @@ TEST(ServerStartTest, EveryNumberWorksAtItsUpperBound) {
       "--max-batch-tokens 1073741824 --max-batch-requests 65536 --batch-delay 1s "
       "--max-queued-requests 16777216 --max-queued-tokens 1099511627776 --max-queued-bytes 1TiB "
       "--max-device-bytes 16TiB --max-kept-bytes 1TiB --max-message-bytes 2147483647 "
-      "--max-text-bytes 64MiB --max-connection-age 24h --max-deadline 24h --drain-deadline 1h"));
+      "--max-text-bytes 64MiB --answer-cache 1TiB --max-connection-age 24h --max-deadline 24h "
+      "--drain-deadline 1h"));
   const std::string line = process.AwaitLine(" listening ");
   const size_t at = line.find("grpc=");
   ASSERT_NE(at, std::string::npos) << process.output();

@@ -55,6 +55,7 @@ TEST_P(EngineStressTest, EveryRequestIsAnsweredExactlyOnce) {
   EngineOptions options;
   options.max_queued_requests = 64;
   options.max_batch_requests = 8;
+  options.answer_cache = GetParam() == 2 ? 20'000 : 0;
   options.models.push_back({"fake-model", "present"});
   EngineParts parts;
   parts.open_device = [script = script_](const EngineOptions&) {

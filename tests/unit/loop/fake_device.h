@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -133,6 +134,8 @@ class FakeDevice : public Device {
   }
   // That attention says it takes; for all fake devices, since variants are.
   static inline std::atomic<int64_t> workspace_per_token = 0;
+  // Rows of a request that begins with this id are NaN.
+  static constexpr int64_t kNotANumber = 999;
 
   MemoryStats memory() const override { return {}; }
   bool healthy() const override { return script_->healthy; }
@@ -210,12 +213,14 @@ class FakeDevice : public Device {
 
   static void Sum(const encoder::Batch& batch) {
     for (const auto& item : batch.items) {
+      // The rest of a wider row is zero, and so are further rows.
+      std::fill_n(item.output, item.output_rows() * item.dimensions, 0.0F);
       for (int64_t s = 0; s < item.sequences(); ++s) {
         int64_t sum = 0;
         for (int32_t t = item.cu_seqlens[s]; t < item.cu_seqlens[s + 1]; ++t) sum += item.ids[t];
-        // The rest of a wider row is zero.
-        std::fill_n(item.output + s * item.dimensions, item.dimensions, 0.0F);
-        item.output[s * item.dimensions] = static_cast<float>(sum);
+        const bool finite = item.ids.front() != kNotANumber;
+        item.output[s * item.dimensions] =
+            finite ? static_cast<float>(sum) : std::numeric_limits<float>::quiet_NaN();
       }
     }
   }

@@ -33,6 +33,7 @@ TEST_F(OptionsTest, NothingGivenMeansTheDefaults) {
   EXPECT_FALSE(options.shared_memory) << "it hands out what this user can open";
   EXPECT_EQ(options.max_shared_memory_regions, 64);
   EXPECT_TRUE(options.engine.models.empty());
+  EXPECT_EQ(options.engine.answer_cache, 0) << "answers of no one are kept";
   EXPECT_NE(options.engine.build, "") << "the cost model file is keyed by it";
 }
 
@@ -71,7 +72,8 @@ TEST_F(OptionsTest, EveryKindOfFlagIsRead) {
   const ServerOptions options = ParseOrDie(testing::Words(
       "--listen [::1]:0 --metrics-listen=off --health-listen 0.0.0.0:50052 --device cuda:1 "
       "--max-message-bytes 64MiB --batch-delay=500us --max-batch-tokens 4096 --log-format json "
-      "--log-level=debug --no-reflection --load-reports --drain-delay 5s --max-kept-bytes 0"));
+      "--log-level=debug --no-reflection --load-reports --drain-delay 5s --max-kept-bytes 0 "
+      "--answer-cache 64MiB"));
   EXPECT_EQ(options.listen, "[::1]:0");
   EXPECT_EQ(options.metrics_listen, "");
   EXPECT_EQ(options.health_listen, "0.0.0.0:50052");
@@ -79,6 +81,7 @@ TEST_F(OptionsTest, EveryKindOfFlagIsRead) {
   EXPECT_EQ(options.max_message_bytes, 64 << 20);
   EXPECT_EQ(options.max_kept_bytes, 0);
   EXPECT_EQ(options.engine.max_cached_host_bytes, 0);
+  EXPECT_EQ(options.engine.answer_cache, 64 << 20);
   EXPECT_EQ(options.engine.batch_delay, std::chrono::microseconds(500));
   EXPECT_EQ(options.engine.max_batch_tokens, 4096);
   EXPECT_EQ(options.log_format, LogFormat::kJson);

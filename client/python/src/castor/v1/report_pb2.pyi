@@ -73,14 +73,16 @@ class Timing(_message.Message):
     def __init__(self, decode_us: _Optional[float] = ..., queue_us: _Optional[float] = ..., copy_in_us: _Optional[float] = ..., compute_us: _Optional[float] = ..., copy_out_us: _Optional[float] = ..., total_us: _Optional[float] = ...) -> None: ...
 
 class BatchReport(_message.Message):
-    __slots__ = ("requests", "tokens", "padded_tokens")
+    __slots__ = ("requests", "tokens", "padded_tokens", "cached")
     REQUESTS_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     PADDED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_FIELD_NUMBER: _ClassVar[int]
     requests: int
     tokens: int
     padded_tokens: int
-    def __init__(self, requests: _Optional[int] = ..., tokens: _Optional[int] = ..., padded_tokens: _Optional[int] = ...) -> None: ...
+    cached: bool
+    def __init__(self, requests: _Optional[int] = ..., tokens: _Optional[int] = ..., padded_tokens: _Optional[int] = ..., cached: bool = ...) -> None: ...
 
 class MemoryReport(_message.Message):
     __slots__ = ("workspace_bytes", "peak_bytes")
