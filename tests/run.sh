@@ -120,8 +120,8 @@ printf '\n== testing %s\n' "$build"
 rc=0
 # What failed is all that a log needs of tests that are many.
 export GTEST_BRIEF=1
-# Twice as many as there are cores: the tests that take longest wait for most of their time.
-"${runner[@]}" ctest --test-dir "$build" --parallel $((jobs * 2)) --output-on-failure \
+# One more than there are cores: integration tests wait for most of their time.
+"${runner[@]}" ctest --test-dir "$build" --parallel $((jobs + 1)) --output-on-failure \
   --no-tests=error "${select[@]}" | tee "$log" || rc=$?
 if $bench && [ "$rc" -eq 0 ]; then
   printf '\n== measuring\n'
