@@ -301,7 +301,7 @@ struct BatchReport {
   int64_t padded_tokens = 0;
   TimePoint begun{};  // when the device got it
   TimePoint ended{};  // when its outputs were seen in host memory
-  // The answer is that of an equal request before: there was no run, and the numbers are zero.
+  // The answer is that of an earlier, equal request: there was no run, and the numbers are zero.
   bool cached = false;
 };
 

@@ -12,7 +12,7 @@
 
 namespace castor {
 
-// Of EngineOptions::answer_cache, for one model.
+// What EngineOptions::answer_cache did for one model.
 struct AnswerCacheStats {
   uint64_t hits = 0;    // requests that were answered from it
   uint64_t misses = 0;  // requests that ran, although it keeps their kind of answer

@@ -25,7 +25,7 @@ TEXT
 
 die() { printf 'run.sh: error: %s\n' "$*" >&2; exit 1; }
 
-mode=release tools=ON inputs=false kernels=OFF quick=false bench=false cuda=false
+mode=release tools=ON inputs=false kernels=OFF kernels_of='' quick=false bench=false cuda=false
 for arg in "$@"; do
   case $arg in
     --asan | --tsan)
@@ -63,7 +63,8 @@ if [ "$mode" != release ]; then
   build=build-$mode
   flags+=(-DCASTOR_CUDA=OFF -DCMAKE_CXX_COMPILER=clang++-16 "-DCASTOR_SANITIZE_KERNELS=$kernels")
   # Kernels that are not instrumented are those of the Release build.
-  if [ "$kernels" = OFF ]; then flags+=("-DCASTOR_KERNELS_OF=$root/build"); fi
+  if [ "$kernels" = OFF ]; then kernels_of=$root/build; fi
+  flags+=("-DCASTOR_KERNELS_OF=$kernels_of")
   select=(-L '^(unit|integration|sanitizer)$')
   symbolizer=/usr/bin/llvm-symbolizer-16 # without it stacks are bare addresses
 fi
@@ -88,7 +89,7 @@ if $inputs; then
   tests=(base_test client_test codec_test encoder_directories_test hf_test loop_test
     server_access_test server_heads_test server_test server_unit_test)
   for corpus in tests/fuzz/corpus/*/; do
-    # Minutes to compile: the first one's twin is the emulated CUDA kernels, the second castor-load's.
+    # Minutes to compile: the first needs the emulated CUDA kernels, the second castor-load.
     case $(basename "$corpus") in attention_plan | client_answers) continue ;; esac
     tests+=("fuzz_$(basename "$corpus")_corpus")
   done
@@ -109,7 +110,7 @@ configure() { # $1: the folder; $2..: flags
   cat "$log" >&2
   die "CMake could not configure $1"
 }
-if [[ ${flags[*]} == *CASTOR_KERNELS_OF* ]]; then
+if [ -n "$kernels_of" ]; then
   [ -e build/CMakeCache.txt ] || configure build -DCASTOR_CUDA=OFF
   cmake --build build --parallel "$jobs" --target castor_cpu_kernels
 fi

@@ -118,7 +118,8 @@ void AppendReports(const v1::KernelReport& kernel, const v1::Timing& timing,
                                          ", measured " + TimeText(1000 * kernel.measured_us()) +
                                          " for the batch");
   }
-  if (batch.cached()) rows->emplace_back("cached", "an equal request's answer before: nothing ran");
+  if (batch.cached())
+    rows->emplace_back("cached", "the answer of an earlier, equal request: nothing ran");
   rows->emplace_back("batch", std::to_string(batch.requests()) +
                                   (batch.requests() == 1 ? " request, " : " requests, ") +
                                   std::to_string(batch.tokens()) + " tokens, " +

@@ -35,7 +35,7 @@
 
 namespace castor {
 
-// Of one model; AnswerCacheStats says what they mean. Must outlive the cache.
+// The counts of one model; AnswerCacheStats says what they mean. They must outlive the cache.
 struct CacheCounts {
   std::atomic<uint64_t> hits = 0;  // counted by the ledger, with the answer
   std::atomic<uint64_t> misses = 0;

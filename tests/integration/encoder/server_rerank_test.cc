@@ -23,8 +23,8 @@ class ServerRerankTest : public ServerTest {
   }
 };
 
-// The same bits as pairs that are encoded. server_adapters_test.cc has the sums of late
-// interaction.
+// Documents score the same bits as pairs that are encoded. server_adapters_test.cc has the sums of
+// late interaction.
 TEST_F(ServerRerankTest, SortsDocuments) {
   for (const std::string model :
        {"heads/cross_encoder", "directories/qwen3-rerank", "heads/colbert_pylate"}) {
