@@ -107,8 +107,8 @@ struct CallContext {
   std::optional<TimePoint> received;
   // Tenants share the device fairly. All requests with an empty name are of one tenant.
   std::string tenant;
-  // Submit may run a short request itself while the device is idle, and call the completion before
-  // it returns: two threads fewer have to wake up.
+  // Submit may prepare a short request itself, and run it while the device is idle or answer it
+  // without a run; it then calls the completion before it returns. Fewer threads have to wake up.
   bool may_run_in_submit = false;
 };
 

@@ -234,12 +234,14 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, Attention
   return offers ? EnqueueOrRun(std::move(job)) : ledger_->Enqueue(std::move(job));
 }
 
-// Runs the job on this thread if the engine thread sleeps, and delivers its answer.
+// Runs the job on this thread if the engine thread sleeps, or if the job needs no run; delivers its
+// answer.
 absl::StatusOr<Ticket> EngineImpl::EnqueueOrRun(std::unique_ptr<Job> job) {
   JobList batch;
   const auto ticket = ledger_->Enqueue(std::move(job), &batch);
   if (batch.empty()) return ticket;
-  for (std::unique_ptr<Job>& answered : loop_.RunInTurn(std::move(batch))) {
+  if (batch.front()->needs_run()) batch = loop_.RunInTurn(std::move(batch));
+  for (std::unique_ptr<Job>& answered : batch) {
     Deliver(Success(std::move(answered)));
     ledger_->Delivered();
   }
@@ -280,8 +282,7 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmitTo(ModelUse model, EncodeRequest& req
   const bool hides = work.prompt != nullptr && work.prompt->hides_padding;
   job->batch_key = BatchKey(work.model->number, work.kernel, hides);
   job->cost = EstimateEncodeCost(work);
-  const bool runs = work.request.runs();
-  if (runs) {
+  if (work.request.runs()) {
     const Forecast& forecast = loop_.forecast();
     SetEstimate(forecast.Of(work, forecast.ExpectedOffsets(work)), job.get());
   }
@@ -291,17 +292,10 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmitTo(ModelUse model, EncodeRequest& req
     work.cache = {&cache_, counters_.CacheOf(*job), TenantOfQueue(job->tenant)};
   }
   job->done = std::move(done);
-  if (!runs || std::holds_alternative<TextInput>(work.request.input)) {
-    return tokenizers_->Push(std::move(job));
-  }
-  const auto prepared = PrepareEncode({}, &work);
-  if (!prepared.ok()) return prepared.status();
-  if (FindCached(&work)) return ledger_->Enqueue(std::move(job));
-  const auto cost = StageEncode(*host_pool_, &work);
-  if (!cost.ok()) return cost.status();
-  job->cost = *cost;
-  job->query_tokens = cost->tokens;
-  return ledger_->Enqueue(std::move(job));
+  const bool is_short = work.request.call.may_run_in_submit && Tokenizers::IsShort(work);
+  if (work.tokenizes() && !is_short) return tokenizers_->Push(std::move(job));
+  if (auto status = tokenizers_->Prepare(job.get()); !status.ok()) return status;
+  return is_short ? EnqueueOrRun(std::move(job)) : ledger_->Enqueue(std::move(job));
 }
 
 // Runs a loaded model as a low-priority tenant of the loader's own does, so that requests go first

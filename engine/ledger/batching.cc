@@ -271,8 +271,8 @@ JobList Ledger::TakeBatch(bool preempts) {
 
 bool Ledger::MayLendTurn(const Job& job, TimePoint now) const {
   const bool sleeps = device_sleeps_until_ != TimePoint::min() && !turn_lent_;
-  return sleeps && ready_ == 0 && runs_.empty() && limits_.delay.count() == 0 &&
-         job.predicted.alone_us() <= kMaxLentUs &&
+  return sleeps && job.operation == Operation::kAttend && ready_ == 0 && runs_.empty() &&
+         limits_.delay.count() == 0 && job.predicted.alone_us() <= kMaxLentUs &&
          !CannotMeetDeadline(job, now, runs_.Slowdown(now));
 }
 

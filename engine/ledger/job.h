@@ -113,6 +113,12 @@ struct Job {
   enum class State { kPreparing, kReady, kRunning } state = State::kPreparing;
   bool cancelled = false;  // Cancel was called while it ran
   int slices = 0;          // slices of its texts that were tokenized
+
+  // Whether it waits for a batch once it is prepared.
+  bool needs_run() const {
+    const auto* const encode = std::get_if<EncodeWork>(&work);
+    return encode == nullptr || encode->needs_run();
+  }
 };
 
 // The tenant of requests that are queued under this name. A stream without a tenant has a queue

@@ -100,6 +100,9 @@ absl::StatusOr<Ticket> Ledger::Enqueue(std::unique_ptr<Job> job, JobList* batch)
     const Job& ready = *job;
     MakeReady(std::move(job));
     *batch = TakeAlone(ready, now);
+  } else if (batch != nullptr && !job->needs_run() && TenantOf(*job).to_answer.empty()) {
+    CloseWithoutRun(*job);
+    batch->push_back(std::move(job));
   } else {
     EndPreparing(std::move(job));
   }
@@ -158,15 +161,19 @@ void Ledger::ForgetDeadline(const Job& job) {
 
 // The job waits for a batch, unless it needs no run: then its answer is ready.
 void Ledger::EndPreparing(std::unique_ptr<Job>&& job) {
-  const auto* const work = std::get_if<EncodeWork>(&job->work);
-  if (work == nullptr || work->needs_run()) return PushReady(std::move(job));
-  if (work->cache.found != nullptr) ++work->cache.counts->hits;
-  job->queued = job->launched = clock_->Now();
-  Close(*job);
+  if (job->needs_run()) return PushReady(std::move(job));
+  CloseWithoutRun(*job);
   Tenant& tenant = TenantOf(*job);
-  tenants_.NeedsNoRun(tenant, *job, job->queued);
-  LeaveLine(job->reservation);
   Post(tenant, Success(std::move(job)));
+}
+
+void Ledger::CloseWithoutRun(Job& job) {
+  const CacheUse& cache = std::get<EncodeWork>(job.work).cache;
+  if (cache.found != nullptr) ++cache.counts->hits;
+  job.queued = job.launched = clock_->Now();
+  Close(job);
+  tenants_.NeedsNoRun(TenantOf(job), job, job.queued);
+  LeaveLine(job.reservation);
 }
 
 void Ledger::PushReady(std::unique_ptr<Job>&& job) {

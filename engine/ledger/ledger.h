@@ -85,9 +85,10 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   // not refused for being larger than was estimated. DRAINING or INTERNAL when no more jobs are
   // accepted; the job is then dropped and its completion not called.
   //
-  // With `batch`, the caller offers to run a short job itself. If the engine thread sleeps and
-  // nothing waits, the job becomes `*batch`, and the caller has the engine thread's turn: that
-  // thread takes no batch until EndTurn.
+  // With `batch`, the caller offers to run a short job itself, and to deliver its answer. If the
+  // engine thread sleeps and nothing waits, the job becomes `*batch`, and the caller has the engine
+  // thread's turn: that thread takes no batch until EndTurn. A job that needs no run becomes
+  // `*batch` where no earlier answer of its tenant waits: it is closed, and there is no turn.
   absl::StatusOr<Ticket> Enqueue(std::unique_ptr<Job> job, JobList* batch = nullptr) noexcept;
   void EndTurn() noexcept;
   absl::StatusOr<Ticket> Tokenize(std::unique_ptr<Job> job) noexcept;
@@ -235,6 +236,7 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   // Null if a tokenizer has it.
   std::unique_ptr<Job> RemoveToTokenize(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndPreparing(std::unique_ptr<Job>&& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CloseWithoutRun(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PushReady(std::unique_ptr<Job>&& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns when its group is due.
   TimePoint MakeReady(std::unique_ptr<Job>&& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -61,10 +61,17 @@ class Tokenizers {
   // Ledger::Tokenize.
   absl::StatusOr<Ticket> Push(std::unique_ptr<Job> job);
 
+  // Whether it takes some 100 µs at most to prepare the request's texts or ids.
+  static bool IsShort(const EncodeWork& work);
+  // Prepares an admitted job, whatever its input, on this thread. Errors are the request's answer.
+  absl::Status Prepare(Job* job);
+
  private:
   void Run() noexcept;
   // Tokenizes one slice of the job.
   void Tokenize(std::unique_ptr<Job> job);
+  // Tokenizes one slice of the job. Stages the job if that was all, for which it returns true.
+  absl::StatusOr<bool> PrepareSlice(const encoder::Slice& slice, Job* job);
   // Stages a tokenized job, and predicts its time and memory again.
   absl::Status Finish(Job* job);
 

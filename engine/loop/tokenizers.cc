@@ -3,6 +3,7 @@
 
 #include "engine/base/guarded.h"
 #include "engine/base/machine.h"
+#include "engine/encoder/text/prompts.h"
 #include "engine/loop/pools.h"
 #include "engine/requests/answer_cache.h"
 #include "engine/requests/staging.h"
@@ -33,6 +34,22 @@ int64_t NextSlice(const EncodeWork& work) {
 
 }  // namespace
 
+bool Tokenizers::IsShort(const EncodeWork& work) {
+  constexpr size_t kMostBytes = 256;
+  constexpr size_t kBytesPerText = 16;  // the fixed cost of a text
+  if (const auto* tokens = std::get_if<TokenInput>(&work.request.input)) {
+    return tokens->ids.size() * sizeof(int64_t) <= kMostBytes;
+  }
+  const auto* const input = std::get_if<TextInput>(&work.request.input);
+  if (input == nullptr) return false;
+  size_t bytes = 0;
+  for (size_t i = 0; i < input->texts.size() && bytes <= kMostBytes; ++i) {
+    bytes += kBytesPerText + static_cast<size_t>(encoder::BytesOf(*input, i)) +
+             encoder::PromptTextOf(work.request, work.model->info.prompts, i).size();
+  }
+  return bytes <= kMostBytes;
+}
+
 int TokenizerThreads(int cpu_threads) {
   constexpr int kMost = 256;
   return std::min(cpu_threads != 0 ? cpu_threads : AvailableProcessors(), kMost);
@@ -62,7 +79,7 @@ void Tokenizers::Run() noexcept {
 
 absl::Status Tokenizers::Finish(Job* job) {
   EncodeWork& work = std::get<EncodeWork>(job->work);
-  forecast_.LearnTexts(work);
+  if (work.tokenizes()) forecast_.LearnTexts(work);
   if (FindCached(&work)) return absl::OkStatus();
   const Estimate estimate = forecast_.Of(work, work.prepared.cu_seqlens);
   job->memory = estimate.memory;
@@ -75,29 +92,39 @@ absl::Status Tokenizers::Finish(Job* job) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<bool> Tokenizers::PrepareSlice(const encoder::Slice& slice, Job* job) {
+  EncodeWork& work = std::get<EncodeWork>(job->work);
+  const bool tokenizes = work.tokenizes();  // staging frees the ids
+  const TimePoint start = clock_.Now();
+  const absl::StatusOr<bool> done = Guarded([&]() -> absl::StatusOr<bool> {
+    const auto prepared = PrepareEncode(slice, &work);
+    if (!prepared.ok() || !*prepared || !work.request.runs()) return prepared;
+    if (absl::Status status = Finish(job); !status.ok()) return status;
+    return true;
+  });
+  if (!tokenizes) return done;
+  work.tokenize_us += Microseconds(start, clock_.Now());
+  if (!done.ok() || *done) counters_.Tokenized(work.tokenize_us * 1e-6);
+  return done;
+}
+
+absl::Status Tokenizers::Prepare(Job* job) {
+  CopyTexts(&std::get<EncodeWork>(job->work));
+  return PrepareSlice({}, job).status();
+}
+
 void Tokenizers::Tokenize(std::unique_ptr<Job> job) {
   const encoder::Slice slice{.bytes = kSliceBytes,
                              .stop = [this, &job] { return !ledger_.IsOpen(*job); }};
   if (slice.stop()) return;
-  EncodeWork& work = std::get<EncodeWork>(job->work);
-  const TimePoint start = clock_.Now();
-  bool done = true;
-  const absl::Status status = Guarded([&]() -> absl::Status {
-    const auto prepared = PrepareEncode(slice, &work);
-    if (!prepared.ok()) return prepared.status();
-    done = *prepared;
-    return done && work.request.runs() ? Finish(job.get()) : absl::OkStatus();
-  });
-  work.tokenize_us += Microseconds(start, clock_.Now());
-  if (status.ok() && !done) {
-    job->slice_bytes = NextSlice(work);
-    return ledger_.TokenizeMore(std::move(job));
-  }
-  counters_.Tokenized(work.tokenize_us * 1e-6);
-  if (status.ok()) {
+  const absl::StatusOr<bool> done = PrepareSlice(slice, job.get());
+  if (!done.ok()) {
+    ledger_.Refuse(std::move(job), done.status());
+  } else if (*done) {
     ledger_.Tokenized(std::move(job));
   } else {
-    ledger_.Refuse(std::move(job), status);
+    job->slice_bytes = NextSlice(std::get<EncodeWork>(job->work));
+    ledger_.TokenizeMore(std::move(job));
   }
 }
 

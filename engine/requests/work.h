@@ -84,6 +84,9 @@ struct EncodeWork {
   std::vector<encoder::RowRange> pooled;  // the rows to pool; empty: all rows of each sequence
   CacheUse cache;
 
+  bool tokenizes() const {
+    return !request.runs() || std::holds_alternative<TextInput>(request.input);
+  }
   bool needs_run() const { return request.runs() && cache.found == nullptr; }
 
   std::vector<encoder::BatchItem> items() const {

@@ -1,11 +1,15 @@
-// Short requests that run inside Submit, while the engine thread sleeps.
+// Short requests that Submit prepares, runs or answers itself.
 #include <gtest/gtest.h>
 
+#include <future>
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 
+#include "engine/base/error.h"
 #include "tests/unit/loop/engine_fixture.h"
+#include "tests/unit/loop/fake_model.h"
 
 namespace castor {
 namespace {
@@ -44,7 +48,44 @@ class EngineTurnTest : public EngineFixture {
     return id;
   }
 
+  // A model that says which thread has tokenized.
+  class WatchedModel : public FakeModel {
+   public:
+    WatchedModel(std::string name, std::thread::id* tokenizer)
+        : FakeModel(std::move(name)), tokenizer_(tokenizer) {}
+    absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const encoder::Slice& slice,
+                                     encoder::Prepared* prepared) const override {
+      *tokenizer_ = std::this_thread::get_id();
+      return FakeModel::PrepareSome(request, slice, prepared);
+    }
+
+   private:
+    std::thread::id* const tokenizer_;
+  };
+
+  void StartWithModel() {
+    script_->make_model = [this](const ModelSource& source) {
+      return std::make_shared<WatchedModel>(source.name, &tokenizer_);
+    };
+    options_.models.push_back({"m", "present"});
+    Start();
+  }
+
+  // The thread that calls the completion.
+  std::thread::id Encode(EncodeRequest request, bool may_run_in_submit) {
+    request.call.may_run_in_submit = may_run_in_submit;
+    std::promise<std::thread::id> answered;
+    auto ticket =
+        engine_->Submit(std::move(request), [&](const absl::StatusOr<EncodeResult>& result) {
+          EXPECT_TRUE(result.ok()) << result.status();
+          answered.set_value(std::this_thread::get_id());
+        });
+    EXPECT_TRUE(ticket.ok()) << ticket.status();
+    return answered.get_future().get();
+  }
+
   double predicted_us_ = 1;
+  std::thread::id tokenizer_;
 };
 
 TEST_F(EngineTurnTest, AnswersAsTheEngineThreadDoes) {
@@ -101,6 +142,42 @@ TEST_F(EngineTurnTest, ARequestThatFailsIsRetriedAndTheNextOnesRun) {
     EXPECT_TRUE((RunsInSubmit(bad + 1), answers_.Get(bad + 1).ok()));
   }
   UntilOneRunsInSubmit(100);
+}
+
+TEST_F(EngineTurnTest, ShortTextsAreTokenizedInSubmit) {
+  StartWithModel();
+  const std::string book(5000, 'x');
+  EXPECT_NE(Encode(TextRequest({"a", "b"}), true), std::this_thread::get_id());
+  EXPECT_EQ(tokenizer_, std::this_thread::get_id());
+  Encode(TextRequest({"a", "b"}), false);
+  EXPECT_NE(tokenizer_, std::this_thread::get_id());
+  tokenizer_ = {};
+  Encode(TextRequest({"a", book}), true);
+  EXPECT_NE(tokenizer_, std::this_thread::get_id());
+  EXPECT_EQ(script_->batches().size(), 3U);
+}
+
+TEST_F(EngineTurnTest, ABadShortTextIsRefusedBySubmit) {
+  StartWithModel();
+  EncodeRequest request = TextRequest({"bad"});
+  request.call.may_run_in_submit = true;
+  const auto ticket = engine_->Submit(std::move(request), encodings_.Slot(1));
+  EXPECT_EQ(FieldOf(ticket.status()), "texts.texts[0]");
+  EXPECT_TRUE(engine_->Drain(TimePoint::max()));
+  EXPECT_EQ(encodings_.size(), 0U);
+  EXPECT_EQ(engine_->stats().load.inflight_bytes, 0);
+}
+
+// Without a run, whatever the device does.
+TEST_F(EngineTurnTest, AnswersOfTheCacheComeFromSubmit) {
+  options_.answer_cache = 1 << 20;
+  StartWithModel();
+  EXPECT_NE(Encode(TextRequest({"a"}), true), std::this_thread::get_id());
+  Occupy();
+  EXPECT_EQ(Encode(TextRequest({"a"}), true), std::this_thread::get_id());
+  EXPECT_NE(Encode(TextRequest({"a"}), false), std::this_thread::get_id());
+  script_->Open();
+  EXPECT_TRUE(engine_->Drain(TimePoint::max()));
 }
 
 }  // namespace
