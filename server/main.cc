@@ -32,16 +32,18 @@ namespace {
 
 constexpr size_t kMaxStartError = 4096;  // of the one line that says why
 
-// Blocks the signals that SignalWatcher takes, before main and even before the libraries initialise
-// themselves, which takes a tenth of a second and more; where a sanitizer is among them, its
-// functions cannot be called yet. What is blocked, and has come, lasts through the exec in
+// Runs before main and even before the libraries initialise themselves, which takes a quarter of a
+// second; where a sanitizer is among them, its functions cannot be called yet. Blocks the signals
+// that SignalWatcher takes. What is blocked, and has come, lasts through the exec in
 // SetEnvironment.
-__attribute__((no_sanitize("address", "thread", "undefined"))) void BlockSignalsFirst() {
+__attribute__((no_sanitize("address", "thread", "undefined"))) void BeforeLibraries(
+    int /*argc*/, char** argv, char** environment) {
   static constexpr uint64_t kSignals = kWatchedSignals;  // has an address
   syscall(SYS_rt_sigprocmask, SIG_BLOCK, &kSignals, nullptr, sizeof(kSignals));
+  SetEnvironment(argv, environment);
 }
 [[gnu::section(".preinit_array"),
-  gnu::used]] void (*const block_signals_first)() = &BlockSignalsFirst;
+  gnu::used]] void (*const before_libraries)(int, char**, char**) = &BeforeLibraries;
 
 int ExitCode(Outcome outcome) {
   switch (outcome) {
@@ -91,13 +93,11 @@ int Run(ServerOptions options, StartGuard& starting) {
 
 int main(int argc, char** argv) {
   castor::server::SayWhyOnTerminate();
-  // Before the environment is set, which may start the program again.
   const std::string_view command = argc > 1 ? argv[1] : "";
   if (command == "token") {
     castor::server::UnblockSignals();
     return castor::server::RunTokenCommand(argc - 1, argv + 1);
   }
-  castor::server::SetEnvironment(argv);
   // Distributions build Abseil with the search for cycles of locks, which takes a lock of the whole
   // process for each lock of gRPC's.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);

@@ -1,11 +1,13 @@
 #include "server/lifecycle/environment.h"
 
+#include <alloca.h>
 #include <malloc.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <climits>
-#include <cstdlib>
+#include <cstddef>
 #include <limits>
 
 #include "engine/base/machine.h"
@@ -13,26 +15,36 @@
 namespace castor::server {
 namespace {
 
-// Some tens of microseconds: long enough to bridge the gap between two layers of a model, and short
-// compared with any batch.
-constexpr char kSpinIterations[] = "3000";
+// Before libraries initialise themselves, the functions that a sanitizer replaces cannot be called.
+#define CASTOR_BEFORE_LIBRARIES __attribute__((no_sanitize("address", "thread", "undefined")))
 
-bool SetSpinning() {
-  if (std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) {
-    return false;
+CASTOR_BEFORE_LIBRARIES bool Sets(const char* entry, const char* name) {
+  for (; *name != '\0'; ++entry, ++name) {
+    if (*entry != *name) return false;
   }
-  setenv("GOMP_SPINCOUNT", kSpinIterations, /*overwrite=*/1);
-  return true;
+  return *entry == '=';
 }
 
 }  // namespace
 
-void SetEnvironment(char** argv) {
+CASTOR_BEFORE_LIBRARIES void SetEnvironment(char** argv, char** environment) {
+  // Some tens of microseconds: long enough to bridge the gap between two layers of a model, and
+  // short compared with any batch.
+  static char spinning[] = "GOMP_SPINCOUNT=3000";
+  size_t count = 0;
+  for (; environment[count] != nullptr; ++count) {
+    const char* const entry = environment[count];
+    if (Sets(entry, "GOMP_SPINCOUNT") || Sets(entry, "OMP_WAIT_POLICY")) return;
+  }
   char program[PATH_MAX];
-  const ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
+  const long length = syscall(SYS_readlink, "/proc/self/exe", program, sizeof(program) - 1);
   if (length <= 0) return;  // without /proc only the settings are lost
   program[length] = '\0';
-  if (SetSpinning()) execv(program, argv);
+  char* volatile* const with = static_cast<char* volatile*>(alloca((count + 2) * sizeof(char*)));
+  for (size_t i = 0; i < count; ++i) with[i] = environment[i];
+  with[count] = spinning;
+  with[count + 1] = nullptr;
+  syscall(SYS_execve, program, argv, with);
 }
 
 int64_t KeptFreeBytes() { return MemoryShare(int64_t{1} << 30, 8); }

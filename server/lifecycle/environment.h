@@ -6,12 +6,13 @@
 namespace castor::server {
 
 // Sets the variable below unless the environment does, and starts the program again in the same
-// process. Returns if there is nothing to set. Call first in main.
+// process. Returns if there is nothing to set. Call it as early as possible: in a .preinit_array,
+// or first in main, where the libraries have initialised themselves and will do so again.
 //
 // GOMP_SPINCOUNT: LibTorch's OpenMP runtime lets its threads spin for milliseconds before they
 //   sleep. That takes the cores away from gRPC's threads and from the neighbours on a shared
 //   machine. Not set if OMP_WAIT_POLICY is.
-void SetEnvironment(char** argv);
+void SetEnvironment(char** argv, char** environment);
 
 // How the process's allocator treats the memory of large messages.
 

@@ -79,7 +79,7 @@ void RegisterAll() {
 }  // namespace castor::attention
 
 int main(int argc, char** argv) {
-  castor::server::SetEnvironment(argv);
+  castor::server::SetEnvironment(argv, environ);
   castor::server::KeepFreedMemory();
   castor::attention::RegisterAll();
   benchmark::Initialize(&argc, argv);

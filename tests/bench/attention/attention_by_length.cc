@@ -84,7 +84,7 @@ void Measure(int64_t tokens, std::string_view inputs) {
 }  // namespace castor::bench
 
 int main(int argc, char** argv) {
-  castor::server::SetEnvironment(argv);
+  castor::server::SetEnvironment(argv, environ);
   castor::server::KeepFreedMemory();
   const int64_t tokens = argc == 3 ? std::atoll(argv[1]) : 0;
   if (tokens < 1) castor::bench::Die("usage: attention_by_length TOKENS gaussian|groups");

@@ -153,7 +153,7 @@ void Line(Shape shape, DType dtype, int32_t rows, int32_t keys, double seconds, 
 
 int main(int argc, char** argv) {
   using namespace castor;
-  server::SetEnvironment(argv);
+  server::SetEnvironment(argv, environ);
   server::KeepFreedMemory();
   const bool libtorch = bench::TakeFlag("libtorch", &argc, argv, "yes") == "yes";
   std::istringstream all_keys(bench::TakeFlag("keys", &argc, argv, "16384,131072"));
