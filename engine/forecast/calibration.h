@@ -44,10 +44,10 @@ using RunRequest = std::function<absl::StatusOr<double>(EncodeRequest)>;
 // A request of a few tokens, with which to run a model for the first time.
 EncodeRequest ShortRequest(const ModelInfo& info);
 
-// Runs texts and further shapes, each twice unless `over()`: several ragged sequences, enough of
-// them to wake every thread, and shapes that tell the terms of a model's cost apart. The faster run
-// of each is a sample. The first shapes run in any case, because admission needs the model's
-// prices. Returns those; nullopt if the runs were too few.
+// Runs texts and further shapes, each twice unless it takes long or `over()`: several ragged
+// sequences, enough of them to wake every thread, and shapes that tell the terms of a model's cost
+// apart. The faster run of each is a sample. The first shapes run in any case, because admission
+// needs the model's prices. Returns those; nullopt if the runs were too few.
 absl::StatusOr<std::optional<EncoderCosts>> MeasureModel(const LoadedModel& model, int threads,
                                                          const std::function<bool()>& over,
                                                          const RunRequest& run);

@@ -3,14 +3,18 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/attention/finite.h"
+#include "engine/attention/parallel.h"
 #include "engine/attention/scalar_type.h"
 #include "engine/base/dtype.h"
+#include "engine/base/run_control.h"
 
 namespace castor::encoder {
 namespace {
@@ -26,6 +30,27 @@ std::optional<DType> TypeOf(std::string_view dtype) {
 std::optional<size_t> FindNonFinite(DType dtype, const at::Tensor& tensor) {
   return attention::FindNonFinite(
       dtype, {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()});
+}
+
+// Copies a tensor's elements. The index of the first one that is NaN or Inf.
+std::optional<size_t> CopyAndCheck(DType dtype, std::span<const std::byte> from, void* to) {
+  constexpr size_t kTaskBytes = 1 << 20;
+  constexpr double kOperations = 1;  // per byte
+  std::atomic<size_t> first = from.size();
+  const auto run = [&](int, int64_t task) {
+    const size_t begin = static_cast<size_t>(task) * kTaskBytes;
+    const auto part = from.subspan(begin, std::min(kTaskBytes, from.size() - begin));
+    const std::span copy(static_cast<std::byte*>(to) + begin, part.size());
+    std::memcpy(copy.data(), part.data(), part.size());
+    const auto found = attention::FindNonFinite(dtype, copy);
+    if (!found) return;
+    const size_t index = begin / SizeOf(dtype) + *found;
+    for (size_t least = first; index < least && !first.compare_exchange_weak(least, index);) {
+    }
+  };
+  (void)attention::ParallelFor(static_cast<int64_t>((from.size() + kTaskBytes - 1) / kTaskBytes),
+                               kOperations * static_cast<double>(from.size()), RunToEnd(), run);
+  return first < from.size() ? std::optional<size_t>(first) : std::nullopt;
 }
 
 }  // namespace
@@ -48,15 +73,15 @@ absl::StatusOr<at::Tensor> ReadTensor(const hf::StoredTensor& stored, std::strin
   std::vector<int64_t> taken = shape;
   if (!rows.empty()) taken[0] = std::ssize(rows);
   at::Tensor tensor = at::empty(taken, at::TensorOptions().dtype(attention::ScalarTypeOf(*type)));
-  if (rows.empty()) {
-    std::memcpy(tensor.mutable_data_ptr(), stored.data.data(), stored.data.size());
-  }
   const size_t row = stored.data.size() / shape[0];
   for (size_t i = 0; i < rows.size(); ++i) {
     std::memcpy(static_cast<std::byte*>(tensor.mutable_data_ptr()) + i * row,
                 stored.data.data() + rows[i] * row, row);
   }
-  if (const auto found = FindNonFinite(*type, tensor)) {
+  const std::optional<size_t> found =
+      rows.empty() ? CopyAndCheck(*type, stored.data, tensor.mutable_data_ptr())
+                   : FindNonFinite(*type, tensor);
+  if (found.has_value()) {
     return fail(absl::StrCat("element ", *found, " is NaN or Inf"));
   }
   if (dtype == tensor.scalar_type()) return tensor;

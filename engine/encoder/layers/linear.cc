@@ -165,6 +165,23 @@ void Multiply(const Factor& product, const Factor* adapter, int64_t count,
   (void)attention::ParallelFor(cut.blocks * cut.groups, operations, RunToEnd(), run);
 }
 
+// Packs W [out, in], some panels at a time.
+void Pack(const LinearKernel& kernel, const void* weights, size_t element_bytes, int64_t in,
+          int64_t out, uint32_t* packed) {
+  constexpr int64_t kTaskElements = 1 << 18;
+  constexpr double kOperations = 16;  // per element
+  const int64_t step = kernel.panel_width * (1 + kTaskElements / (in * kernel.panel_width));
+  const auto run = [&](int, int64_t task) {
+    const int64_t first = task * step;
+    const auto* const from =
+        static_cast<const char*>(weights) + first * in * static_cast<int64_t>(element_bytes);
+    kernel.pack(from, in, std::min(step, out - first), packed + kernel.packed_words(in, first));
+  };
+  (void)attention::ParallelFor((out + step - 1) / step,
+                               kOperations * static_cast<double>(in) * static_cast<double>(out),
+                               RunToEnd(), run);
+}
+
 }  // namespace
 
 Linear::Linear(at::Tensor weight, at::Tensor bias, bool int8)
@@ -183,11 +200,11 @@ Linear::Linear(at::Tensor weight, at::Tensor bias, bool int8)
   packed_ = AllocateAligned<uint32_t>(kernel_->packed_words(in_, out_));
   if (kernel_->type == LinearType::kInt8) {
     Weights8 weights = QuantizeWeights(weight_, *kernel_);
-    kernel_->pack(weights.values.get(), in_, out_, packed_.get());
+    Pack(*kernel_, weights.values.get(), sizeof(int8_t), in_, out_, packed_.get());
     scales_ = std::move(weights.scales);
     sums_ = std::move(weights.sums);
   } else {
-    kernel_->pack(weight_.const_data_ptr(), in_, out_, packed_.get());
+    Pack(*kernel_, weight_.const_data_ptr(), weight_.element_size(), in_, out_, packed_.get());
   }
   weight_.reset();
 }

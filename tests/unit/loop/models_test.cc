@@ -77,9 +77,9 @@ class EngineWarmUpTest : public EngineFixture {
 
 TEST_F(EngineWarmUpTest, RunsModelsAndKernelsAndCountsNothing) {
   Start();
-  // The model: one short sequence first, then texts, then seven shapes twice. The kernel: vanilla.
+  // The model: one short sequence first, then texts, then six shapes twice. The kernel: vanilla.
   const std::vector<Marks> batches = script_->batches();
-  ASSERT_EQ(batches.size(), 17U);
+  ASSERT_EQ(batches.size(), 15U);
   EXPECT_EQ(batches[1], Marks{'a'});  // "a beaver builds a dam"
   const EngineStats stats = engine_->stats();
   for (const WorkStats& work : stats.work) EXPECT_EQ(work.batches, 0U) << work.kernel;
