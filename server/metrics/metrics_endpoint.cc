@@ -167,8 +167,7 @@ absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(const st
   }
   endpoint->listener_ = *std::move(listener);
   endpoint->watch_.emplace(periodic, Connections::kWatchEvery, [raw = endpoint.get()] {
-    raw->connections_.Watch(std::chrono::steady_clock::now());
-    return Connections::kWatchEvery;
+    return raw->connections_.Watch(std::chrono::steady_clock::now());
   });
   return endpoint;
 }

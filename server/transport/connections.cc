@@ -365,10 +365,12 @@ std::vector<std::shared_ptr<Connection>> Connections::All() const {
   return connections;
 }
 
-void Connections::Watch(TimePoint now) {
+std::chrono::milliseconds Connections::Watch(TimePoint now) {
   RemoveEnded();
   CloseSilent(now);
-  for (const auto& connection : All()) {
+  constexpr std::chrono::milliseconds kIdle{1000};
+  const auto connections = All();
+  for (const auto& connection : connections) {
     if (connection->SendsWithoutCalls()) {
       if (metrics_ != nullptr) metrics_->ConnectionExpelled();
       LogWarning("connection closed",
@@ -377,6 +379,7 @@ void Connections::Watch(TimePoint now) {
     }
     if (connection->Lingered(now) && connection->CutOff()) ++undelivered_;
   }
+  return connections.empty() ? kIdle : kWatchEvery;
 }
 
 void Connections::CloseSilent(TimePoint now) {

@@ -169,9 +169,9 @@ class Connections {
 
   // Forgets connections that have ended, and closes those whose time is up: new ones that make no
   // call, who sends without end and makes none, and half-closed ones whose peers have had their
-  // time. Call every kWatchEvery, on one thread.
-  static constexpr std::chrono::milliseconds kWatchEvery{100};
-  void Watch(TimePoint now);
+  // time. On one thread. Returns when to call it again.
+  static constexpr std::chrono::milliseconds kWatchEvery{100};  // while there are connections
+  std::chrono::milliseconds Watch(TimePoint now);
 
   // Ends every connection: our side first, and the rest when the peer has ended its own, or has had
   // time to take what was sent, or at `deadline`.

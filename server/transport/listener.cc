@@ -142,8 +142,7 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(
   listener->server_ = builder.BuildAndStart();
   if (listener->server_ == nullptr) return absl::InternalError("cannot start gRPC's server");
   listener->watch_.emplace(periodic, Connections::kWatchEvery, [&connections] {
-    connections.Watch(std::chrono::steady_clock::now());
-    return Connections::kWatchEvery;
+    return connections.Watch(std::chrono::steady_clock::now());
   });
   listener->acceptor_ = *std::move(acceptor);
   listener->acceptor_->Start(
