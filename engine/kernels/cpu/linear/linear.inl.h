@@ -91,8 +91,7 @@ class Linear {
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) sum[r][v] = Steps::Zero();
     }
-#pragma GCC unroll 2
-    for (int64_t s = 0; s < steps; ++s) {
+    const auto add = [&](int64_t s) __attribute__((always_inline)) {
       const uint32_t* const step = weights + s * kStepWords;
 #pragma GCC unroll 16
       for (int64_t word = 0; word < kStepWords; word += V::kLanes) {
@@ -113,6 +112,13 @@ class Linear {
           for (int v = 0; v < kVectors; ++v) Steps::MultiplyAdd(inputs, weight[v], sum[r][v]);
         }
       }
+    };
+    if constexpr (Steps::kUnrolled == 1) {
+#pragma GCC unroll 1
+      for (int64_t s = 0; s < steps; ++s) add(s);
+    } else {
+#pragma GCC unroll 2
+      for (int64_t s = 0; s < steps; ++s) add(s);
     }
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {

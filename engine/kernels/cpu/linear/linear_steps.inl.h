@@ -23,6 +23,7 @@ struct FloatSteps {
   static constexpr int kTileRows = V::kRows[2];
   static constexpr int kWords = 1;
   static constexpr int kParts = 1;
+  static constexpr int kUnrolled = 2;
   struct Columns {
     Columns(const PackedMatrix&, int64_t) {}
   };
@@ -98,6 +99,7 @@ struct Int8Steps {
   static constexpr int kWords = I::kWords;
   static constexpr int64_t kInputs = 4 * kWords;
   static constexpr int kParts = 1;
+  static constexpr int kUnrolled = 2;
   static constexpr auto kExcess = I::kExcess;
   static constexpr int32_t kMostInput = I::kMostInput;
   static constexpr int kTileRows = I::kTileRows;
