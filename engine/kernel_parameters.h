@@ -47,7 +47,8 @@ constexpr auto ParametersOf(const ImprovedClustered& kernel) {
   return std::tuple_cat(
       ParametersOf(static_cast<const Clustered&>(kernel)),
       std::tuple{Parameter{"topk", &ImprovedClustered::topk, ParameterRange{1, 1024}},
-                 Parameter{"rest_mass", &ImprovedClustered::rest_mass}});
+                 Parameter{"rest_mass", &ImprovedClustered::rest_mass},
+                 Parameter{"rest_groups", &ImprovedClustered::rest_groups, ParameterRange{1, 64}}});
 }
 
 constexpr auto ParametersOf(const Cast&) {

@@ -70,6 +70,7 @@ struct ImprovedClustered : Clustered {
 
   int32_t topk = 32;
   RestMass rest_mass = RestMass::kCentroid;
+  int32_t rest_groups = 1;  // for kQuery; must keep its default for kCentroid
 };
 
 struct Cast {

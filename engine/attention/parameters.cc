@@ -22,6 +22,14 @@ absl::Status CheckHash(const Clustered& kernel, std::string_view label) {
   return absl::OkStatus();
 }
 
+absl::Status CheckRest(const ImprovedClustered& kernel, std::string_view label) {
+  if (kernel.rest_mass == ImprovedClustered::RestMass::kQuery || kernel.rest_groups == 1) {
+    return absl::OkStatus();
+  }
+  return InvalidField(std::string(label) + ".rest_groups",
+                      "is for rest_mass QUERY; with CENTROID the rest has one mass");
+}
+
 // The first parameter out of its range.
 template <typename Parameters>
 absl::Status Check(const Parameters& kernel, std::string_view label) {
@@ -36,6 +44,9 @@ absl::Status Check(const Parameters& kernel, std::string_view label) {
   });
   if constexpr (std::is_base_of_v<Clustered, Parameters>) {
     if (status.ok()) status = CheckHash(kernel, label);
+  }
+  if constexpr (std::is_same_v<ImprovedClustered, Parameters>) {
+    if (status.ok()) status = CheckRest(kernel, label);
   }
   return status;
 }

@@ -153,6 +153,12 @@ inline const Clustered* ClusteringOf(const Kernel& kernel) {
   return std::get_if<Clustered>(&kernel);
 }
 
+// True if a query weighs the keys that are not its cluster's top keys by itself.
+inline bool WeighsRest(const Kernel& kernel) {
+  const auto* improved = std::get_if<ImprovedClustered>(&kernel);
+  return improved != nullptr && improved->rest_mass == ImprovedClustered::RestMass::kQuery;
+}
+
 inline bool IsCausal(const Spec& spec) {
   const auto* vanilla = std::get_if<Vanilla>(&spec.kernel);
   return vanilla != nullptr && vanilla->causal;
@@ -167,17 +173,17 @@ inline std::string_view OptionBeyondThePaper(const Kernel& kernel) {
   if (clustering != nullptr && clustering->clustering != Clustered::Clustering::kHash) {
     return improved != nullptr ? "improved_clustered.clustering" : "clustered.clustering";
   }
-  if (improved != nullptr && improved->rest_mass != ImprovedClustered::RestMass::kCentroid) {
-    return "improved_clustered.rest_mass";
-  }
+  if (WeighsRest(kernel)) return "improved_clustered.rest_mass";
   return "";
 }
 
-// The kernel with both: the queries' own clusters, with their usual updates, and own rest mass.
+// The kernel with these: the queries' own clusters, with their usual updates, own rest mass, and
+// groups of the rest if they are few beside the top keys.
 inline ImprovedClustered WithOptionsBeyondThePaper(ImprovedClustered kernel) {
   kernel.clustering = Clustered::Clustering::kQuerySpace;
   kernel.iterations = DefaultIterations(kernel.clustering);
   kernel.rest_mass = ImprovedClustered::RestMass::kQuery;
+  kernel.rest_groups = kernel.topk >= 64 ? 32 : 1;
   return kernel;
 }
 

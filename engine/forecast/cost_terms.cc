@@ -183,9 +183,7 @@ void AddClustered(const Spec& spec, const Clustered& clustering,
                   int workers, CostTerms* terms) {
   const auto [heads, d, dv] = ShapeOf(spec);
   const auto* const improved = std::get_if<ImprovedClustered>(&spec.kernel);
-  const bool own_mass =
-      improved != nullptr && improved->rest_mass == ImprovedClustered::RestMass::kQuery;
-  const double own = own_mass ? 1 : 0;
+  const double groups = attention::WeighsRest(spec.kernel) ? improved->rest_groups : 0;
   const double all_heads = heads * static_cast<double>(cu_seqlens_q.size() - 1);
   Stage hash;
   Stage cluster;
@@ -199,41 +197,48 @@ void AddClustered(const Spec& spec, const Clustered& clustering,
       hash[CostTerm::kClusters] +=
           heads * queries * (RowNs(d) + InLanes(clustering.bits) * d * kHash);
     }
-    if (all_heads < workers) {  // threads share the codes of a head
-      Stage shared = {.tasks = Units(queries, kCodes)};
-      AddClustering(spec, clustering, queries, keys, clusters, &shared);
-      shared.passes *= heads;
-      AddStage(shared, workers, terms);
-    } else {
-      AddClustering(spec, clustering, queries, keys, clusters, &cluster);
-      cluster.passes = 1;
-      cluster.tasks += heads;
-      cluster[CostTerm::kTasks] += heads * kTask;
+    const auto add_clustering = [&](const Clustered& of, double rows, double others, double count) {
+      if (all_heads < workers) {  // threads share the codes of a head
+        Stage shared = {.tasks = Units(rows, kCodes)};
+        AddClustering(spec, of, rows, others, count, &shared);
+        shared.passes *= heads;
+        AddStage(shared, workers, terms);
+      } else {
+        AddClustering(spec, of, rows, others, count, &cluster);
+        cluster.passes = 1;
+        cluster.tasks += heads;
+        cluster[CostTerm::kTasks] += heads * kTask;
+      }
+    };
+    add_clustering(clustering, queries, keys, clusters);
+    if (groups > 1) {
+      add_clustering({.iterations = 1, .clustering = Clustered::Clustering::kQuerySpace}, keys,
+                     queries, std::min(groups, keys));
     }
 
     const double tiles = std::max(Units(clusters, kTile), std::min(Units(4.0 * workers, all_heads),
                                                                    std::floor(clusters / kFewest)));
     const double exact = improved == nullptr ? 0 : std::min<double>(improved->topk, keys);
     attend.tasks += heads * tiles;
-    attend.flops += 2 * heads * (keys * clusters + queries * (exact + 1)) * (d + dv);
+    attend.flops += 2 * heads * (keys * clusters + queries * (exact + groups + 1)) * (d + dv);
     attend[CostTerm::kTasks] += heads * tiles * kTask;
-    attend.AddProducts(heads * clusters, heads * tiles, keys, d, dv + own * d,
+    attend.AddProducts(heads * clusters, heads * tiles, keys, d, dv + (groups > 0 ? d : 0),
                        exact > 0 ? kTopBlock : kBlock);
     // Queries are summed into centroids, and rows written.
     attend[CostTerm::kBytes] +=
         heads * (queries * (RowNs(d) + RowNs(dv)) + tiles * keys * (RowNs(d) + RowNs(dv)));
     attend[CostTerm::kClusters] += heads * clusters * (exact > 0 ? kTopCluster : kCluster);
     if (exact == 0) return;
-    const double lanes = InLanes(exact);
+    const double lanes = InLanes(exact) + (groups > 0 ? InLanes(groups) : 0);
     attend[CostTerm::kBytes] +=
-        heads * (clusters * exact * (RowNs(d) + RowNs(dv)) + queries * RowNs(d));
+        heads * (clusters * (exact + groups) * (RowNs(d) + RowNs(dv)) + queries * RowNs(d));
     attend[CostTerm::kScores] +=
-        heads * queries * (lanes * d + exact * InLanes(dv) + own * InLanes(d)) * kMultiplyAdd;
-    attend[CostTerm::kWeights] += heads * queries * (lanes + own) * kRefinedWeight;
+        heads * queries * (lanes * d + (exact + groups) * InLanes(dv)) * kMultiplyAdd;
+    attend[CostTerm::kWeights] += heads * queries * lanes * kRefinedWeight;
     // A sorting network for each vector of centroids, or a search of all keys.
     const double slots = std::exp2(std::ceil(std::log2(2 * exact)));
     const double steps = std::log2(slots);
-    const bool sorts = slots <= kSorted && keys >= (own_mass ? 1.5 : 2) * slots;
+    const bool sorts = slots <= kSorted && keys >= (groups > 0 ? 1.5 : 2) * slots;
     attend[CostTerm::kSelect] +=
         heads * kCompare *
         (sorts ? tiles * InLanes(clusters / tiles) * slots * steps * (steps + 1) / 4

@@ -43,6 +43,7 @@ absl::Status ConvertImproved(const wire::ImprovedClustered& from, ImprovedCluste
   constexpr std::string_view kKernel = "improved_clustered";
   if (absl::Status s = ConvertClustering(from, kKernel, out); !s.ok()) return s;
   Replace(from.topk, &out->topk);
+  Replace(from.rest_groups, &out->rest_groups);
   return ConvertEnum(kRestMasses, from.rest_mass, Join(kKernel, "rest_mass"), &out->rest_mass);
 }
 

@@ -64,6 +64,7 @@ struct Clustered {
 struct ImprovedClustered : Clustered {
   int32_t topk = 0;
   int32_t rest_mass = 0;
+  int32_t rest_groups = 0;
 
   using Fields = FieldList<Field<"clusters", 1, &ImprovedClustered::clusters>,
                            Field<"iterations", 2, &ImprovedClustered::iterations>,
@@ -72,7 +73,8 @@ struct ImprovedClustered : Clustered {
                            Field<"seed", 5, &ImprovedClustered::seed>,
                            Field<"topk", 6, &ImprovedClustered::topk>,
                            Field<"clustering", 7, &ImprovedClustered::clustering>,
-                           Field<"rest_mass", 8, &ImprovedClustered::rest_mass>>;
+                           Field<"rest_mass", 8, &ImprovedClustered::rest_mass>,
+                           Field<"rest_groups", 9, &ImprovedClustered::rest_groups>>;
 };
 
 struct Cast {

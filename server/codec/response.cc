@@ -82,6 +82,7 @@ void FillParameters(const ImprovedClustered& from, v1::ImprovedClustered* out) {
   FillClustering(from, out);
   out->set_topk(from.topk);
   out->set_rest_mass(ToWire(kRestMasses, from.rest_mass));
+  if (from.rest_mass == ImprovedClustered::RestMass::kQuery) out->set_rest_groups(from.rest_groups);
 }
 
 void FillKernelReport(const KernelReport& report, v1::KernelReport* out) {

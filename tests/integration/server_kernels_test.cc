@@ -148,11 +148,14 @@ TEST_F(ServerKernelsTest, OptionsBeyondThePaperAreRunAndReported) {
       request.mutable_improved_clustered()->set_clusters(20);
       request.mutable_improved_clustered()->set_clustering(clustering);
       request.mutable_improved_clustered()->set_rest_mass(mass);
+      const int groups = mass == v1::ImprovedClustered::QUERY ? 4 : 0;
+      request.mutable_improved_clustered()->set_rest_groups(groups);
       for (int time = 0; time < 2; ++time) {
         *request.mutable_improved_clustered() =
             ServerTest::Attend(request).kernel().improved_clustered();
         EXPECT_EQ(request.improved_clustered().clustering(), clustering);
         EXPECT_EQ(request.improved_clustered().rest_mass(), mass);
+        EXPECT_EQ(request.improved_clustered().rest_groups(), groups);
       }
     }
   }

@@ -5,7 +5,9 @@
 // clusters (a sequence and a head) and attention (some clusters of a sequence and a head). They
 // need twelve bytes per token and head, the hash planes, the clusters' offsets and counts, the list
 // of the last stage's tasks, and a scratch area and a clusterer per worker. Clustering in the space
-// of queries has no first stage, no planes and no codes, which are eight of the twelve bytes.
+// of queries has no first stage, no planes and no codes, which are eight of the twelve bytes. The
+// groups of keys, if there are several, are a stage before attention and four bytes per key and
+// head.
 
 #include <algorithm>
 #include <memory>
@@ -30,15 +32,38 @@ using kernels::ClusterKernel;
 // The most operations for a step that cannot be cut any further.
 constexpr double kMostOperations = 50 * kStepOperations;
 
+// The most clusters in a tile: fewer if rows are very long, as in vanilla_cpu.cc, or if the sums of
+// several groups would not stay in the second-level cache.
+int64_t MostCentroids(const Spec& spec, int64_t groups) {
+  constexpr double kCachedFloats = 1 << 18;
+  const double row = static_cast<double>(spec.head_dim) + static_cast<double>(spec.value_dim);
+  double most = kMostOperations / (256 * row);
+  if (groups > 1) {
+    most = std::min(most, std::max(64.0, kCachedFloats / (3 * static_cast<double>(groups) * row)));
+  }
+  return std::clamp<int64_t>(static_cast<int64_t>(most), 16, kernels::kMostCentroids);
+}
+
 CentroidShape ShapeOf(const Spec& spec) {
   const auto* improved = std::get_if<ImprovedClustered>(&spec.kernel);
-  return {ElementOf(spec.dtype),
-          spec.head_dim,
-          spec.value_dim,
-          spec.softmax_scale,
-          improved == nullptr ? 0 : improved->topk,
-          improved != nullptr && improved->rest_mass == ImprovedClustered::RestMass::kQuery,
-          spec.key_bias_heads > 0};
+  const int64_t groups = WeighsRest(spec.kernel) ? improved->rest_groups : 0;
+  return {.element = ElementOf(spec.dtype),
+          .head_dim = spec.head_dim,
+          .value_dim = spec.value_dim,
+          .scale = spec.softmax_scale,
+          .clusters = MostCentroids(spec, groups),
+          .topk = improved == nullptr ? 0 : improved->topk,
+          .groups = groups,
+          .biased = spec.key_bias_heads > 0};
+}
+
+// How keys are clustered into groups.
+Clustered GroupingOf(const Clustered& clustering, int64_t groups) {
+  constexpr auto kClustering = Clustered::Clustering::kQuerySpace;
+  return {.clusters = static_cast<int32_t>(groups),
+          .iterations = DefaultIterations(kClustering),
+          .seed = clustering.seed,
+          .clustering = kClustering};
 }
 
 bool Hashes(const Clustered& clustering) {
@@ -54,6 +79,7 @@ struct Sequence {
   int64_t code_offset;     // of its codes in codes_, [heads, queries]
   int64_t cluster_offset;  // of its clusters in begins_, [heads, most clusters + 1]
   int64_t most_clusters;
+  int64_t grouped_offset;  // of its keys in key_order_, [heads, keys]
 };
 
 // The planes of the last launch on this thread. The next launch usually needs them again, because
@@ -75,14 +101,6 @@ int64_t HashTokens(const Spec& spec, int bits) {
   return std::clamp<int64_t>(static_cast<int64_t>(kMostOperations / token), 1, 192);
 }
 
-// The most clusters in a tile: fewer if rows are very long, as in vanilla_cpu.cc.
-int64_t MostCentroids(const Spec& spec) {
-  const double centroid =
-      256.0 * (static_cast<double>(spec.head_dim) + static_cast<double>(spec.value_dim));
-  return std::clamp<int64_t>(static_cast<int64_t>(kMostOperations / centroid), 16,
-                             kernels::kMostCentroids);
-}
-
 int64_t ScratchFloats(const ClusterKernel& kernel, const Spec& spec) {
   return std::max(kernel.hash_scratch_floats(spec.head_dim),
                   kernel.attend_scratch_floats(ShapeOf(spec)));
@@ -99,10 +117,10 @@ struct ClusterTask {
 // The number of tasks of a head's clusters, for a launch of `heads` heads over all its sequences. A
 // row depends neither on its tile nor on the other centroids in it, so tiles may be small enough to
 // give every worker some.
-int64_t TasksOf(const Spec& spec, int64_t clusters, int64_t heads) {
+int64_t TasksOf(const CentroidShape& shape, int64_t clusters, int64_t heads) {
   constexpr int64_t kFewest = 32;
   const int64_t wanted = Count(int64_t{4} * ParallelWorkers()).Units(heads).value();
-  const int64_t least = Count(clusters).Units(MostCentroids(spec)).value();
+  const int64_t least = Count(clusters).Units(shape.clusters).value();
   return std::max(least, std::min(wanted, clusters / kFewest));
 }
 
@@ -116,6 +134,7 @@ class Launch {
         control_(control),
         clustering_(*ClusteringOf(spec.kernel)),
         shape_(ShapeOf(spec)),
+        grouping_(GroupingOf(clustering_, shape_.groups)),
         planes_(Hashes(clustering_) ? PlanesFor(kernel, clustering_, spec.head_dim) : nullptr),
         scratch_floats_(ScratchFloats(kernel, spec)) {
     for (const Problem& problem : problems) AddSequences(problem);
@@ -123,6 +142,11 @@ class Launch {
     order_.resize(tokens_ * spec.heads);
     begins_.resize(offsets_);
     counts_.resize(sequences_.size() * spec.heads);
+    if (shape_.groups > 1) {
+      key_order_.resize(keys_ * spec.heads);
+      group_begins_.resize(counts_.size() * (shape_.groups + 1));
+      group_counts_.resize(counts_.size());
+    }
     scratch_ = AllocateAligned<float>(scratch_floats_ * ParallelWorkers());
   }
 
@@ -130,8 +154,9 @@ class Launch {
     if (Hashes(clustering_)) {
       if (absl::Status status = Hash(); !status.ok()) return status;
     }
-    const absl::Status clustered = Hashes(clustering_) ? ClusterCodes() : ClusterQueries();
-    return clustered.ok() ? Attend() : clustered;
+    absl::Status status = Hashes(clustering_) ? ClusterCodes() : ClusterQueries();
+    if (status.ok() && shape_.groups > 1) status = GroupKeys();
+    return status.ok() ? Attend() : status;
   }
 
  private:
@@ -146,11 +171,13 @@ class Launch {
       sequence.most_clusters = std::min<int64_t>(clustering_.clusters, sequence.queries);
       sequence.code_offset = tokens_ * spec_.heads;
       sequence.cluster_offset = offsets_;
+      sequence.grouped_offset = keys_ * spec_.heads;
       if (sequence.queries == 0) continue;
       tokens_ += sequence.queries;
+      keys_ += sequence.keys;
       offsets_ += spec_.heads * (sequence.most_clusters + 1);
-      const int64_t products =
-          sequence.keys * sequence.most_clusters + sequence.queries * (shape_.topk + 1);
+      const int64_t products = sequence.keys * sequence.most_clusters +
+                               sequence.queries * (shape_.topk + shape_.groups + 1);
       attention_flops_ += 2.0 * static_cast<double>(products) * static_cast<double>(spec_.heads) *
                           static_cast<double>(spec_.head_dim + spec_.value_dim);
       sequences_.push_back(sequence);
@@ -196,14 +223,13 @@ class Launch {
       flops += static_cast<double>(sequence.queries * spec_.heads) *
                (100 + 3.0 * static_cast<double>(sequence.most_clusters * clustering_.iterations));
     }
+    const int64_t longest = Longest(&Sequence::queries);
     return Cluster<CodeClusterer>(
-        flops,
-        [&](int64_t longest) {
-          return std::make_unique<CodeClusterer>(kernel_, clustering_, longest);
-        },
-        [&](CodeClusterer& clusterer, const Sequence& sequence, int64_t head, int32_t* order) {
+        flops, &counts_,
+        [&] { return std::make_unique<CodeClusterer>(kernel_, clustering_, longest); },
+        [&](CodeClusterer& clusterer, const Sequence& sequence, int64_t head) {
           const uint64_t* const codes = &codes_[sequence.code_offset + head * sequence.queries];
-          clusterer.Start({codes, static_cast<size_t>(sequence.queries)}, order,
+          clusterer.Start({codes, static_cast<size_t>(sequence.queries)}, Order(sequence, head),
                           Begins(sequence, head));
         });
   }
@@ -215,42 +241,68 @@ class Launch {
                static_cast<double>(sequence.queries * sequence.most_clusters) *
                (clustering_.iterations + 1);
     }
+    const int64_t longest = Longest(&Sequence::queries);
     return Cluster<QueryClusterer>(
-        flops,
-        [&](int64_t longest) {
+        flops, &counts_,
+        [&] {
           return std::make_unique<QueryClusterer>(kernel_, clustering_, spec_.head_dim, longest);
         },
-        [&](QueryClusterer& clusterer, const Sequence& sequence, int64_t head, int32_t* order) {
+        [&](QueryClusterer& clusterer, const Sequence& sequence, int64_t head) {
           const CentroidTile tile = TileOf(sequence, head, 0, 0);
-          kernels::QueryClustering of;
-          of.element = shape_.element;
-          of.query = tile.query;
-          of.query_stride = tile.query_stride;
-          of.count = sequence.queries;
-          of.key = tile.key;
-          of.key_stride = tile.key_stride;
-          of.keys = tile.keys;
-          clusterer.Start(of, order, Begins(sequence, head));
+          clusterer.Start({.element = shape_.element,
+                           .query = tile.query,
+                           .query_stride = tile.query_stride,
+                           .count = sequence.queries,
+                           .key = tile.key,
+                           .key_stride = tile.key_stride,
+                           .keys = tile.keys},
+                          Order(sequence, head), Begins(sequence, head));
         });
   }
 
-  // make(longest) makes a clusterer; start(clusterer, sequence, head, order) starts it on a head.
-  template <typename ClustererType, typename Make, typename Start>
-  absl::Status Cluster(double flops, Make make, Start start) {
+  // Clusters keys as queries are clustered: in the metric of what they are multiplied with.
+  absl::Status GroupKeys() {
+    const double flops = 2.0 * static_cast<double>(keys_ * spec_.heads * spec_.head_dim) *
+                         static_cast<double>(shape_.groups) * (grouping_.iterations + 1);
+    const int64_t longest = Longest(&Sequence::keys);
+    return Cluster<QueryClusterer>(
+        flops, &group_counts_,
+        [&] {
+          return std::make_unique<QueryClusterer>(kernel_, grouping_, spec_.head_dim, longest);
+        },
+        [&](QueryClusterer& clusterer, const Sequence& sequence, int64_t head) {
+          const CentroidTile tile = TileOf(sequence, head, 0, 0);
+          clusterer.Start({.element = shape_.element,
+                           .query = tile.key,
+                           .query_stride = tile.key_stride,
+                           .count = tile.keys,
+                           .key = tile.query,
+                           .key_stride = tile.query_stride,
+                           .keys = sequence.queries},
+                          KeyOrder(sequence, head), GroupBegins(sequence, head));
+        });
+  }
+
+  int64_t Longest(int64_t Sequence::*length) const {
     int64_t longest = 1;
-    for (const Sequence& sequence : sequences_) longest = std::max(longest, sequence.queries);
+    for (const Sequence& sequence : sequences_) longest = std::max(longest, sequence.*length);
+    return longest;
+  }
+
+  // make() makes a clusterer; start(clusterer, sequence, head) starts it on a head. Writes
+  // `counts`, [sequences, heads].
+  template <typename ClustererType, typename Make, typename Start>
+  absl::Status Cluster(double flops, std::vector<int64_t>* counts, Make make, Start start) {
     const int64_t tasks = static_cast<int64_t>(sequences_.size()) * spec_.heads;
     const auto start_task = [&](ClustererType& clusterer, int64_t task) {
-      const Sequence& sequence = sequences_[task / spec_.heads];
-      const int64_t head = task % spec_.heads;
-      start(clusterer, sequence, head, &order_[sequence.code_offset + head * sequence.queries]);
+      start(clusterer, sequences_[task / spec_.heads], task % spec_.heads);
     };
     if (tasks < ParallelWorkers()) {
-      const std::unique_ptr<ClustererType> clusterer = make(longest);
+      const std::unique_ptr<ClustererType> clusterer = make();
       for (int64_t task = 0; task < tasks; ++task) {
         start_task(*clusterer, task);
         if (absl::Status status = RunPasses(*clusterer, control_); !status.ok()) return status;
-        counts_[task] = clusterer->clusters();
+        (*counts)[task] = clusterer->clusters();
       }
       return absl::OkStatus();
     }
@@ -260,12 +312,12 @@ class Launch {
       int64_t at = 0;  // in the pass
     };
     std::vector<Worker> workers(ParallelWorkers());
-    for (Worker& worker : workers) worker.clusterer = make(longest);
+    for (Worker& worker : workers) worker.clusterer = make();
     return ParallelSteps(tasks, flops, control_, [&](int worker, int64_t task, int64_t step) {
       auto& [clusterer, at] = workers[worker];
       if (step == 0) start_task(*clusterer, task);
       if (StepThrough(*clusterer, &at)) return true;
-      counts_[task] = clusterer->clusters();
+      (*counts)[task] = clusterer->clusters();
       return false;
     });
   }
@@ -277,7 +329,7 @@ class Launch {
     for (size_t s = 0; s < sequences_.size(); ++s) {
       for (int64_t head = 0; head < spec_.heads; ++head) {
         const int64_t count = counts_[s * spec_.heads + head];
-        const int64_t tiles = TasksOf(spec_, count, heads);
+        const int64_t tiles = TasksOf(shape_, count, heads);
         for (int64_t t = 0; t < tiles; ++t) {
           tasks.push_back({&sequences_[s], head, count * t / tiles, count * (t + 1) / tiles});
         }
@@ -321,14 +373,32 @@ class Launch {
       tile.key_bias_stride = spec_.key_bias_heads;
     }
     tile.keys = sequence.keys;
-    tile.order = &order_[sequence.code_offset + head * sequence.queries];
+    tile.order = Order(sequence, head);
     tile.begin = Begins(sequence, head) + begin;
     tile.clusters = end - begin;
+    if (shape_.groups > 1) {
+      tile.key_order = KeyOrder(sequence, head);
+      tile.group_end = GroupBegins(sequence, head) + 1;
+      tile.groups = group_counts_[TaskOf(sequence, head)];
+    }
     return tile;
   }
 
+  // Of a head among all.
+  int64_t TaskOf(const Sequence& sequence, int64_t head) const {
+    return (&sequence - sequences_.data()) * spec_.heads + head;
+  }
+  int32_t* Order(const Sequence& sequence, int64_t head) {
+    return &order_[sequence.code_offset + head * sequence.queries];
+  }
   int32_t* Begins(const Sequence& sequence, int64_t head) {
     return &begins_[sequence.cluster_offset + head * (sequence.most_clusters + 1)];
+  }
+  int32_t* KeyOrder(const Sequence& sequence, int64_t head) {
+    return &key_order_[sequence.grouped_offset + head * sequence.keys];
+  }
+  int32_t* GroupBegins(const Sequence& sequence, int64_t head) {
+    return &group_begins_[TaskOf(sequence, head) * (shape_.groups + 1)];
   }
 
   float* Scratch(int worker) { return scratch_.get() + worker * scratch_floats_; }
@@ -338,16 +408,22 @@ class Launch {
   RunControl& control_;
   const Clustered& clustering_;
   const CentroidShape shape_;
+  const Clustered grouping_;  // of keys
   const std::shared_ptr<const HashPlaneSet> planes_;
   const int64_t scratch_floats_;
   std::vector<Sequence> sequences_;
   int64_t tokens_ = 0;
+  int64_t keys_ = 0;
   int64_t offsets_ = 0;
   double attention_flops_ = 0;
   std::vector<uint64_t> codes_;  // of a hash; sequence after sequence: [heads, queries]
   std::vector<int32_t> order_;   // the same: queries, cluster after cluster
   std::vector<int32_t> begins_;  // sequence after sequence: [heads, most clusters + 1]
   std::vector<int64_t> counts_;  // [sequences, heads]: clusters that have members
+  // With several groups of keys: the same of keys.
+  std::vector<int32_t> key_order_;
+  std::vector<int32_t> group_begins_;  // [sequences, heads, groups + 1]
+  std::vector<int64_t> group_counts_;
   AlignedArray<float> scratch_;
 };
 
@@ -359,32 +435,44 @@ bool Supports(const Spec& spec) {
 
 template <const ClusterKernel& kKernel>
 int64_t WorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
-                       std::span<const int32_t>) {
+                       std::span<const int32_t> cu_seqlens_k) {
   const Clustered& clustering = *ClusteringOf(spec.kernel);
+  const CentroidShape shape = ShapeOf(spec);
+  const int64_t groups = shape.groups;
   constexpr int64_t kFloat = sizeof(float);
   constexpr int64_t kOffset = sizeof(int32_t);
   const int64_t per_token = sizeof(int32_t) + (Hashes(clustering) ? sizeof(uint64_t) : 0);
   const Count heads = Count(spec.heads) * static_cast<int64_t>(cu_seqlens_q.size() - 1);
   int64_t longest = 0;
+  int64_t most_keys = 0;
   Count per_head = Count(cu_seqlens_q.back()) * per_token;
   for (size_t s = 0; s + 1 < cu_seqlens_q.size(); ++s) {
     const int64_t queries = cu_seqlens_q[s + 1] - cu_seqlens_q[s];
     const int64_t clusters = std::min<int64_t>(clustering.clusters, queries);
     longest = std::max(longest, queries);
+    most_keys = std::max<int64_t>(most_keys, cu_seqlens_k[s + 1] - cu_seqlens_k[s]);
     per_head += Count(clusters + 1) * kOffset + static_cast<int64_t>(sizeof(int64_t));  // counts
-    per_head += Count(TasksOf(spec, clusters, std::max<int64_t>(heads.value(), 1))) *
+    per_head += Count(TasksOf(shape, clusters, std::max<int64_t>(heads.value(), 1))) *
                 static_cast<int64_t>(sizeof(ClusterTask));
+    if (groups > 1) per_head += Count(groups + 1) * kOffset + static_cast<int64_t>(sizeof(int64_t));
   }
+  if (groups > 1) per_head += Count(cu_seqlens_k.back()) * kOffset;
   // A clusterer for every worker, since other requests of the batch may bring enough heads for all.
   Count planes = 0;
-  Count per_worker = ScratchFloats(kKernel, spec) * Count(kFloat);
+  Count clusterer = 0;
   if (Hashes(clustering)) {
     planes = Count(kKernel.packed_planes_floats(clustering.bits, spec.head_dim)) +
              Count(clustering.bits) * (Count(spec.head_dim) + 1);
-    per_worker += CodeClusterer::Bytes(clustering, longest);
+    clusterer = CodeClusterer::Bytes(clustering, longest);
   } else {
-    per_worker += QueryClusterer::Bytes(kKernel, clustering, spec.head_dim, longest);
+    clusterer = QueryClusterer::Bytes(kKernel, clustering, spec.head_dim, longest);
   }
+  if (groups > 1) {
+    const Count grouper =
+        QueryClusterer::Bytes(kKernel, GroupingOf(clustering, groups), spec.head_dim, most_keys);
+    clusterer = std::max(clusterer.value(), grouper.value());
+  }
+  const Count per_worker = ScratchFloats(kKernel, spec) * Count(kFloat) + clusterer;
   return (spec.heads * per_head + planes * kFloat + per_worker * ParallelWorkers()).value();
 }
 

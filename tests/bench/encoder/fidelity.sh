@@ -5,13 +5,14 @@
 # least cosine of a text's vector to that of exact attention, how many of a text's nearest 5 and 10
 # of TEXTS stay, and the time of the whole encoder as a multiple of exact attention's.
 # KERNEL: clustered-C, improved-C (top-k 32) or improved-C-K, and behind a plus sign q (QUERY_SPACE;
-# q2 with two iterations) and m (rest_mass QUERY): improved-25-48+qm; without any, a usual choice.
+# q2 with two iterations) and m (rest_mass QUERY; m16 with 16 rest_groups): improved-25-48+qm16;
+# without any, a usual choice.
 # Needs build/ with fidelity_bench. Texts should be as long as yours are: short ones lose little.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 
-usage() { sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 
 rounds=5 arguments=()
 while (($# > 0)); do

@@ -9,7 +9,7 @@
 //
 // KERNEL: clustered-C, improved-C (top-k 32) or improved-C-K. Options follow a plus sign: q,
 // clusters of the queries themselves; q2, with that number of updates; m, each query's own mass of
-// the rest. For example improved-25-48+q2m.
+// the rest; m16, of that many groups of it. For example improved-25-48+q2m16.
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -49,14 +49,15 @@ void ReadNotedOptions(std::string_view options, const std::string& name, Cluster
   while (!options.empty()) {
     const char option = options.front();
     options.remove_prefix(1);
+    const size_t digits = std::min(options.find_first_not_of("0123456789"), options.size());
+    const int number = digits == 0 ? 0 : WholeNumber(options.substr(0, digits), name);
+    options.remove_prefix(digits);
     if (option == 'q') {
-      const size_t digits = std::min(options.find_first_not_of("0123456789"), options.size());
       clustered->clustering = Clustered::Clustering::kQuerySpace;
-      clustered->iterations = digits == 0 ? DefaultIterations(clustered->clustering)
-                                          : WholeNumber(options.substr(0, digits), name);
-      options.remove_prefix(digits);
+      clustered->iterations = digits == 0 ? DefaultIterations(clustered->clustering) : number;
     } else if (option == 'm' && improved != nullptr) {
       improved->rest_mass = ImprovedClustered::RestMass::kQuery;
+      if (digits != 0) improved->rest_groups = number;
     } else {
       Die("kernel '" + name + "' has an option other than q, and m of improved");
     }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -104,14 +105,20 @@ inline double TopMargin(const Spec& spec, const Problem& problem) {
   return margin;
 }
 
-// Redraws the problem until all of its choices have margins.
-inline void RandomizeWithMargins(OwnedProblem& problem, std::mt19937& random,
-                                 double query_factor = 1, double key_factor = 1) {
-  do {
+// Redraws the problem until all of its choices have margins. Returns false if `tries` draws had
+// none: with few numbers in a row, or few keys, there are shapes that nearly always have ties.
+inline bool RandomizeWithMargins(OwnedProblem& problem, std::mt19937& random,
+                                 double query_factor = 1, double key_factor = 1,
+                                 int tries = std::numeric_limits<int>::max()) {
+  while (tries-- > 0) {
     problem.Randomize(random, query_factor, key_factor);
     MakeHashMargins(problem, random, query_factor);
-  } while (QuerySpaceMargin(problem.spec, problem.view) < 1e-6 ||
-           TopMargin(problem.spec, problem.view) < 2e-6);
+    if (QuerySpaceMargin(problem.spec, problem.view) >= 1e-6 &&
+        TopMargin(problem.spec, problem.view) >= 2e-6) {
+      return true;
+    }
+  }
+  return false;
 }
 
 // Queries around a few centres, as in trained models: clusters and top keys are then almost always

@@ -96,7 +96,7 @@ inline std::string Describe(const Spec& spec) {
     const auto* const improved = std::get_if<ImprovedClustered>(&spec.kernel);
     if (improved != nullptr) name += " k=" + std::to_string(improved->topk);
     if (ClusteringOf(spec).clustering == Clustered::Clustering::kQuerySpace) name += " query space";
-    if (OptionBeyondThePaper(spec.kernel).ends_with("rest_mass")) name += " own mass";
+    if (WeighsRest(spec.kernel)) name += " groups=" + std::to_string(improved->rest_groups);
   }
   if (spec.kv_heads != spec.heads) name += " Hkv=" + std::to_string(spec.kv_heads);
   if (spec.value_is_key_prefix) name += " values in keys";

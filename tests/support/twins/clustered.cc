@@ -119,11 +119,10 @@ Distance DistanceOf(const double* query, const Centroid& centroid) {
   return distance;
 }
 
-// The `count` keys with the greatest scores; of equal scores, the lower key first. None whose score
-// is -Inf.
-std::vector<int64_t> TopKeys(const std::vector<double>& scores, int64_t count) {
-  std::vector<int64_t> order(scores.size());
-  std::iota(order.begin(), order.end(), 0);
+// The `count` keys with the greatest scores; of equal scores, the first in `order`. None whose
+// score is -Inf.
+std::vector<int64_t> TopKeys(const std::vector<double>& scores, std::vector<int64_t> order,
+                             int64_t count) {
   std::stable_sort(order.begin(), order.end(),
                    [&](int64_t a, int64_t b) { return scores[a] > scores[b]; });
   order.resize(std::min<size_t>(order.size(), count));
@@ -149,16 +148,7 @@ class Head {
   QueryClusters Cluster(const HashPlanes& planes) const {
     const Clustered& clustering = *ClusteringOf(spec_.kernel);
     if (clustering.clustering == Clustered::Clustering::kQuerySpace) {
-      std::vector<double> queries;
-      std::vector<double> keys;
-      for (int64_t i = 0; i < queries_; ++i) {
-        queries.insert(queries.end(), Query(i), Query(i) + spec_.head_dim);
-      }
-      for (int64_t j = 0; j < keys_; ++j) {
-        const double* const key = in_.key(key_begin_ + j, head_);
-        keys.insert(keys.end(), key, key + spec_.head_dim);
-      }
-      return ClusterQueries(queries, keys, spec_.head_dim, clustering);
+      return ClusterQueries(Queries(), Keys(), spec_.head_dim, clustering);
     }
     std::vector<uint64_t> codes;
     for (int64_t i = 0; i < queries_; ++i) codes.push_back(HashCode(planes, Query(i)));
@@ -169,9 +159,22 @@ class Head {
             .margin = std::numeric_limits<double>::infinity()};
   }
 
+  // The groups of keys: clustered as queries are, with the covariance of the queries.
+  QueryClusters Group() const {
+    const auto* improved = std::get_if<ImprovedClustered>(&spec_.kernel);
+    if (improved == nullptr || improved->rest_groups == 1) {
+      return {.labels = std::vector<int32_t>(keys_),
+              .count = 1,
+              .margin = std::numeric_limits<double>::infinity()};
+    }
+    return ClusterQueries(
+        Keys(), Queries(), spec_.head_dim,
+        {.clusters = improved->rest_groups, .iterations = 1, .seed = improved->seed});
+  }
+
   // Writes the rows of all members of cluster `c`, and their log-sum-exps.
-  void Attend(const QueryClusters& clusters, int32_t c, std::vector<double>* output,
-              std::vector<double>* log_sum_exp) const {
+  void Attend(const QueryClusters& clusters, const QueryClusters& groups, int32_t c,
+              std::vector<double>* output, std::vector<double>* log_sum_exp) const {
     std::vector<int64_t> members;
     std::vector<double> centroid(spec_.head_dim);
     for (int64_t i = 0; i < queries_; ++i) {
@@ -189,18 +192,18 @@ class Head {
     const std::vector<double> weights = Softmax(scores);
     const double shared = LogSumExp(scores);
     const auto* improved = std::get_if<ImprovedClustered>(&spec_.kernel);
-    const std::vector<int64_t> top =
-        improved == nullptr
-            ? std::vector<int64_t>{}
-            : TopKeys(spec_.key_bias_heads == 0 ? products : scores, improved->topk);
-    const bool own_mass =
-        improved != nullptr && improved->rest_mass == ImprovedClustered::RestMass::kQuery;
+    const std::vector<int64_t> top = improved == nullptr
+                                         ? std::vector<int64_t>{}
+                                         : TopKeys(spec_.key_bias_heads == 0 ? products : scores,
+                                                   GroupAfterGroup(groups), improved->topk);
+    const bool own_mass = WeighsRest(spec_.kernel);
     for (int64_t i : members) {
       double& log_sum = (*log_sum_exp)[(query_begin_ + i) * spec_.heads + head_];
       log_sum = shared;
       const std::vector<double> row = improved == nullptr ? weights
-                                      : own_mass ? OwnMass(scores, top, centroid, i, &log_sum)
-                                                 : Refine(weights, top, i);
+                                      : own_mass
+                                          ? OwnMass(scores, top, groups, centroid, i, &log_sum)
+                                          : Refine(weights, top, i);
       double* const out = &(*output)[((query_begin_ + i) * spec_.heads + head_) * spec_.value_dim];
       for (int64_t j = 0; j < keys_; ++j) {
         const double* const value = in_.value(key_begin_ + j, head_);
@@ -213,6 +216,32 @@ class Head {
 
  private:
   const double* Query(int64_t i) const { return in_.query(query_begin_ + i, head_); }
+
+  std::vector<double> Queries() const {
+    std::vector<double> queries;
+    for (int64_t i = 0; i < queries_; ++i) {
+      queries.insert(queries.end(), Query(i), Query(i) + spec_.head_dim);
+    }
+    return queries;
+  }
+
+  std::vector<double> Keys() const {
+    std::vector<double> keys;
+    for (int64_t j = 0; j < keys_; ++j) {
+      const double* const key = in_.key(key_begin_ + j, head_);
+      keys.insert(keys.end(), key, key + spec_.head_dim);
+    }
+    return keys;
+  }
+
+  // The keys in the order in which the first of equals is a top key.
+  std::vector<int64_t> GroupAfterGroup(const QueryClusters& groups) const {
+    std::vector<int64_t> order(keys_);
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int64_t a, int64_t b) { return groups.labels[a] < groups.labels[b]; });
+    return order;
+  }
 
   double Product(const double* query, int64_t j) const {
     return Dot(query, in_.key(key_begin_ + j, head_), spec_.head_dim);
@@ -238,41 +267,46 @@ class Head {
     return weights;
   }
 
-  // The weights of query i with a mass of its own: a softmax over the top keys and one key more,
-  // the mean of the others, whose weight they then share as they do for the centroid, whose scores
-  // are `centroids`.
+  // The weights of query i with a mass of its own: a softmax over the top keys and for each group
+  // one key more, the mean of its others, whose weight they then share as they do for the centroid,
+  // whose scores are `centroids`.
   std::vector<double> OwnMass(const std::vector<double>& centroids, const std::vector<int64_t>& top,
-                              const std::vector<double>& centroid, int64_t i,
-                              double* log_sum_exp) const {
-    std::vector<bool> is_top(keys_);
-    for (int64_t j : top) is_top[j] = true;
-    double greatest = -std::numeric_limits<double>::infinity();
-    for (int64_t j = 0; j < keys_; ++j) {
-      if (!is_top[j]) greatest = std::max(greatest, centroids[j]);
-    }
-    std::vector<double> weights(keys_);
-    double sum = 0;
-    for (int64_t j = 0; j < keys_ && greatest > -INFINITY; ++j) {
-      if (!is_top[j]) weights[j] = std::exp(centroids[j] - greatest);
-      sum += weights[j];
-    }
-    std::vector<double> mean(spec_.head_dim);
-    for (int64_t j = 0; j < keys_ && sum > 0; ++j) {
-      weights[j] /= sum;
-      const double* const key = in_.key(key_begin_ + j, head_);
-      for (int64_t e = 0; e < spec_.head_dim; ++e) mean[e] += weights[j] * key[e];
-    }
+                              const QueryClusters& groups, const std::vector<double>& centroid,
+                              int64_t i, double* log_sum_exp) const {
+    std::vector<int32_t> group_of = groups.labels;
+    for (int64_t j : top) group_of[j] = -1;
     std::vector<double> scores;
     for (int64_t j : top) scores.push_back(Score(Query(i), j));
-    double score = greatest + std::log(sum);
-    for (int64_t e = 0; e < spec_.head_dim; ++e) {
-      score += spec_.softmax_scale * (Query(i)[e] - centroid[e]) * mean[e];
+    std::vector<double> weights(keys_);
+    for (int32_t group = 0; group < groups.count; ++group) {
+      double greatest = -std::numeric_limits<double>::infinity();
+      for (int64_t j = 0; j < keys_; ++j) {
+        if (group_of[j] == group) greatest = std::max(greatest, centroids[j]);
+      }
+      double sum = 0;
+      for (int64_t j = 0; j < keys_ && greatest > -INFINITY; ++j) {
+        if (group_of[j] != group) continue;
+        weights[j] = std::exp(centroids[j] - greatest);
+        sum += weights[j];
+      }
+      double score = greatest + std::log(sum);  // -Inf if there is no key
+      std::vector<double> mean(spec_.head_dim);
+      for (int64_t j = 0; j < keys_ && sum > 0; ++j) {
+        if (group_of[j] != group) continue;
+        weights[j] /= sum;
+        const double* const key = in_.key(key_begin_ + j, head_);
+        for (int64_t e = 0; e < spec_.head_dim; ++e) mean[e] += weights[j] * key[e];
+      }
+      for (int64_t e = 0; e < spec_.head_dim; ++e) {
+        score += spec_.softmax_scale * (Query(i)[e] - centroid[e]) * mean[e];
+      }
+      scores.push_back(score);
     }
-    if (sum > 0) scores.push_back(score);
     *log_sum_exp = LogSumExp(scores);
     const std::vector<double> shares = Softmax(std::move(scores));
-    // Of the rest; zeros if there is none.
-    for (double& weight : weights) weight *= sum > 0 ? shares.back() : 0;
+    for (int64_t j = 0; j < keys_; ++j) {
+      if (group_of[j] >= 0) weights[j] *= shares[top.size() + group_of[j]];
+    }
     for (size_t n = 0; n < top.size(); ++n) weights[top[n]] = shares[n];
     return weights;
   }
@@ -404,8 +438,8 @@ QueryClusters ClusterQueries(std::span<const double> queries, std::span<const do
 double QuerySpaceMargin(const Spec& spec, const Problem& problem) {
   const ReferenceTensors in(spec, problem);
   double margin = std::numeric_limits<double>::infinity();
-  ForEachHead(spec, problem, in, [&](const Head&, int64_t, const QueryClusters& clusters) {
-    margin = std::min(margin, clusters.margin);
+  ForEachHead(spec, problem, in, [&](const Head& head, int64_t, const QueryClusters& clusters) {
+    margin = std::min({margin, clusters.margin, head.Group().margin});
   });
   return margin;
 }
@@ -427,8 +461,9 @@ std::vector<double> ClusteredReference(const Spec& spec, const Problem& problem,
   std::vector<double> output(problem.query_tokens() * spec.heads * spec.value_dim);
   std::vector<double> log_sums(problem.query_tokens() * spec.heads);
   ForEachHead(spec, problem, in, [&](const Head& head, int64_t, const QueryClusters& clusters) {
+    const QueryClusters groups = head.Group();
     for (int64_t c = 0; c < clusters.count; ++c) {
-      head.Attend(clusters, static_cast<int32_t>(c), &output, &log_sums);
+      head.Attend(clusters, groups, static_cast<int32_t>(c), &output, &log_sums);
     }
   });
   if (log_sum_exp != nullptr) *log_sum_exp = std::move(log_sums);

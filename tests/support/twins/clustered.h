@@ -2,8 +2,8 @@
 // hash the queries, cluster the codes, and let each cluster's mean query attend for its members.
 // Improved clustered attention (section 3.3) then refines each row on its cluster's top keys.
 //
-// Two options are not the paper's (engine/attention/clustered/clustered.md): clusters of the
-// queries themselves, and a mass of the rest that each query has of its own.
+// Some options are not the paper's (engine/attention/clustered/clustered.md): clusters of the
+// queries themselves, and a mass of the rest, or of groups of it, that each query has of its own.
 //
 // The stages are separate functions, because implementations must match the integer ones bit for
 // bit. See tensors.h for what a twin is.
@@ -55,7 +55,8 @@ struct QueryClusters {
 QueryClusters ClusterQueries(std::span<const double> queries, std::span<const double> keys,
                              int64_t dim, const Clustered& parameters);
 
-// The least margin in a problem under QUERY_SPACE; infinite under HASH.
+// The least margin in a problem of clusters under QUERY_SPACE and of groups of keys; infinite
+// without either.
 double QuerySpaceMargin(const Spec& spec, const Problem& problem);
 
 // Labels of a whole problem under kernel Clustered or ImprovedClustered: [query_tokens, heads].

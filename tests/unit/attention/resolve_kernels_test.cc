@@ -72,6 +72,13 @@ TEST(ResolveKernelTest, ImprovedClusteredParameters) {
   ExpectKernelRefused(With<K>([](K& k) { k.topk = 0; }), "improved_clustered.topk");
   ExpectKernelRefused(With<K>([](K& k) { k.topk = 1025; }), "improved_clustered.topk");
   ExpectNotServed(With<K>([](K& k) { k.topk = 1024; }));
+  for (const int32_t groups : {0, 65}) {
+    K kernel;
+    kernel.rest_mass = K::RestMass::kQuery;
+    kernel.rest_groups = groups;
+    ExpectKernelRefused(kernel, "improved_clustered.rest_groups");
+  }
+  ExpectKernelRefused(With<K>([](K& k) { k.rest_groups = 2; }), "improved_clustered.rest_groups");
 }
 
 Cast GoodCast() {

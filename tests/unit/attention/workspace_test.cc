@@ -39,6 +39,7 @@ TEST(WorkspaceTest, WhatCannotBeCountedIsSaidToBe) {
   ImprovedClustered options = ImprovedClusters(65536, 1024);
   options.clustering = Clustered::Clustering::kQuerySpace;
   options.rest_mass = ImprovedClustered::RestMass::kQuery;
+  options.rest_groups = 64;
   for (const Kernel& kernel :
        {Kernel(Vanilla{}), Kernel(PlainClusters(65536)), Kernel(ImprovedClusters(65536, 1024)),
         Kernel(options), Kernel(CastOf(0))}) {

@@ -119,8 +119,8 @@ TEST(CandidatesTest, TakesOptionsBeyondThePaperWhereTheDeviceHasThem) {
   constexpr Variant kOptions[] = {Row<kVanilla>(),
                                   {kImproved, "test", &SupportsWithOptions, nullptr}};
   const Labels plan = Plan(Automatic{{}, 0.1}, Prices(1, 1, 1), 8192, kOptions);
-  EXPECT_EQ(plan, (Labels{"improved 50/128", "improved 200/128", "improved 800/128",
-                          "improved 800/128, options", "vanilla"}));
+  EXPECT_EQ(plan, (Labels{"improved 25/128", "improved 25/128, options", "improved 400/128",
+                          "improved 200/128, options", "improved 800/128, options", "vanilla"}));
 }
 
 TEST(CandidatesTest, CountsTheProbeAgainstAnApproximation) {

@@ -49,7 +49,7 @@ TEST(KernelFlag, EveryKernelOfTheContractIsTaken) {
 TEST(KernelFlag, ParametersOfEveryTypeAreSetAndShownAsTheyAreGiven) {
   const std::string text =
       "clusters=64,bits=7,hash-bias=false,seed=18446744073709551615,topk=9,clustering=query-space,"
-      "rest-mass=query";
+      "rest-mass=query,rest-groups=16";
   const v1::ImprovedClustered improved =
       RequestOf("improved-clustered," + text).improved_clustered();
   EXPECT_EQ(improved.seed(), UINT64_MAX);

@@ -26,7 +26,7 @@ TEST(BatchKeyTest, TellsApartWhateverALaunchHasInCommon) {
   base.value_dim = 64;
   base.softmax_scale = 0.125;
   EXPECT_EQ(BatchKey(base), BatchKey(base));
-  std::vector<attention::Spec> specs(33, base);
+  std::vector<attention::Spec> specs(34, base);
   specs[1].dtype = DType::kBFloat16;
   specs[2].heads = 3;
   specs[3].head_dim = 32;
@@ -63,6 +63,8 @@ TEST(BatchKeyTest, TellsApartWhateverALaunchHasInCommon) {
   vary(20, [](Clustered& kernel) { kernel.clustering = Clustered::Clustering::kQuerySpace; });
   improved.rest_mass = ImprovedClustered::RestMass::kQuery;
   specs[21].kernel = improved;
+  improved.rest_groups = 7;
+  specs[33].kernel = improved;
   specs[22].log_sum_exp = true;
   specs[23].window.left = 7;
   specs[24].window.right = 7;

@@ -17,19 +17,22 @@ namespace castor::kernels {
 template <typename V>
 class LateKeys {
  public:
-  // Allocates the object's arrays in its kernel's scratch area, for `lanes` centroids.
+  // Allocates the object's arrays in its kernel's scratch area, for `lanes` centroids and each
+  // group of keys.
   struct Memory {
-    Memory(ScratchArea<V>* area, int64_t lanes, const CentroidShape& shape) {
-      rows = area->Allocate(Count(lanes) * shape.value_dim);
-      keys = area->Allocate(Count(shape.own_mass ? lanes : 0) * shape.head_dim);
-      maxima = area->Allocate(lanes);
-      sums = area->Allocate(lanes);
+    Memory(ScratchArea<V>* area, int64_t lanes, const CentroidShape& shape) : lanes(lanes) {
+      const Count sums_of = Count(lanes) * (shape.groups > 0 ? shape.groups : 1);
+      rows = area->Allocate(sums_of * shape.value_dim);
+      keys = area->Allocate(Count(shape.groups > 0 ? 1 : 0) * sums_of * shape.head_dim);
+      maxima = area->Allocate(sums_of);
+      sums = area->Allocate(sums_of);
       weights = area->Allocate((shape.topk + kLanes - 1) / kLanes * kLanes);
     }
-    float* rows;     // [lanes, value_dim]: sums of weights times values
-    float* keys;     // [lanes, head_dim]: the same of keys, for their own mass
-    float* maxima;   // [lanes] of the scores
-    float* sums;     // [lanes] of the weights
+    int64_t lanes;
+    float* rows;     // [groups, lanes, value_dim]: sums of weights times values
+    float* keys;     // [groups, lanes, head_dim]: the same of keys, if members weigh them
+    float* maxima;   // [groups, lanes] of the scores
+    float* sums;     // [groups, lanes] of the weights
     float* weights;  // [topk, to whole vectors] of one centroid's top keys
   };
 
@@ -39,11 +42,17 @@ class LateKeys {
       : shape_(shape), tile_(tile), softmax_(softmax), factor_(factor), memory_(memory) {}
 
   void Reset(int64_t lanes) {
-    std::memset(memory_.rows, 0, lanes * shape_.value_dim * sizeof(float));
-    if (shape_.own_mass) std::memset(memory_.keys, 0, lanes * shape_.head_dim * sizeof(float));
-    for (int64_t lane = 0; lane < lanes; ++lane) {
-      memory_.maxima[lane] = -kLargestFloat;
-      memory_.sums[lane] = 0;
+    for (int64_t group = 0; group < tile_.groups; ++group) {
+      const int64_t at = group * memory_.lanes;
+      const auto clear = [&](float* rows, int64_t dim) {
+        std::memset(rows + at * dim, 0, lanes * dim * sizeof(float));
+      };
+      clear(memory_.rows, shape_.value_dim);
+      if (shape_.groups > 0) clear(memory_.keys, shape_.head_dim);
+      for (int64_t lane = at; lane < at + lanes; ++lane) {
+        memory_.maxima[lane] = -kLargestFloat;
+        memory_.sums[lane] = 0;
+      }
     }
   }
 
@@ -54,7 +63,7 @@ class LateKeys {
     if (waiting_count_ == kMostWaiting) AddWaiting<E>();
     waiting_[waiting_count_++] = {lane, entry};
     PrefetchRow<V>(ValueOf<E>(entry), shape_.value_dim);
-    if (shape_.own_mass) PrefetchRow<V>(KeyOf<E>(entry), shape_.head_dim);
+    if (shape_.groups > 0) PrefetchRow<V>(KeyOf<E>(entry), shape_.head_dim);
   }
 
   template <typename E>
@@ -63,25 +72,26 @@ class LateKeys {
     waiting_count_ = 0;
   }
 
-  // Completes the row of centroid c outside its top keys, divided by the sum of all weights. `row`
-  // holds the sum of weights times values over the keys that never were top keys; `maximum` and
-  // `sum` are theirs. If members weigh the rest by themselves, `key` holds the same sum over keys,
-  // and top keys are not counted. Returns the top keys' share of all weights, the sum of all
-  // weights, 0 if there are none, and the maximum that the sum is relative to.
+  // Completes a centroid's row outside its top keys, divided by the sum of all weights; `at` is its
+  // place in `lanes`, or in [groups, lanes]. `row` holds the sum of weights times values over the
+  // keys that never were top keys; `maximum` and `sum` are theirs. If members weigh the rest by
+  // themselves, `key` holds the same sum over keys, and top keys are not counted. Returns the top
+  // keys' share of all weights, the sum of all weights, 0 if there are none, and the maximum that
+  // the sum is relative to.
   struct Joined {
     float top_share;
     float sum;
     float maximum;
   };
-  Joined Join(int64_t c, const uint64_t* top, int64_t top_size, float maximum, float sum,
+  Joined Join(int64_t at, const uint64_t* top, int64_t top_size, float maximum, float sum,
               float* row, float* key) {
-    const float late_maximum = memory_.maxima[c];
+    const float late_maximum = memory_.maxima[at];
     const float greatest =
         TopScores(top, top_size, maximum > late_maximum ? maximum : late_maximum);
     const float top_sum = TopWeights(top_size, greatest);
     const float factor = softmax_.Weight(maximum, greatest);
     const float late_factor = softmax_.Weight(late_maximum, greatest);
-    const float total = sum * factor + memory_.sums[c] * late_factor + top_sum;
+    const float total = sum * factor + memory_.sums[at] * late_factor + top_sum;
     if (total == 0) return {0, 0, greatest};  // all keys are hidden or top keys: rows of zeros
     const auto join = [&](int64_t dim, const float* late, float* early) {
       ForColumns<V>(dim, [&](int64_t e, int64_t count) {
@@ -91,8 +101,8 @@ class LateKeys {
         Elements<V, Float32>::Store(early + e, part / V::Broadcast(total), count);
       });
     };
-    join(shape_.value_dim, memory_.rows + c * shape_.value_dim, row);
-    if (shape_.own_mass) join(shape_.head_dim, memory_.keys + c * shape_.head_dim, key);
+    join(shape_.value_dim, memory_.rows + at * shape_.value_dim, row);
+    if (shape_.groups > 0) join(shape_.head_dim, memory_.keys + at * shape_.head_dim, key);
     return {top_sum / total, total, greatest};
   }
 
@@ -110,19 +120,21 @@ class LateKeys {
   template <typename E>
   const typename E::Bits* ValueOf(uint64_t entry) const {
     return static_cast<const typename E::Bits*>(tile_.value) +
-           Top::KeyOf(entry) * tile_.value_stride;
+           tile_.Key(Top::KeyOf(entry)) * tile_.value_stride;
   }
 
   template <typename E>
   const typename E::Bits* KeyOf(uint64_t entry) const {
-    return static_cast<const typename E::Bits*>(tile_.key) + Top::KeyOf(entry) * tile_.key_stride;
+    return static_cast<const typename E::Bits*>(tile_.key) +
+           tile_.Key(Top::KeyOf(entry)) * tile_.key_stride;
   }
 
   template <typename E>
   void Add(int64_t lane, uint64_t entry) {
     const float score = factor_ * Top::ScoreOf(entry);
-    float& maximum = memory_.maxima[lane];
-    float& sum = memory_.sums[lane];
+    const int64_t at = tile_.Group(Top::KeyOf(entry)) * memory_.lanes + lane;
+    float& maximum = memory_.maxima[at];
+    float& sum = memory_.sums[at];
     float kept = 1;
     float weight = 1;
     if (score > maximum) {
@@ -141,9 +153,9 @@ class LateKeys {
         Elements<V, Float32>::Store(row + e, after, count);
       });
     };
-    add(shape_.value_dim, ValueOf<E>(entry), memory_.rows + lane * shape_.value_dim);
-    if (shape_.own_mass) {
-      add(shape_.head_dim, KeyOf<E>(entry), memory_.keys + lane * shape_.head_dim);
+    add(shape_.value_dim, ValueOf<E>(entry), memory_.rows + at * shape_.value_dim);
+    if (shape_.groups > 0) {
+      add(shape_.head_dim, KeyOf<E>(entry), memory_.keys + at * shape_.head_dim);
     }
   }
 

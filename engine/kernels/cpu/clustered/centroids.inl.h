@@ -5,7 +5,8 @@
 // Improved clustered attention keeps each centroid's top keys (top_keys.inl.h) out of its sums.
 // Keys that later turn out not to be top keys are added then (late_keys.inl.h). So the rest of the
 // row is always a sum of its own terms and never a difference, even if the top keys have nearly all
-// of the mass. If members weigh the rest by themselves, the same is summed over keys.
+// of the mass. If members weigh the rest by themselves, the same is summed over keys, and all of it
+// for each group of keys; keys then come group after group.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +47,6 @@ class Centroids {
   using Late = LateKeys<V>;
   using Stage = CentroidProgress::Stage;
   static constexpr int64_t kLanes = V::kLanes;
-  static constexpr int64_t kTile = Panels::RoundUp(kMostCentroids);
 
   // Operations without the products: of a member's row, and of a score.
   static constexpr double kMember = 50;
@@ -64,41 +64,54 @@ class Centroids {
     return span < kKeyBlock ? kKeyBlock : span / kKeyBlock * kKeyBlock;
   }
 
+  // Lanes of a tile.
+  static int64_t Lanes(const CentroidShape& shape) { return Panels::RoundUp(shape.clusters); }
+
   // W is the width of the current panel.
   struct Scratch : ScratchArea<V> {
     Scratch(float* base, const CentroidShape& shape)
         : ScratchArea<V>(base),
-          queries(this->Allocate(Count(kTile) * shape.head_dim)),
-          outputs(this->Allocate(Count(kTile) * shape.value_dim)),
-          rows(this->Allocate(Count(kTile) * shape.value_dim)),
-          maxima(this->Allocate(kTile)),
-          sums(this->Allocate(kTile)),
+          queries(this->Allocate(Count(Lanes(shape)) * shape.head_dim)),
+          outputs(this->Allocate(Sums(shape) * shape.value_dim)),
+          rows(this->Allocate(Sums(shape) * shape.value_dim)),
+          maxima(this->Allocate(Sums(shape))),
+          sums(this->Allocate(Sums(shape))),
           keys(this->Allocate(Count(Span(shape)) * shape.head_dim)),
           values(this->Allocate(Count(Span(shape)) * shape.value_dim)),
+          biases(this->Allocate(shape.biased && shape.groups > 1 ? Span(shape) : 0)),
           scores(this->Allocate(Span(shape) * Panels::kMaxWidth)),
           decay(this->Allocate(2 * Panels::kMaxWidth)),
           means(this->Allocate(Count(Panels::kMaxWidth + 1) * shape.head_dim)),
-          key_sums(this->Allocate(Count(shape.own_mass ? kTile : 0) * shape.head_dim)),
-          rest_keys(this->Allocate(Count(shape.own_mass ? kTile : 0) * shape.head_dim)),
-          late(this, shape.topk == 0 ? 0 : kTile, shape),
-          top(this->Allocate(shape.topk == 0 ? 0
-                                             : Top::ScratchFloats(kTile, shape.topk, Span(shape)))),
+          key_sums(this->Allocate(Count(shape.groups) * Lanes(shape) * shape.head_dim)),
+          rest_keys(this->Allocate(Count(shape.groups) * Lanes(shape) * shape.head_dim)),
+          late(this, shape.topk == 0 ? 0 : Lanes(shape), shape),
+          top(this->Allocate(
+              shape.topk == 0 ? 0 : Top::ScratchFloats(Lanes(shape), shape.topk, Span(shape)))),
           refine(this->Allocate(shape.topk == 0 ? 0 : Refine<V>::ScratchFloats(shape))) {}
 
-    // [centroids, head_dim] the means, then panel after panel: [head_dim, W]; for members' own
-    // masses in the end as before.
+    // Sums over keys: of each centroid, and for each group.
+    static Count Sums(const CentroidShape& shape) {
+      return Count(Lanes(shape)) * (shape.groups > 0 ? shape.groups : 1);
+    }
+
+    // [centroids, head_dim] the means, then panel after panel: [head_dim, W]; if members weigh the
+    // rest, in the end as before.
     float* const queries;
+    // Group after group, a tile's lanes each:
     float* const outputs;  // panel after panel: [value_dim, W], not yet divided by the sums
-    float* const rows;     // [centroids, value_dim]: what members share
-    float* const maxima;   // [lanes] of the scores so far; then the log-sum-exps that members share
-    float* const sums;     // [lanes] of the weights so far; then the top keys' share of them all
+    float* const rows;     // [centroids, value_dim]: what members share, or a group's mean value
+    float* const maxima;   // [lanes] of the scores so far; then the log-sum-exps that members
+                           // share, or what a member's score with the mean key begins from
+    float* const sums;     // [lanes] of the weights so far; then the top keys' share of them all,
+                           // or as before
     float* const keys;     // [span, head_dim]
     float* const values;   // [span, value_dim]
+    float* const biases;   // [span], if keys come in groups
     float* const scores;   // [span, W], then the weights
     float* const decay;    // [W], factors for earlier sums, by the span's new maxima; then [W] ones
     float* const means;    // [W, head_dim] of a panel, and a block's sum [head_dim]
     float* const key_sums;   // like outputs, over keys: [head_dim, W]
-    float* const rest_keys;  // [centroids, head_dim]: the same as rows, then their means
+    float* const rest_keys;  // like rows: [centroids, head_dim], sums, then means
     const typename Late::Memory late;
     float* const top;
     float* const refine;
@@ -108,6 +121,7 @@ class Centroids {
             CentroidProgress* progress, float* scratch)
       : shape_(shape),
         tile_(tile),
+        lanes_(Lanes(shape)),
         left_(operations),
         progress_(*progress),
         scratch_(scratch, shape),
@@ -117,7 +131,7 @@ class Centroids {
         mean_factor_(shape.biased ? softmax_.factor : 1),
         score_factor_(shape.biased ? 1 : softmax_.factor),
         // Rows of the paper's definition keep the order of their sums.
-        top_(wanted_ == 0 ? nullptr : scratch_.top, kTile, wanted_, Span(shape), shape.own_mass),
+        top_(wanted_ == 0 ? nullptr : scratch_.top, lanes_, wanted_, Span(shape), shape.groups > 0),
         late_(shape, tile, softmax_, score_factor_, scratch_.late) {}
 
   // State that outlives a step is in the scratch area.
@@ -186,6 +200,11 @@ class Centroids {
       const int64_t count = tile_.keys - begin < span ? tile_.keys - begin : span;
       LoadSpan<E>(tile_.key, tile_.key_stride, shape_.head_dim, begin, count, scratch_.keys);
       LoadSpan<E>(tile_.value, tile_.value_stride, shape_.value_dim, begin, count, scratch_.values);
+      if (shape_.biased && tile_.key_order != nullptr) {
+        for (int64_t j = 0; j < count; ++j) {
+          scratch_.biases[j] = tile_.key_bias[tile_.Key(begin + j) * tile_.key_bias_stride];
+        }
+      }
       Panels::For(tile_.clusters, [&](auto vectors, int64_t lane) {
         AttendPanel<E, decltype(vectors)::N>(lane, begin, count);
       });
@@ -205,13 +224,22 @@ class Centroids {
   }
 
   template <typename E>
-  static void LoadSpan(const void* rows, int64_t stride, int64_t dim, int64_t begin, int64_t count,
-                       float* span) {
-    const auto* source = static_cast<const typename E::Bits*>(rows) + begin * stride;
-    constexpr int64_t kAhead = 16;
-    for (int64_t j = 0; j < count; ++j) {
-      PrefetchRow<V>(source + (j + kAhead < count ? j + kAhead : j) * stride, dim);
-      LoadRow<V, E>(source + j * stride, dim, span + j * dim);
+  void LoadSpan(const void* rows, int64_t stride, int64_t dim, int64_t begin, int64_t count,
+                float* span) const {
+    const auto* source = static_cast<const typename E::Bits*>(rows);
+    const auto load = [&](auto row) {
+      constexpr int64_t kAhead = 16;
+      for (int64_t j = 0; j < count; ++j) {
+        PrefetchRow<V>(row(j + kAhead < count ? j + kAhead : j), dim);
+        LoadRow<V, E>(row(j), dim, span + j * dim);
+      }
+    };
+    if (tile_.key_order == nullptr) {
+      load([from = source + begin * stride, stride](int64_t j) { return from + j * stride; });
+    } else {
+      load([order = tile_.key_order + begin, source, stride](int64_t j) {
+        return source + order[j] * stride;
+      });
     }
   }
 
@@ -226,14 +254,17 @@ class Centroids {
     std::memcpy(scratch_.means, scratch_.queries + lane * dim, count * dim * sizeof(float));
     Panels::template Load<N, Float32>([&](int64_t i) { return scratch_.means + i * dim; }, count,
                                       dim, mean_factor_, scratch_.queries + lane * dim);
-    std::memset(scratch_.outputs + lane * shape_.value_dim, 0,
-                kWidth * shape_.value_dim * sizeof(float));
-    if (shape_.own_mass) {
-      std::memset(scratch_.key_sums + lane * dim, 0, kWidth * dim * sizeof(float));
-    }
-    for (int64_t i = lane; i < lane + kWidth; ++i) {
-      scratch_.maxima[i] = -kLargestFloat;
-      scratch_.sums[i] = 0;
+    for (int64_t group = 0; group < tile_.groups; ++group) {
+      const int64_t at = group * lanes_ + lane;
+      std::memset(scratch_.outputs + at * shape_.value_dim, 0,
+                  kWidth * shape_.value_dim * sizeof(float));
+      if (shape_.groups > 0) {
+        std::memset(scratch_.key_sums + at * dim, 0, kWidth * dim * sizeof(float));
+      }
+      for (int64_t i = at; i < at + kWidth; ++i) {
+        scratch_.maxima[i] = -kLargestFloat;
+        scratch_.sums[i] = 0;
+      }
     }
   }
 
@@ -243,8 +274,10 @@ class Centroids {
     Products<V>::template Scores<N>(scratch_.queries + lane * shape_.head_dim, scratch_.keys,
                                     shape_.head_dim, count, scratch_.scores);
     if (shape_.biased) {
-      AddKeyBias<V, N>(tile_.key_bias + begin * tile_.key_bias_stride, tile_.key_bias_stride,
-                       1 / softmax_.magnitude, count, scratch_.scores);
+      const bool ordered = tile_.key_order != nullptr;
+      AddKeyBias<V, N>(ordered ? scratch_.biases : tile_.key_bias + begin * tile_.key_bias_stride,
+                       ordered ? 1 : tile_.key_bias_stride, 1 / softmax_.magnitude, count,
+                       scratch_.scores);
     }
     if (wanted_ != 0) {
       for (int v = 0; v < N; ++v) FindTop<E>(lane + v * kLanes, v * kLanes, kWidth, begin, count);
@@ -259,18 +292,29 @@ class Centroids {
     if (wanted_ != 0) {
       for (int v = 0; v < N; ++v) HideTop(lane + v * kLanes, v * kLanes, kWidth, begin);
     }
-    OnlineSoftmax<V, N>(scratch_.scores, count, softmax_.exponent_scale, scratch_.maxima + lane,
-                        scratch_.sums + lane, scratch_.decay);
-    float* const outputs = scratch_.outputs + lane * shape_.value_dim;
-    for (int64_t j = 0; j < count; j += kKeyBlock) {
-      const int64_t keys = count - j < kKeyBlock ? count - j : kKeyBlock;
-      Products<V>::template AddValues<N>(scratch_.scores + j * kWidth,
-                                         scratch_.values + j * shape_.value_dim, shape_.value_dim,
-                                         keys, j == 0 ? scratch_.decay : Ones<N>(), outputs);
-      if (!shape_.own_mass) continue;
-      Products<V>::template AddValues<N>(
-          scratch_.scores + j * kWidth, scratch_.keys + j * shape_.head_dim, shape_.head_dim, keys,
-          j == 0 ? scratch_.decay : Ones<N>(), scratch_.key_sums + lane * shape_.head_dim);
+    for (int64_t from = 0; from < count;) {
+      const int64_t group = tile_.Group(begin + from);
+      const int64_t left = (tile_.groups == 1 ? tile_.keys : tile_.group_end[group]) - begin;
+      const int64_t to = left < count ? left : count;
+      AddSpan<N>(group * lanes_ + lane, from, to);
+      from = to;
+    }
+  }
+
+  // Adds keys [from, to) of the span to the sums that begin at lane `at`.
+  template <int N>
+  void AddSpan(int64_t at, int64_t from, int64_t to) {
+    constexpr int64_t kWidth = N * kLanes;
+    OnlineSoftmax<V, N>(scratch_.scores + from * kWidth, to - from, softmax_.exponent_scale,
+                        scratch_.maxima + at, scratch_.sums + at, scratch_.decay);
+    for (int64_t j = from; j < to; j += kKeyBlock) {
+      const int64_t keys = to - j < kKeyBlock ? to - j : kKeyBlock;
+      const auto add = [&](const float* rows, int64_t dim, float* sums) {
+        Products<V>::template AddValues<N>(scratch_.scores + j * kWidth, rows + j * dim, dim, keys,
+                                           j == from ? scratch_.decay : Ones<N>(), sums + at * dim);
+      };
+      add(scratch_.values, shape_.value_dim, scratch_.outputs);
+      if (shape_.groups > 0) add(scratch_.keys, shape_.head_dim, scratch_.key_sums);
     }
   }
 
@@ -313,33 +357,33 @@ class Centroids {
     }
   }
 
-  // Transposes a panel's outputs into rows, divided by their sums unless they wait for refinement.
+  // Transposes a panel's outputs into rows, divided by their sums unless they wait for refinement;
+  // if members weigh the rest, its sums over keys too, and its means back into theirs.
   template <int N>
   void StorePanel(int64_t lane) {
     const int64_t left = tile_.clusters - lane;
-    float* const rows = scratch_.rows + lane * shape_.value_dim;
-    // A sum is 1 at least, or 0 where all keys are hidden: then rows are zero.
-    Vec sums[N];
-    for (int v = 0; v < N; ++v) {
-      sums[v] = V::Max(V::Broadcast(1.0f), V::Load(scratch_.sums + lane + v * kLanes));
-    }
-    Panels::template Store<N, Float32>(
-        scratch_.outputs + lane * shape_.value_dim, left < N * kLanes ? left : N * kLanes,
-        shape_.value_dim, [&](int v, Vec x) { return wanted_ != 0 ? x : (x / sums[v]); },
-        [&](int64_t i) { return rows + i * shape_.value_dim; });
-    if (shape_.own_mass) StoreKeys<N>(lane, left < N * kLanes ? left : N * kLanes);
-  }
-
-  // Transposes a panel's sums over keys into rows, and its means back into theirs.
-  template <int N>
-  void StoreKeys(int64_t lane, int64_t count) {
-    const int64_t dim = shape_.head_dim;
+    const int64_t count = left < N * kLanes ? left : N * kLanes;
+    const auto store = [&](const float* panel, int64_t dim, auto scale, float* rows) {
+      Panels::template Store<N, Float32>(panel, count, dim, scale,
+                                         [&](int64_t i) { return rows + i * dim; });
+    };
     const auto same = [](int, Vec x) { return x; };
-    float* const keys = scratch_.rest_keys + lane * dim;
-    Panels::template Store<N, Float32>(scratch_.key_sums + lane * dim, count, dim, same,
-                                       [&](int64_t i) { return keys + i * dim; });
-    Panels::template Store<N, Float32>(scratch_.queries + lane * dim, count, dim, same,
-                                       [&](int64_t i) { return scratch_.means + i * dim; });
+    const int64_t dim = shape_.head_dim;
+    for (int64_t group = 0; group < tile_.groups; ++group) {
+      const int64_t at = group * lanes_ + lane;
+      // A sum is 1 at least, or 0 where all keys are hidden: then rows are zero.
+      Vec sums[N];
+      for (int v = 0; v < N; ++v) {
+        sums[v] = V::Max(V::Broadcast(1.0f), V::Load(scratch_.sums + at + v * kLanes));
+      }
+      store(
+          scratch_.outputs + at * shape_.value_dim, shape_.value_dim,
+          [&](int v, Vec x) { return wanted_ != 0 ? x : (x / sums[v]); },
+          scratch_.rows + at * shape_.value_dim);
+      if (shape_.groups == 0) return;
+      store(scratch_.key_sums + at * dim, dim, same, scratch_.rest_keys + at * dim);
+    }
+    store(scratch_.queries + lane * dim, dim, same, scratch_.means);
     std::memcpy(scratch_.queries + lane * dim, scratch_.means, count * dim * sizeof(float));
   }
 
@@ -352,6 +396,11 @@ class Centroids {
     packed.value = scratch_.values;
     packed.key_stride = shape_.head_dim;
     packed.value_stride = shape_.value_dim;
+    if (tile_.key_order != nullptr) {
+      packed.key_order = nullptr;
+      packed.key_bias = scratch_.biases;
+      packed.key_bias_stride = 1;
+    }
     return RefineRows<E, Float32>(packed);
   }
 
@@ -360,43 +409,48 @@ class Centroids {
   bool RefineRows(const CentroidTile& tile) {
     Refine<V> refine(shape_, tile, softmax_, scratch_.refine);
     const double pair = 2.0 * static_cast<double>(shape_.head_dim + shape_.value_dim);
-    return ForMembers(
-        kMember + static_cast<double>(wanted_) * pair, [&](int64_t c, int64_t from, int64_t to) {
-          float* const row = scratch_.rows + c * shape_.value_dim;
-          float* const key = scratch_.rest_keys + c * shape_.head_dim;
-          float& mass = scratch_.sums[c];
-          if (from == 0) {
-            if (c + 1 < tile.clusters) {
-              refine.template Prefetch<K>(top_.entries(c + 1), top_.size(c + 1));
-            }
-            if (shape_.own_mass) {
-              JoinRest(c, row, key);
-            } else {
-              float& maximum = scratch_.maxima[c];
-              const auto joined =
-                  late_.Join(c, top_.entries(c), top_.size(c), maximum, mass, row, nullptr);
-              mass = joined.top_share;
-              maximum = softmax_.LogSum(joined.maximum, joined.sum);
-            }
-          }
-          typename Refine<V>::Rest rest = {row, mass};
-          if (shape_.own_mass) {
-            rest.key = key;
-            rest.score = scratch_.maxima[c];
-          } else if (tile_.log_sum_exp != nullptr) {
-            members_.WriteLog(c, from, to, scratch_.maxima[c]);
-          }
-          refine.template Run<E, K>(c, from, to, top_.entries(c), top_.size(c), rest);
-        });
+    const bool grouped = shape_.groups > 0;
+    return ForMembers(kMember + static_cast<double>(wanted_ + (grouped ? tile.groups : 0)) * pair,
+                      [&](int64_t c, int64_t from, int64_t to) {
+                        float* const row = scratch_.rows + c * shape_.value_dim;
+                        if (from == 0) {
+                          if (c + 1 < tile.clusters) {
+                            refine.template Prefetch<K>(top_.entries(c + 1), top_.size(c + 1));
+                          }
+                          if (grouped) {
+                            for (int64_t g = 0; g < tile.groups; ++g) JoinRest(c, g * lanes_ + c);
+                          } else {
+                            float& maximum = scratch_.maxima[c];
+                            const auto joined = late_.Join(c, top_.entries(c), top_.size(c),
+                                                           maximum, scratch_.sums[c], row, nullptr);
+                            scratch_.sums[c] = joined.top_share;
+                            maximum = softmax_.LogSum(joined.maximum, joined.sum);
+                          }
+                        }
+                        typename Refine<V>::Rest rest = {.values = row,
+                                                         .masses = scratch_.sums + c};
+                        if (grouped) {
+                          rest.groups = tile.groups;
+                          rest.stride = lanes_;
+                          rest.keys = scratch_.rest_keys + c * shape_.head_dim;
+                          rest.scores = scratch_.maxima + c;
+                        } else if (tile_.log_sum_exp != nullptr) {
+                          members_.WriteLog(c, from, to, scratch_.maxima[c]);
+                        }
+                        refine.template Run<E, K>(c, from, to, top_.entries(c), top_.size(c), rest);
+                      });
   }
 
-  // Completes the means of cluster c over all but its top keys, and puts what its members need in
-  // place of its sum and maximum: the weights' sum, and what a member's score with the mean key
-  // begins from, which is the maximum less the centroid's score with that key.
-  void JoinRest(int64_t c, float* row, float* key) {
-    float& maximum = scratch_.maxima[c];
-    const auto rest = late_.Join(c, nullptr, 0, maximum, scratch_.sums[c], row, key);
-    scratch_.sums[c] = rest.sum;
+  // Completes the means of cluster c over a group's keys but its top keys; the group's sums lie at
+  // lane `at`. Puts what members need in place of the sum and the maximum: the weights' sum, and
+  // what a member's score with the mean key begins from, which is the maximum less the centroid's
+  // score with that key.
+  void JoinRest(int64_t c, int64_t at) {
+    float& maximum = scratch_.maxima[at];
+    float* const key = scratch_.rest_keys + at * shape_.head_dim;
+    const auto rest = late_.Join(at, nullptr, 0, maximum, scratch_.sums[at],
+                                 scratch_.rows + at * shape_.value_dim, key);
+    scratch_.sums[at] = rest.sum;
     if (rest.sum == 0) {
       maximum = -__builtin_inff();  // and the mean key is zero
       return;
@@ -413,6 +467,7 @@ class Centroids {
 
   const CentroidShape& shape_;
   const CentroidTile& tile_;
+  const int64_t lanes_;
   double left_;  // operations of this step
   CentroidProgress& progress_;
   const Scratch scratch_;
@@ -425,7 +480,7 @@ class Centroids {
   const float score_factor_;
   Top top_;
   Late late_;
-  uint32_t hidden_[kTile / kLanes] = {};  // lanes that hold keys of the span, by vector
+  uint32_t hidden_[kMostCentroids / kLanes] = {};  // lanes that hold keys of the span, by vector
 };
 
 }  // namespace castor::kernels

@@ -86,14 +86,18 @@ struct QueryClustering {
 
 // ---- attention of the centroids --------------------------------------------------------------
 
+// Most centroids in a tile, cf. kFlashTileQueries.
+inline constexpr int64_t kMostCentroids = 192;
+
 struct CentroidShape {
   Element element = Element::kFloat32;
   int64_t head_dim = 0;
   int64_t value_dim = 0;
-  double scale = 0;       // of the scores
-  int64_t topk = 0;       // keys on which rows are refined; 0: rows stay their centroid's
-  bool own_mass = false;  // of the other keys, for each member; else the centroid's
-  bool biased = false;    // tiles have key_bias
+  double scale = 0;      // of the scores
+  int64_t clusters = 0;  // at most, of a tile
+  int64_t topk = 0;      // keys on which rows are refined; 0: rows stay their centroid's
+  int64_t groups = 0;   // at most, of the other keys, that each member weighs; 0: the centroid does
+  bool biased = false;  // tiles have key_bias
 };
 
 // Some clusters of one head of one sequence. Strides count elements from one token to the next;
@@ -114,11 +118,22 @@ struct CentroidTile {
   int64_t keys = 0;                // >= 1
   const int32_t* order = nullptr;  // the head's queries, cluster after cluster
   const int32_t* begin = nullptr;  // [clusters + 1]: where in `order` each cluster begins
-  int64_t clusters = 0;            // 1 .. kMostCentroids, none empty
-};
+  int64_t clusters = 0;            // 1 .. CentroidShape::clusters, none empty
+  // The head's keys, group after group, and where in that each group ends; without: one group.
+  const int32_t* key_order = nullptr;  // [keys]
+  const int32_t* group_end = nullptr;  // [groups]
+  int64_t groups = 1;                  // 1 .. CentroidShape::groups, none empty
 
-// Most centroids in a tile, cf. kFlashTileQueries.
-inline constexpr int64_t kMostCentroids = 192;
+  // The key at a place in `key_order`, and the group of that place.
+  [[gnu::always_inline]] int64_t Key(int64_t place) const {
+    return key_order == nullptr ? place : key_order[place];
+  }
+  [[gnu::always_inline]] int64_t Group(int64_t place) const {
+    int64_t group = 0;
+    while (group + 1 < groups && place >= group_end[group]) ++group;
+    return group;
+  }
+};
 
 // The progress of the work on a tile.
 struct CentroidProgress {

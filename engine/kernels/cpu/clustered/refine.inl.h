@@ -1,6 +1,6 @@
 // The exact part of improved clustered attention (section 3.3): each member of a cluster
 // distributes the mass of the top keys by its own scores. Or it weighs the other keys by its own
-// score too, as one key more. A part of centroids.inl.h.
+// scores too, each group of them as one key more. A part of centroids.inl.h.
 //
 // Top keys and values are gathered once per cluster. Lanes hold keys for the scores and value
 // columns for the sums, and members are only broadcast, so clusters of any size fill the vectors. A
@@ -30,13 +30,17 @@ class Refine {
     return Scratch(nullptr, shape).floats.value();
   }
 
-  // The rest of a cluster, the keys that are no top keys, as far as its members share it.
+  // The rest of a cluster, the keys that are no top keys. Without groups, members share it: what it
+  // adds to their rows, and the mass of the top keys. Otherwise each group's mean value, its sum of
+  // weights 2^(.. - maximum), its mean key, and what a member's score with that begins from; arrays
+  // have `stride` rows from one group to the next.
   struct Rest {
-    const float*
-        row;     // [value_dim]: what they add to each member's row; with `key` their mean value
-    float mass;  // of the top keys; with `key`, the others' sum of weights 2^(.. - maximum)
-    const float* key = nullptr;  // [head_dim]: their mean key, if members have masses of their own
-    float score = 0;             // what a member's score with it begins from
+    const float* values;  // [value_dim]
+    const float* masses;
+    int64_t groups = 0;
+    int64_t stride = 0;
+    const float* keys = nullptr;  // [head_dim]
+    const float* scores = nullptr;
   };
 
   Refine(const CentroidShape& shape, const CentroidTile& tile, const SoftmaxScale<V>& softmax,
@@ -51,7 +55,7 @@ class Refine {
     const auto* value = static_cast<const typename E::Bits*>(tile_.value);
     const bool near = tile_.key_stride == shape_.head_dim;
     for (int64_t n = 0; n < count; ++n) {
-      const int64_t j = TopKeys<V>::KeyOf(entries[n]);
+      const int64_t j = KeyAt(entries[n]);
       if (near) {
         PrefetchRow<V>(key + j * tile_.key_stride, shape_.head_dim);
         PrefetchRow<V>(value + j * tile_.value_stride, shape_.value_dim);
@@ -67,25 +71,26 @@ class Refine {
   template <typename E, typename K>
   void Run(int64_t c, int64_t from, int64_t to, const uint64_t* entries, int64_t count,
            const Rest& rest) {
-    entries_ = entries;
     count_ = count;
-    padded_ = Panels::RoundUp(count);
-    GatherKeys<K>(entries);
-    GatherValues<K>(entries);
+    lanes_ = rest.groups > 0 ? Panels::RoundUp(count) + rest.groups : count;
+    padded_ = Panels::RoundUp(lanes_);
+    GatherKeys<K>(entries, rest);
+    GatherValues<K>(entries, rest);
+    SetBiases(entries, rest);
     const int64_t begin = tile_.begin[c] + from;
     const int64_t end = tile_.begin[c] + to;
     const int64_t last = tile_.begin[tile_.clusters];
     for (int64_t at = begin; at < end; at += kMembers) {
       const int64_t members = end - at < kMembers ? end - at : kMembers;
       LoadMembers<E>(tile_.order + at, members);
-      Weights(tile_.order + at, members, rest, [&](int64_t i) {
+      Weights(tile_.order + at, members, rest.groups > 0, *rest.masses, [&](int64_t i) {
         const int64_t next = i + members < last - at ? i + members : i;
         PrefetchRow<V>(Row<E>(tile_.query, tile_.order[at + next], tile_.query_stride),
                        shape_.head_dim);
         PrefetchRow<V>(Row<E>(tile_.output, tile_.order[at + i], tile_.output_stride),
                        shape_.value_dim);
       });
-      StoreRows<E>(tile_.order + at, members, rest);
+      StoreRows<E>(tile_.order + at, members, rest.groups > 0 ? nullptr : rest.values);
     }
   }
 
@@ -96,54 +101,97 @@ class Refine {
 
   struct Scratch : ScratchArea<V> {
     Scratch(float* base, const CentroidShape& shape) : ScratchArea<V>(base) {
-      const int64_t keys_padded = Panels::RoundUp(shape.topk);
+      const int64_t keys_padded = Panels::RoundUp(shape.topk) + Panels::RoundUp(shape.groups);
       keys = this->Allocate(Count(keys_padded) * shape.head_dim);
       values = this->Allocate(Count(keys_padded) * Count(shape.value_dim).RoundedUp(kLanes));
       members = this->Allocate(Count(kMembers) * shape.head_dim);
       scores = this->Allocate(kMembers * keys_padded);
       weights = this->Allocate(kMembers * keys_padded);
+      biases = this->Allocate(keys_padded);
+      masses = this->Allocate(keys_padded);
       factors = this->Allocate(kMembers);
-      rests = this->Allocate(kMembers);
       outputs = this->Allocate(kMembers * Panels::kMaxWidth);
     }
 
+    // Lanes are top keys, and from the next whole vector on groups.
     float* keys;     // panel after panel: [head_dim, W], times the factor
     float* values;   // panel after panel: [padded keys, W], zeros beyond the keys and columns
     float* members;  // [members, head_dim]
     float* scores;   // panel after panel: [members, W]
     float* weights;  // [members, padded keys], not yet divided by their sums
+    float* biases;   // [padded keys] of the scores; of lanes without a key -Inf
+    float* masses;   // [padded keys] by which weights are multiplied, with groups
     float* factors;  // [members]: the mass divided by a member's sum
-    float* rests;    // [members]: the rest's weight, if it is a member's own
     float* outputs;  // [members, W]
   };
 
+  int64_t KeyAt(uint64_t entry) const { return tile_.Key(TopKeys<V>::KeyOf(entry)); }
+
   template <typename E>
-  void GatherKeys(const uint64_t* entries) {
+  void GatherKeys(const uint64_t* entries, const Rest& rest) {
     const auto* key = static_cast<const typename E::Bits*>(tile_.key);
-    Panels::For(count_, [&](auto vectors, int64_t lane) {
-      Panels::template Load<decltype(vectors)::N, E>(
-          [&](int64_t i) { return key + TopKeys<V>::KeyOf(entries[lane + i]) * tile_.key_stride; },
-          count_ - lane, shape_.head_dim, softmax_.factor, scratch_.keys + lane * shape_.head_dim);
+    const int64_t dim = shape_.head_dim;
+    Panels::For(lanes_, [&](auto vectors, int64_t first) {
+      constexpr int N = decltype(vectors)::N;
+      for (int64_t lane = first; lane < first + N * kLanes; lane += kLanes) {
+        float* const vector = scratch_.keys + first * dim + (lane - first);
+        if (lane < count_) {
+          Panels::template LoadVector<N, E>(
+              [&](int64_t i) { return key + KeyAt(entries[lane + i]) * tile_.key_stride; },
+              count_ - lane, dim, softmax_.factor, vector);
+          continue;
+        }
+        const int64_t group = lane - Panels::RoundUp(count_);
+        Panels::template LoadVector<N, Float32>(
+            [&](int64_t i) { return rest.keys + (group + i) * rest.stride * dim; },
+            rest.groups - group, dim, softmax_.factor, vector);
+      }
     });
   }
 
   template <typename E>
-  void GatherValues(const uint64_t* entries) {
+  void GatherValues(const uint64_t* entries, const Rest& rest) {
     const auto* value = static_cast<const typename E::Bits*>(tile_.value);
     const int64_t dim = shape_.value_dim;
     Panels::For(dim, [&](auto vectors, int64_t first) {
       constexpr int64_t kWidth = decltype(vectors)::N * kLanes;
       float* const panel = scratch_.values + first * padded_;
-      for (int64_t n = 0; n < count_; ++n) {
-        const auto* row = value + TopKeys<V>::KeyOf(entries[n]) * tile_.value_stride;
+      const auto store = [&]<typename F>(int64_t lane, const typename F::Bits* row, F) {
         for (int64_t e = first; e < first + kWidth; e += kLanes) {
           const int64_t columns = dim - e < kLanes ? dim - e : kLanes;
-          V::Store(panel + n * kWidth + (e - first), Elements<V, E>::Load(row + e, columns));
+          V::Store(panel + lane * kWidth + (e - first), Elements<V, F>::Load(row + e, columns));
         }
+      };
+      const auto clear = [&](int64_t from, int64_t to) {
+        if (from < to) std::memset(panel + from * kWidth, 0, (to - from) * kWidth * sizeof(float));
+      };
+      for (int64_t n = 0; n < count_; ++n) {
+        store(n, value + KeyAt(entries[n]) * tile_.value_stride, E{});
       }
-      if (count_ == padded_) return;
-      std::memset(panel + count_ * kWidth, 0, (padded_ - count_) * kWidth * sizeof(float));
+      clear(count_, Panels::RoundUp(count_));
+      for (int64_t g = 0; g < rest.groups; ++g) {
+        store(Panels::RoundUp(count_) + g, rest.values + g * rest.stride * dim, Float32{});
+      }
+      clear(lanes_, padded_);
     });
+  }
+
+  // The keys' own biases, groups' scores, and their masses.
+  void SetBiases(const uint64_t* entries, const Rest& rest) {
+    biased_ = shape_.biased || rest.groups > 0 || count_ < padded_;
+    if (!biased_) return;
+    for (int64_t lane = 0; lane < padded_; ++lane) {
+      scratch_.biases[lane] = lane < count_ ? 0 : -__builtin_inff();
+      scratch_.masses[lane] = 1;
+    }
+    for (int64_t n = 0; shape_.biased && n < count_; ++n) {
+      const double bias = tile_.key_bias[KeyAt(entries[n]) * tile_.key_bias_stride];
+      scratch_.biases[n] = static_cast<float>(bias / softmax_.magnitude);
+    }
+    for (int64_t g = 0; g < rest.groups; ++g) {
+      scratch_.biases[Panels::RoundUp(count_) + g] = rest.scores[g * rest.stride];
+      scratch_.masses[Panels::RoundUp(count_) + g] = rest.masses[g * rest.stride];
+    }
   }
 
   template <typename E>
@@ -159,22 +207,22 @@ class Refine {
     }
   }
 
-  // Each member's exponentials over the keys, the factors for them, and the log-sum-exp of those
-  // with masses of their own. Calls prefetch(i) for each member, to prefetch rows while there is
-  // other work.
+  // Each member's exponentials over the keys, the factors for them, which share `mass` unless
+  // `grouped`, and then the log-sum-exp. Calls prefetch(i) for each member, to prefetch rows while
+  // there is other work.
   template <typename PrefetchMember>
-  void Weights(const int32_t* order, int64_t members, const Rest& rest, PrefetchMember prefetch) {
-    Panels::For(count_, [&](auto vectors, int64_t first) {
+  void Weights(const int32_t* order, int64_t members, bool grouped, float mass,
+               PrefetchMember prefetch) {
+    Panels::For(lanes_, [&](auto vectors, int64_t first) {
       constexpr int64_t kWidth = decltype(vectors)::N * kLanes;
       float* const scores = scratch_.scores + first * members;
       Products<V>::template Scores<decltype(vectors)::N>(scratch_.keys + first * shape_.head_dim,
                                                          scratch_.members, shape_.head_dim, members,
                                                          scores);
-      if (shape_.biased) AddBiases(entries_ + first, count_ - first, kWidth, members, scores);
-      // Lanes without a key: the last ones of the last panel.
-      for (int64_t i = 0; first + kWidth > count_ && i < members; ++i) {
-        for (int64_t n = count_; n < first + kWidth; ++n) {
-          scores[i * kWidth + n - first] = -__builtin_inff();
+      for (int64_t i = 0; biased_ && i < members; ++i) {
+        for (int64_t n = 0; n < kWidth; n += kLanes) {
+          float* const score = scores + i * kWidth + n;
+          V::Store(score, V::Load(score) + V::Load(scratch_.biases + first + n));
         }
       }
     });
@@ -185,7 +233,7 @@ class Refine {
       // Reductions across lanes, for as many members at once as there are lanes.
       Vec partial[kLanes];
       for (int64_t i = 0; i < kLanes; ++i) partial[i] = V::Broadcast(-kLargestFloat);
-      Panels::For(count_, [&](auto vectors, int64_t first) {
+      Panels::For(lanes_, [&](auto vectors, int64_t first) {
         constexpr int64_t kWidth = decltype(vectors)::N * kLanes;
         for (int64_t i = 0; i < rows; ++i) {
           const float* const row = scratch_.scores + first * members + (at + i) * kWidth;
@@ -197,24 +245,20 @@ class Refine {
       V::Transpose(partial);
       Vec maximum = partial[0];
       for (int64_t i = 1; i < kLanes; ++i) maximum = V::Max(partial[i], maximum);
-      Vec own = V::Zero();
-      if (rest.key != nullptr) {
-        own = RestScores(rest, at, rows);
-        maximum = V::Max(own, maximum);
-      }
       float maxima[kLanes];
       V::Store(maxima, maximum);
 
       for (int64_t i = 0; i < rows; ++i) prefetch(at + i);
       for (int64_t i = 0; i < kLanes; ++i) partial[i] = V::Zero();
-      Panels::For(count_, [&](auto vectors, int64_t first) {
+      Panels::For(lanes_, [&](auto vectors, int64_t first) {
         constexpr int64_t kWidth = decltype(vectors)::N * kLanes;
         for (int64_t i = 0; i < rows; ++i) {
           const float* const row = scratch_.scores + first * members + (at + i) * kWidth;
           float* const weights = scratch_.weights + (at + i) * padded_ + first;
           const Vec greatest = V::Broadcast(maxima[i]);
           for (int64_t n = 0; n < kWidth; n += kLanes) {
-            const Vec weight = Exp2<V>((V::Load(row + n) - greatest) * scale);
+            Vec weight = Exp2<V>((V::Load(row + n) - greatest) * scale);
+            if (grouped) weight = weight * V::Load(scratch_.masses + first + n);
             V::Store(weights + n, weight);
             partial[i] += weight;
           }
@@ -223,16 +267,10 @@ class Refine {
       V::Transpose(partial);
       Vec sum = partial[0];
       for (int64_t i = 1; i < kLanes; ++i) sum = sum + partial[i];
-      if (rest.key == nullptr) {
-        V::Store(scratch_.factors + at, V::Broadcast(rest.mass) / V::Max(one, sum));
-        continue;
-      }
-      const Vec weight = V::Broadcast(rest.mass) * Exp2<V>((own - maximum) * scale);
-      sum += weight;
-      const Vec divisor = V::Max(one, sum);  // of sums of no key, which are 0; others are no less
-      V::Store(scratch_.factors + at, one / divisor);
-      V::Store(scratch_.rests + at, weight / divisor);
-      if (tile_.log_sum_exp == nullptr) continue;
+      const Vec shared = grouped ? one : V::Broadcast(mass);
+      // Sums of no key are 0; others are 1 at least.
+      V::Store(scratch_.factors + at, shared / V::Max(one, sum));
+      if (!grouped || tile_.log_sum_exp == nullptr) continue;
       float logs[kLanes];
       V::Store(logs, sum);
       for (int64_t i = 0; i < kLanes; ++i) logs[i] = softmax_.LogSum(maxima[i], logs[i]);
@@ -242,37 +280,9 @@ class Refine {
     }
   }
 
-  // Adds the keys' own biases to the scores [members, width] of a panel.
-  void AddBiases(const uint64_t* entries, int64_t count, int64_t width, int64_t members,
-                 float* scores) const {
-    float biases[Panels::kMaxWidth] = {};
-    for (int64_t n = 0; n < count && n < width; ++n) {
-      const int64_t at = TopKeys<V>::KeyOf(entries[n]) * tile_.key_bias_stride;
-      biases[n] = static_cast<float>(static_cast<double>(tile_.key_bias[at]) / softmax_.magnitude);
-    }
-    for (int64_t i = 0; i < members; ++i) {
-      for (int64_t n = 0; n < width; n += kLanes) {
-        float* const score = scores + i * width + n;
-        V::Store(score, V::Load(score) + V::Load(biases + n));
-      }
-    }
-  }
-
-  // The scores of `rows` members from `at` on with the rest's mean key.
-  Vec RestScores(const Rest& rest, int64_t at, int64_t rows) const {
-    Vec partial[kLanes];
-    for (int64_t i = 0; i < kLanes; ++i) {
-      const float* const member = scratch_.members + (at + i) * shape_.head_dim;
-      partial[i] = i < rows ? MultiplyRows<V>(member, rest.key, shape_.head_dim) : V::Zero();
-    }
-    V::Transpose(partial);
-    Vec product = partial[0];
-    for (int64_t i = 1; i < kLanes; ++i) product = product + partial[i];
-    return V::MultiplyAdd(V::Broadcast(softmax_.factor), product, V::Broadcast(rest.score));
-  }
-
+  // `others` [value_dim], or null, is added to each member's row.
   template <typename E>
-  void StoreRows(const int32_t* order, int64_t members, const Rest& rest) {
+  void StoreRows(const int32_t* order, int64_t members, const float* others) {
     auto* const output = static_cast<typename E::Bits*>(tile_.output);
     const int64_t dim = shape_.value_dim;
     Panels::For(dim, [&](auto vectors, int64_t first) {
@@ -283,12 +293,11 @@ class Refine {
         const Vec factor = V::Broadcast(scratch_.factors[i]);
         for (int64_t e = first; e < first + kWidth && e < dim; e += kLanes) {
           const int64_t columns = dim - e < kLanes ? dim - e : kLanes;
-          Vec others = Elements<V, Float32>::Load(rest.row + e, columns);
-          if (rest.key != nullptr) {
-            others = V::Broadcast(scratch_.rests[i]) * others;
-          }
+          const Vec sum = V::Load(scratch_.outputs + i * kWidth + e - first);
           const Vec row =
-              V::MultiplyAdd(factor, V::Load(scratch_.outputs + i * kWidth + e - first), others);
+              others == nullptr
+                  ? (factor * sum)
+                  : V::MultiplyAdd(factor, sum, Elements<V, Float32>::Load(others + e, columns));
           Elements<V, E>::Store(output + order[i] * tile_.output_stride + e, row, columns);
         }
       }
@@ -299,9 +308,10 @@ class Refine {
   const CentroidTile& tile_;
   const SoftmaxScale<V>& softmax_;
   Scratch scratch_;
-  const uint64_t* entries_ = nullptr;  // [count_]
-  int64_t count_ = 0;                  // top keys
-  int64_t padded_ = 0;                 // to whole vectors
+  int64_t count_ = 0;    // top keys
+  int64_t lanes_ = 0;    // of them and of groups
+  int64_t padded_ = 0;   // to whole vectors
+  bool biased_ = false;  // scores are not yet those of `keys`
 };
 
 }  // namespace castor::kernels

@@ -55,39 +55,40 @@ struct Panels {
   // lanes from `count` on.
   template <int N, typename E, typename RowOf>
   static void Load(RowOf row, int64_t count, int64_t dim, float factor, float* panel) {
-    const Vec factors = V::Broadcast(factor);
     for (int64_t lane = 0; lane < N * kLanes; lane += kLanes) {
-      const typename E::Bits* source[kLanes];
-      for (int64_t i = 0; i < kLanes; ++i) {
-        source[i] = lane + i < count ? row(lane + i) : nullptr;
-      }
-      int64_t e = 0;
-      if (lane + kLanes <= count) {
-        for (; e + kLanes <= dim; e += kLanes) {
-          Vec rows[kLanes];
-#pragma GCC unroll 16
-          for (int64_t i = 0; i < kLanes; ++i) {
-            rows[i] = factors * Elements<V, E>::LoadVector(source[i] + e);
-          }
-          V::Transpose(rows);
-#pragma GCC unroll 16
-          for (int64_t i = 0; i < kLanes; ++i) {
-            V::Store(panel + (e + i) * N * kLanes + lane, rows[i]);
-          }
-        }
-      }
-      for (; e < dim; e += kLanes) {
-        const int64_t width = dim - e < kLanes ? dim - e : kLanes;
+      LoadVector<N, E>([&](int64_t i) { return row(lane + i); }, count - lane, dim, factor,
+                       panel + lane);
+    }
+  }
+
+  // The same for one vector of the panel, which `panel` points to.
+  template <int N, typename E, typename RowOf>
+  static void LoadVector(RowOf row, int64_t count, int64_t dim, float factor, float* panel) {
+    const Vec factors = V::Broadcast(factor);
+    const typename E::Bits* source[kLanes];
+    for (int64_t i = 0; i < kLanes; ++i) source[i] = i < count ? row(i) : nullptr;
+    int64_t e = 0;
+    if (kLanes <= count) {
+      for (; e + kLanes <= dim; e += kLanes) {
         Vec rows[kLanes];
+#pragma GCC unroll 16
         for (int64_t i = 0; i < kLanes; ++i) {
-          rows[i] = source[i] == nullptr ? V::Zero()
-                                         : (factors * Elements<V, E>::Load(source[i] + e, width));
+          rows[i] = factors * Elements<V, E>::LoadVector(source[i] + e);
         }
         V::Transpose(rows);
-        for (int64_t i = 0; i < width; ++i) {
-          V::Store(panel + (e + i) * N * kLanes + lane, rows[i]);
-        }
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < kLanes; ++i) V::Store(panel + (e + i) * N * kLanes, rows[i]);
       }
+    }
+    for (; e < dim; e += kLanes) {
+      const int64_t width = dim - e < kLanes ? dim - e : kLanes;
+      Vec rows[kLanes];
+      for (int64_t i = 0; i < kLanes; ++i) {
+        rows[i] = source[i] == nullptr ? V::Zero()
+                                       : (factors * Elements<V, E>::Load(source[i] + e, width));
+      }
+      V::Transpose(rows);
+      for (int64_t i = 0; i < width; ++i) V::Store(panel + (e + i) * N * kLanes, rows[i]);
     }
   }
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <string>
@@ -42,15 +43,16 @@ class ClusteredCpuTest : public VariantTest {
 
   // Calls f(spec) with each combination of options that the row's kernel has, its paper's first:
   // clusters of codes or of the queries themselves, the centroid's mass of the rest or each
-  // query's.
+  // query's, of one group of keys or several.
   template <typename F>
   static void ForOptions(Spec spec, F f) {
     for (const auto clustering : {Clustering::kHash, Clustering::kQuerySpace}) {
-      for (const auto mass : {RestMass::kCentroid, RestMass::kQuery}) {
+      for (const int32_t groups : {0, 1, 4}) {
         ClusteringOf(spec).clustering = clustering;
         if (auto* kernel = std::get_if<ImprovedClustered>(&spec.kernel)) {
-          kernel->rest_mass = mass;
-        } else if (mass == RestMass::kQuery) {
+          kernel->rest_mass = groups == 0 ? RestMass::kCentroid : RestMass::kQuery;
+          kernel->rest_groups = std::max(groups, 1);
+        } else if (groups > 0) {
           continue;
         }
         SCOPED_TRACE(Describe(spec));
@@ -72,6 +74,8 @@ class ClusteredCpuTest : public VariantTest {
 };
 
 TEST_P(ClusteredCpuTest, MatchesTheReferenceOnRandomShapes) {
+  int drawn = 0;
+  int tested = 0;
   for (int round = 0; round < Scaled(40); ++round) {
     const Spec any = WithSharedHeads(
         SpecOf(kFloatTypes[round % 3], UpTo(40), UpTo(100), UpTo(100), UpTo(4), UpTo(40)));
@@ -92,10 +96,11 @@ TEST_P(ClusteredCpuTest, MatchesTheReferenceOnRandomShapes) {
       clustering.hash_bias = round % 5 != 0;
       clustering.iterations = hashes ? iterations : 1 + iterations / 3;
       OwnedProblem problem(spec, query_lengths, key_lengths, gaps);
-      RandomizeWithMargins(problem, random_);
-      ExpectRight(problem);
+      if (RandomizeWithMargins(problem, random_, 1, 1, 20)) ++tested, ExpectRight(problem);
+      ++drawn;
     });
   }
+  EXPECT_GE(10 * tested, 9 * drawn);
 }
 
 // Several spans of keys, so that top keys are found, displaced and put back.
@@ -141,6 +146,21 @@ TEST_P(ClusteredCpuTest, TakesEveryNumberOfClustersAndTopKeys) {
     RandomizeWithMargins(problem, random_);
     SCOPED_TRACE(testing::Message() << clusters << " clusters");
     ExpectRight(problem);
+  }
+}
+
+TEST_P(ClusteredCpuTest, TakesEveryNumberOfGroups) {
+  if (!improved()) GTEST_SKIP() << "has no rest";
+  for (const int groups : {2, 3, 7, 8, 9, 15, 16, 17, 33, 64}) {
+    for (const int keys : {1, 40, 90, 1500}) {
+      OwnedProblem problem(SpecOf(DType::kFloat32, 20, 24, 12, 1, UpTo(60)), {100}, {keys});
+      auto& kernel = std::get<ImprovedClustered>(problem.spec.kernel);
+      kernel.rest_mass = RestMass::kQuery;
+      kernel.rest_groups = groups;
+      RandomizeWithMargins(problem, random_);
+      SCOPED_TRACE(testing::Message() << groups << " groups of " << keys << " keys");
+      ExpectRight(problem);
+    }
   }
 }
 

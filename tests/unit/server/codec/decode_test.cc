@@ -82,6 +82,7 @@ TEST(DecodeAttendTest, ZeroParametersMeanTheDefault) {
   EXPECT_EQ(kernel.topk, 32);
   EXPECT_EQ(kernel.clustering, Clustered::Clustering::kHash);
   EXPECT_EQ(kernel.rest_mass, ImprovedClustered::RestMass::kCentroid);
+  EXPECT_EQ(kernel.rest_groups, 1);
 }
 
 // Each change of a small request, and the field that its refusal names; "": it is accepted.

@@ -108,10 +108,16 @@ TEST_F(EncodeTest, EveryKernelReportsItsParameters) {
   ImprovedClustered parameters;
   parameters.clustering = Clustered::Clustering::kQuerySpace;
   parameters.rest_mass = ImprovedClustered::RestMass::kQuery;
+  parameters.rest_groups = 3;
   parameters.iterations = 2;
   EXPECT_EQ(reported(parameters),
             "name: IMPROVED_CLUSTERED improved_clustered { clusters: 100 iterations: 2 topk: 32 "
-            "clustering: QUERY_SPACE rest_mass: QUERY }");
+            "clustering: QUERY_SPACE rest_mass: QUERY rest_groups: 3 }");
+  parameters.rest_mass = ImprovedClustered::RestMass::kCentroid;
+  parameters.rest_groups = 1;
+  EXPECT_EQ(reported(parameters),
+            "name: IMPROVED_CLUSTERED improved_clustered { clusters: 100 iterations: 2 topk: 32 "
+            "clustering: QUERY_SPACE rest_mass: CENTROID }");
   Cast cast;
   cast.clustering = Cast::Clustering::kSingleAssignmentTopK;
   cast.cluster_size = 9;

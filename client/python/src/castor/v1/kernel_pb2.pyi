@@ -65,7 +65,7 @@ class Clustered(_message.Message):
     def __init__(self, clusters: _Optional[int] = ..., iterations: _Optional[int] = ..., bits: _Optional[int] = ..., hash_bias: bool = ..., seed: _Optional[int] = ..., clustering: _Optional[_Union[QueryClustering, str]] = ...) -> None: ...
 
 class ImprovedClustered(_message.Message):
-    __slots__ = ("clusters", "iterations", "bits", "hash_bias", "seed", "topk", "clustering", "rest_mass")
+    __slots__ = ("clusters", "iterations", "bits", "hash_bias", "seed", "topk", "clustering", "rest_mass", "rest_groups")
     class RestMass(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         REST_MASS_DEFAULT: _ClassVar[ImprovedClustered.RestMass]
@@ -82,6 +82,7 @@ class ImprovedClustered(_message.Message):
     TOPK_FIELD_NUMBER: _ClassVar[int]
     CLUSTERING_FIELD_NUMBER: _ClassVar[int]
     REST_MASS_FIELD_NUMBER: _ClassVar[int]
+    REST_GROUPS_FIELD_NUMBER: _ClassVar[int]
     clusters: int
     iterations: int
     bits: int
@@ -90,7 +91,8 @@ class ImprovedClustered(_message.Message):
     topk: int
     clustering: QueryClustering
     rest_mass: ImprovedClustered.RestMass
-    def __init__(self, clusters: _Optional[int] = ..., iterations: _Optional[int] = ..., bits: _Optional[int] = ..., hash_bias: bool = ..., seed: _Optional[int] = ..., topk: _Optional[int] = ..., clustering: _Optional[_Union[QueryClustering, str]] = ..., rest_mass: _Optional[_Union[ImprovedClustered.RestMass, str]] = ...) -> None: ...
+    rest_groups: int
+    def __init__(self, clusters: _Optional[int] = ..., iterations: _Optional[int] = ..., bits: _Optional[int] = ..., hash_bias: bool = ..., seed: _Optional[int] = ..., topk: _Optional[int] = ..., clustering: _Optional[_Union[QueryClustering, str]] = ..., rest_mass: _Optional[_Union[ImprovedClustered.RestMass, str]] = ..., rest_groups: _Optional[int] = ...) -> None: ...
 
 class Cast(_message.Message):
     __slots__ = ("surrogate_tokens", "layer", "gate", "clustering", "cluster_size", "attention_function", "gate_temperature", "head_clustering")
