@@ -76,7 +76,7 @@ fuzz() {
   done
 }
 
-hostile() { tests/hostile/run.py --server build/server/castor-server --seconds 20; }
+hostile() { /usr/bin/python3 tests/hostile/run.py --server build/server/castor-server --seconds 20; }
 
 gpu() { build/tests/gpu/castor-gpu-check --device cpu --seed "$RANDOM"; }
 
@@ -91,7 +91,7 @@ clients() {
   "$logs/venv/bin/python" tests/clients/run.py --server build/server/castor-server
   PYTHONPATH=client/python/src "$logs/venv/bin/python" tests/clients/token_peers.py \
     --server build/server/castor-server --seed "$RANDOM"
-  tests/rotation/run.py --build build
+  /usr/bin/python3 tests/rotation/run.py --build build
   tests/oip/run.sh build/server/castor-server "$logs"
   "$logs/venv/bin/pip" install --quiet grpcio-tools sentence-transformers
   "$logs/venv/bin/python" tests/tei/client.py --server build/server/castor-server

@@ -53,7 +53,9 @@ class Comparison:
 
     def __init__(self, stub, directory: pathlib.Path, draw: random.Random):
         self.stub, self.model = stub, directory.name
-        self.peer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
+        # A Router's tokenizer lies with its modules.
+        at = min(directory.glob("**/tokenizer.json"), key=lambda file: len(file.parts)).parent
+        self.peer = AutoTokenizer.from_pretrained(at, trust_remote_code=False)
         self.differs, self.first = collections.Counter(), {}
         self.inputs = self.tokens = 0
         for paired, special, split, side in itertools.product(

@@ -117,6 +117,8 @@ Kernel ReadKernel(NumberReader& in, DType dtype, const Dims& query, bool consist
       ImprovedClustered kernel;
       ReadClustered(in, &kernel);
       kernel.topk = static_cast<int32_t>(in.Number());
+      kernel.rest_mass = static_cast<ImprovedClustered::RestMass>(in.Byte() & 1);
+      kernel.rest_groups = 1 + in.Byte();
       return kernel;
     }
     case 3: {
@@ -221,7 +223,11 @@ double Least(const Variant& row, const Resolved& resolved) {
   if (row.kernel == KernelName::kVanilla) {
     return cuda ? 0 : 4.0 * 128 * static_cast<double>(spec.head_dim + spec.value_dim);
   }
-  if (row.kernel != KernelName::kCast) return (cuda ? 16 : 12) * tokens * heads;
+  if (const Clustered* const clustering = attention::ClusteringOf(spec.kernel)) {
+    // Without a hash there are no codes.
+    const bool hashes = clustering->clustering == Clustered::Clustering::kHash;
+    return (cuda ? 16 : hashes ? 12 : 4) * tokens * heads;
+  }
   int64_t longest = 0;
   const std::vector<int32_t>& offsets = resolved.cu_seqlens_q;
   for (size_t s = 0; s + 1 < offsets.size(); ++s) {

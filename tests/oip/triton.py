@@ -321,8 +321,8 @@ def analyzer(client, _):
 
 def model_control(client, _):
     """loading is refused with a reason"""
-    refused(lambda: client.load_model("embed"), "FAILED_PRECONDITION", "when the server starts")
-    refused(lambda: client.unload_model("embed"), "FAILED_PRECONDITION", "when the server starts")
+    refused(lambda: client.load_model("embed"), "FAILED_PRECONDITION", "when the engine starts")
+    refused(lambda: client.unload_model("embed"), "FAILED_PRECONDITION", "when the engine starts")
 
 
 ROWS = [health, metadata, infer, halves, parameters, errors, compression, encoders, statistics,

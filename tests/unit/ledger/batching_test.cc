@@ -120,7 +120,7 @@ TEST_F(TimedBatchingTest, AtACheckpointTheFirstShortRequestThatFitsPreempts) {
   ledger_->device_memory().SetMost(100);
   Push({.ms = 1000, .memory = {.own = 30}});
   JobList running = Next();
-  ledger_->BeginRun(running, /*preempts=*/false);
+  const Runs::Id run = ledger_->BeginRun(running, /*preempts=*/false);
   EXPECT_FALSE(ledger_->HasPreemptor());
   clock_->Advance(milliseconds(100));
   Push({.ms = 1, .key = "b", .memory = {.own = 80}});
@@ -130,6 +130,8 @@ TEST_F(TimedBatchingTest, AtACheckpointTheFirstShortRequestThatFitsPreempts) {
   EXPECT_TRUE(ledger_->HasPreemptor());
   EXPECT_EQ(Tickets(ledger_->TakePreemptor()), List{4});
   EXPECT_FALSE(ledger_->HasPreemptor());
+  ledger_->EndRun(run, /*completed=*/true);
+  EXPECT_EQ(Tickets(Next()), List{2});
 }
 
 // Turns between tenants.
@@ -237,6 +239,7 @@ TEST_F(TurnsTest, TokenizingIsFairBetweenTenants) {
     ledger_->Tokenized(std::move(job));
   }
   EXPECT_TRUE(first == "modest" || second == "modest");
+  for (int i = 0; i < 89; ++i) ledger_->Tokenized(ledger_->NextToTokenize(&size));
 }
 
 }  // namespace

@@ -40,6 +40,14 @@ class LedgerFixture : public testing::Test {
   explicit LedgerFixture(LedgerOptions options)
       : ledger_(std::make_shared<Ledger>(std::move(options), clock_, counters_)) {}
 
+  // Requests hold the ledger, so none may stay in it.
+  ~LedgerFixture() override {
+    ledger_->StartDraining();
+    while (!Next().empty()) {
+    }
+    TakeAnswers();
+  }
+
   std::unique_ptr<Job> Make(const Spec& spec) {
     auto job = std::make_unique<Job>();
     job->cost = spec.cost;
