@@ -177,8 +177,8 @@ inline std::string_view OptionBeyondThePaper(const Kernel& kernel) {
   return "";
 }
 
-// The kernel with these: the queries' own clusters, with their usual updates, own rest mass, and
-// groups of the rest if they are few beside the top keys.
+// The kernel with these: the queries' own clusters, with their usual updates; own rest mass; and
+// with 64 top keys or more, 32 groups of the rest.
 inline ImprovedClustered WithOptionsBeyondThePaper(ImprovedClustered kernel) {
   kernel.clustering = Clustered::Clustering::kQuerySpace;
   kernel.iterations = DefaultIterations(kernel.clustering);

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "engine/attention/clustered/clustering.h"
@@ -154,8 +155,9 @@ class Launch {
     if (Hashes(clustering_)) {
       if (absl::Status status = Hash(); !status.ok()) return status;
     }
-    absl::Status status = Hashes(clustering_) ? ClusterCodes() : ClusterQueries();
-    if (status.ok() && shape_.groups > 1) status = GroupKeys();
+    absl::Status status =
+        Hashes(clustering_) ? ClusterCodes() : ClusterRows(clustering_, /*keys=*/false);
+    if (status.ok() && shape_.groups > 1) status = ClusterRows(grouping_, /*keys=*/true);
     return status.ok() ? Attend() : status;
   }
 
@@ -219,11 +221,12 @@ class Launch {
 
   absl::Status ClusterCodes() {
     double flops = 0;
+    int64_t longest = 1;
     for (const Sequence& sequence : sequences_) {
+      longest = std::max(longest, sequence.queries);
       flops += static_cast<double>(sequence.queries * spec_.heads) *
                (100 + 3.0 * static_cast<double>(sequence.most_clusters * clustering_.iterations));
     }
-    const int64_t longest = Longest(&Sequence::queries);
     return Cluster<CodeClusterer>(
         flops, &counts_,
         [&] { return std::make_unique<CodeClusterer>(kernel_, clustering_, longest); },
@@ -234,59 +237,38 @@ class Launch {
         });
   }
 
-  absl::Status ClusterQueries() {
+  // Clusters queries in the metric of their keys; or keys, into their groups, in that of their
+  // queries.
+  absl::Status ClusterRows(const Clustered& parameters, bool keys) {
     double flops = 0;
-    for (const Sequence& sequence : sequences_) {
-      flops += 2.0 * static_cast<double>(spec_.heads * spec_.head_dim) *
-               static_cast<double>(sequence.queries * sequence.most_clusters) *
-               (clustering_.iterations + 1);
-    }
-    const int64_t longest = Longest(&Sequence::queries);
-    return Cluster<QueryClusterer>(
-        flops, &counts_,
-        [&] {
-          return std::make_unique<QueryClusterer>(kernel_, clustering_, spec_.head_dim, longest);
-        },
-        [&](QueryClusterer& clusterer, const Sequence& sequence, int64_t head) {
-          const CentroidTile tile = TileOf(sequence, head, 0, 0);
-          clusterer.Start({.element = shape_.element,
-                           .query = tile.query,
-                           .query_stride = tile.query_stride,
-                           .count = sequence.queries,
-                           .key = tile.key,
-                           .key_stride = tile.key_stride,
-                           .keys = tile.keys},
-                          Order(sequence, head), Begins(sequence, head));
-        });
-  }
-
-  // Clusters keys as queries are clustered: in the metric of what they are multiplied with.
-  absl::Status GroupKeys() {
-    const double flops = 2.0 * static_cast<double>(keys_ * spec_.heads * spec_.head_dim) *
-                         static_cast<double>(shape_.groups) * (grouping_.iterations + 1);
-    const int64_t longest = Longest(&Sequence::keys);
-    return Cluster<QueryClusterer>(
-        flops, &group_counts_,
-        [&] {
-          return std::make_unique<QueryClusterer>(kernel_, grouping_, spec_.head_dim, longest);
-        },
-        [&](QueryClusterer& clusterer, const Sequence& sequence, int64_t head) {
-          const CentroidTile tile = TileOf(sequence, head, 0, 0);
-          clusterer.Start({.element = shape_.element,
-                           .query = tile.key,
-                           .query_stride = tile.key_stride,
-                           .count = tile.keys,
-                           .key = tile.query,
-                           .key_stride = tile.query_stride,
-                           .keys = sequence.queries},
-                          KeyOrder(sequence, head), GroupBegins(sequence, head));
-        });
-  }
-
-  int64_t Longest(int64_t Sequence::*length) const {
     int64_t longest = 1;
-    for (const Sequence& sequence : sequences_) longest = std::max(longest, sequence.*length);
-    return longest;
+    for (const Sequence& sequence : sequences_) {
+      const int64_t rows = keys ? sequence.keys : sequence.queries;
+      longest = std::max(longest, rows);
+      flops += 2.0 * static_cast<double>(spec_.heads * spec_.head_dim) *
+               static_cast<double>(rows * std::min<int64_t>(parameters.clusters, rows)) *
+               (parameters.iterations + 1);
+    }
+    return Cluster<QueryClusterer>(
+        flops, keys ? &group_counts_ : &counts_,
+        [&] {
+          return std::make_unique<QueryClusterer>(kernel_, parameters, spec_.head_dim, longest);
+        },
+        [&](QueryClusterer& clusterer, const Sequence& sequence, int64_t head) {
+          const CentroidTile tile = TileOf(sequence, head, 0, 0);
+          kernels::QueryClustering of = {.element = shape_.element,
+                                         .query = tile.query,
+                                         .query_stride = tile.query_stride,
+                                         .count = sequence.queries,
+                                         .key = tile.key,
+                                         .key_stride = tile.key_stride,
+                                         .keys = tile.keys};
+          if (!keys) return clusterer.Start(of, Order(sequence, head), Begins(sequence, head));
+          std::swap(of.query, of.key);
+          std::swap(of.query_stride, of.key_stride);
+          std::swap(of.count, of.keys);
+          clusterer.Start(of, KeyOrder(sequence, head), GroupBegins(sequence, head));
+        });
   }
 
   // make() makes a clusterer; start(clusterer, sequence, head) starts it on a head. Writes
@@ -379,13 +361,13 @@ class Launch {
     if (shape_.groups > 1) {
       tile.key_order = KeyOrder(sequence, head);
       tile.group_end = GroupBegins(sequence, head) + 1;
-      tile.groups = group_counts_[TaskOf(sequence, head)];
+      tile.groups = group_counts_[IndexOf(sequence, head)];
     }
     return tile;
   }
 
-  // Of a head among all.
-  int64_t TaskOf(const Sequence& sequence, int64_t head) const {
+  // The head's place among those of all sequences.
+  int64_t IndexOf(const Sequence& sequence, int64_t head) const {
     return (&sequence - sequences_.data()) * spec_.heads + head;
   }
   int32_t* Order(const Sequence& sequence, int64_t head) {
@@ -398,7 +380,7 @@ class Launch {
     return &key_order_[sequence.grouped_offset + head * sequence.keys];
   }
   int32_t* GroupBegins(const Sequence& sequence, int64_t head) {
-    return &group_begins_[TaskOf(sequence, head) * (shape_.groups + 1)];
+    return &group_begins_[IndexOf(sequence, head) * (shape_.groups + 1)];
   }
 
   float* Scratch(int worker) { return scratch_.get() + worker * scratch_floats_; }

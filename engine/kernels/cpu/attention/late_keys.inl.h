@@ -21,11 +21,11 @@ class LateKeys {
   // group of keys.
   struct Memory {
     Memory(ScratchArea<V>* area, int64_t lanes, const CentroidShape& shape) : lanes(lanes) {
-      const Count sums_of = Count(lanes) * (shape.groups > 0 ? shape.groups : 1);
-      rows = area->Allocate(sums_of * shape.value_dim);
-      keys = area->Allocate(Count(shape.groups > 0 ? 1 : 0) * sums_of * shape.head_dim);
-      maxima = area->Allocate(sums_of);
-      sums = area->Allocate(sums_of);
+      const Count all_sums = Count(lanes) * shape.sums();
+      rows = area->Allocate(all_sums * shape.value_dim);
+      keys = area->Allocate(Count(lanes) * shape.groups * shape.head_dim);
+      maxima = area->Allocate(all_sums);
+      sums = area->Allocate(all_sums);
       weights = area->Allocate((shape.topk + kLanes - 1) / kLanes * kLanes);
     }
     int64_t lanes;

@@ -90,9 +90,7 @@ class Centroids {
           refine(this->Allocate(shape.topk == 0 ? 0 : Refine<V>::ScratchFloats(shape))) {}
 
     // Sums over keys: of each centroid, and for each group.
-    static Count Sums(const CentroidShape& shape) {
-      return Count(Lanes(shape)) * (shape.groups > 0 ? shape.groups : 1);
-    }
+    static Count Sums(const CentroidShape& shape) { return Count(Lanes(shape)) * shape.sums(); }
 
     // [centroids, head_dim] the means, then panel after panel: [head_dim, W]; if members weigh the
     // rest, in the end as before.
@@ -410,35 +408,35 @@ class Centroids {
     Refine<V> refine(shape_, tile, softmax_, scratch_.refine);
     const double pair = 2.0 * static_cast<double>(shape_.head_dim + shape_.value_dim);
     const bool grouped = shape_.groups > 0;
-    return ForMembers(kMember + static_cast<double>(wanted_ + (grouped ? tile.groups : 0)) * pair,
-                      [&](int64_t c, int64_t from, int64_t to) {
-                        float* const row = scratch_.rows + c * shape_.value_dim;
-                        if (from == 0) {
-                          if (c + 1 < tile.clusters) {
-                            refine.template Prefetch<K>(top_.entries(c + 1), top_.size(c + 1));
-                          }
-                          if (grouped) {
-                            for (int64_t g = 0; g < tile.groups; ++g) JoinRest(c, g * lanes_ + c);
-                          } else {
-                            float& maximum = scratch_.maxima[c];
-                            const auto joined = late_.Join(c, top_.entries(c), top_.size(c),
-                                                           maximum, scratch_.sums[c], row, nullptr);
-                            scratch_.sums[c] = joined.top_share;
-                            maximum = softmax_.LogSum(joined.maximum, joined.sum);
-                          }
-                        }
-                        typename Refine<V>::Rest rest = {.values = row,
-                                                         .masses = scratch_.sums + c};
-                        if (grouped) {
-                          rest.groups = tile.groups;
-                          rest.stride = lanes_;
-                          rest.keys = scratch_.rest_keys + c * shape_.head_dim;
-                          rest.scores = scratch_.maxima + c;
-                        } else if (tile_.log_sum_exp != nullptr) {
-                          members_.WriteLog(c, from, to, scratch_.maxima[c]);
-                        }
-                        refine.template Run<E, K>(c, from, to, top_.entries(c), top_.size(c), rest);
-                      });
+    const int64_t keys = wanted_ + (grouped ? tile.groups : 0);
+    return ForMembers(
+        kMember + static_cast<double>(keys) * pair, [&](int64_t c, int64_t from, int64_t to) {
+          float* const row = scratch_.rows + c * shape_.value_dim;
+          if (from == 0) {
+            if (c + 1 < tile.clusters) {
+              refine.template Prefetch<K>(top_.entries(c + 1), top_.size(c + 1));
+            }
+            if (grouped) {
+              for (int64_t g = 0; g < tile.groups; ++g) JoinRest(c, g * lanes_ + c);
+            } else {
+              float& maximum = scratch_.maxima[c];
+              const auto joined = late_.Join(c, top_.entries(c), top_.size(c), maximum,
+                                             scratch_.sums[c], row, nullptr);
+              scratch_.sums[c] = joined.top_share;
+              maximum = softmax_.LogSum(joined.maximum, joined.sum);
+            }
+          }
+          typename Refine<V>::Rest rest = {.values = row, .masses = scratch_.sums + c};
+          if (grouped) {
+            rest.groups = tile.groups;
+            rest.stride = lanes_;
+            rest.keys = scratch_.rest_keys + c * shape_.head_dim;
+            rest.scores = scratch_.maxima + c;
+          } else if (tile_.log_sum_exp != nullptr) {
+            members_.WriteLog(c, from, to, scratch_.maxima[c]);
+          }
+          refine.template Run<E, K>(c, from, to, top_.entries(c), top_.size(c), rest);
+        });
   }
 
   // Completes the means of cluster c over a group's keys but its top keys; the group's sums lie at

@@ -96,8 +96,11 @@ struct CentroidShape {
   double scale = 0;      // of the scores
   int64_t clusters = 0;  // at most, of a tile
   int64_t topk = 0;      // keys on which rows are refined; 0: rows stay their centroid's
-  int64_t groups = 0;   // at most, of the other keys, that each member weighs; 0: the centroid does
-  bool biased = false;  // tiles have key_bias
+  int64_t groups = 0;    // at most, of the other keys, that members weigh; 0: their centroid does
+  bool biased = false;   // tiles have key_bias
+
+  // How many sums over keys a centroid has.
+  [[gnu::always_inline]] int64_t sums() const { return groups > 0 ? groups : 1; }
 };
 
 // Some clusters of one head of one sequence. Strides count elements from one token to the next;
