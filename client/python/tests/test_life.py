@@ -152,7 +152,9 @@ else:
     except RuntimeError as error:
         print(error, client.encode("a", model="minilm").shape)
 """
-    out, err = run(program, server).communicate(timeout=60)
+    # Without it gRPC's pollers may wait in the child for threads that only the parent has.
+    environment = os.environ | {"GRPC_ENABLE_FORK_SUPPORT": "1"}
+    out, err = run(program, server, env=environment).communicate(timeout=60)
     assert out == "a stream does not go on in a fork of its process (384,)\n", err
 
 
