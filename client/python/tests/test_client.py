@@ -238,6 +238,28 @@ def test_attention(client: castor.Client) -> None:
     assert caught.value.field == "value.shape[0]"
 
 
+def test_attention_of_large_arrays(client: castor.Client) -> None:
+    _, k, v = arrays(3000)
+    for rows in (2, 1500):  # a query that goes into the message, and one beside it
+        q = arrays(rows)[0]
+        want = softmax_attention(q, k, v)
+        assert abs(client.attend(q, k, v).output - want).max() < 1e-5
+        halves = client.attend(*(x.astype(np.float16) for x in (q, k, v)))
+        assert abs(halves.output - want).max() < 0.02
+        with client.shared_memory(k.nbytes) as memory:
+            mixed = client.attend(q, memory.put(k), v, memory=memory)
+        assert abs(mixed.output - want).max() < 1e-5
+    prefix = client.attend(q, k, value_dim=4)
+    assert abs(prefix.output - softmax_attention(q, k, k[..., :4])).max() < 1e-5
+    batch = client.attend(*(x.reshape(3, 500, 2, 8) for x in (q, k[:1500], v[:1500])))
+    parts = [slice(i, i + 500) for i in range(0, 1500, 500)]
+    want = np.concatenate([softmax_attention(*(x[part] for x in (q, k, v))) for part in parts])
+    assert abs(batch.output.reshape(want.shape) - want).max() < 1e-5
+    with pytest.raises(castor.InvalidFieldError) as caught:
+        client.attend(q, k, v[:2000])
+    assert caught.value.field == "value.shape[0]"
+
+
 def test_tensors_by_dlpack(client: castor.Client) -> None:
     torch = pytest.importorskip("torch")
     q, k, v = (torch.from_numpy(each).requires_grad_() for each in arrays())

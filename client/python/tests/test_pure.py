@@ -16,7 +16,7 @@ from castor.rpc import error_details_pb2, status_pb2
 from castor.session import Session, Stream, finish
 from castor.status import LATE
 from castor.status import from_status as status_of
-from castor.v1 import encoder_pb2, kernel_pb2, tensor_pb2
+from castor.v1 import attention_pb2, encoder_pb2, kernel_pb2, tensor_pb2
 
 
 def status(code: int, reason: str = "", retry: float | None = None) -> status_pb2.Status:
@@ -121,6 +121,22 @@ def test_tensors_keep_values_and_order() -> None:
     for wrong in (values.astype(np.float64), [1, 2], np.array(["a"])):
         with pytest.raises(TypeError, match=r"query is .*use float32"):
             tensors.to_message("query", wrong)
+
+
+def test_elements_set_apart_are_where_the_message_has_them() -> None:
+    random, apart = np.random.default_rng(3), dict[str, Any]()
+    values = random.standard_normal((2, 3, 70, 100))
+    given = {"query": values[0], "key": values.astype(np.float16), "value": values[1, :, ::2]}
+    given["query"], given["value"] = (given[n].astype(np.float32) for n in ("query", "value"))
+    tensor = {n: tensors.to_message(n, x, apart=apart) for n, x in given.items()}
+    request = attention_pb2.AttendRequest(request_id="r", **tensor)
+    assert list(apart) == ["query", "key", "value"] and len(request.SerializeToString()) < 100
+    whole = {n: tensors.to_message(n, x) for n, x in given.items()}
+    made = attention_pb2.AttendRequest.FromString(tensors.to_wire(request, apart))
+    assert made == attention_pb2.AttendRequest(request_id="r", **whole)
+    apart["key"] = np.empty(2**31, np.uint8)  # no byte of it is touched
+    with pytest.raises(ValueError, match=r"query, key, value take 2,147"):
+        tensors.to_wire(request, apart)
 
 
 def test_merge_is_attention_over_all_keys() -> None:

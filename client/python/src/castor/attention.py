@@ -139,11 +139,11 @@ async def attend(
     connection; `output` is one of them. After a call that failed without a reason, the server may
     still write to `output`. Without `value`, values are the first `value_dim` elements of keys.
     """
-    tensor = partial(tensors.to_message, memory=memory)
-    request = attention_pb2.AttendRequest(  # tensors filled in place would serialize slower
-        query=tensor("query", query),
-        key=tensor("key", key),
-        value=None if value is None else tensor("value", value),
+    tensor, apart = partial(tensors.to_message, memory=memory), dict[str, NDArray[Any]]()
+    request = attention_pb2.AttendRequest(
+        query=tensor("query", query, apart=apart),
+        key=tensor("key", key, apart=apart),
+        value=None if value is None else tensor("value", value, apart=apart),
         value_is_key_prefix=value is None,
     )
     texts.put(request, options, AttendOptions.__annotations__, tensor)
@@ -158,6 +158,8 @@ async def attend(
         if place is None:
             raise ValueError("output is not a contiguous array of `memory`")
         request.output.CopyFrom(place)
+    if apart:
+        session.wire = tensors.to_wire(request, apart)
     # With `output` no second attempt: the server may still write the first one's result.
     answer = await session.one("AttentionService/Attend", request, repeatable=output is None)
     rows = tensors.from_message(answer.output) if output is None else output

@@ -167,7 +167,7 @@ class Connection:
                 made = self._channel.stream_stream if streams else self._channel.unary_unary
                 self._methods[name] = made(
                     f"/castor.v1.{name}",
-                    GetMessageClass(found.input_type).SerializeToString,
+                    _to_bytes,
                     GetMessageClass(found.output_type).FromString,
                 )
             return self._methods[name]
@@ -230,6 +230,10 @@ class Connection:
             )
         error.message = f"{hint} ({error.message})" if hint else error.message
         return error
+
+
+def _to_bytes(request: Any) -> bytes:
+    return request if isinstance(request, bytes) else request.SerializeToString()
 
 
 def _checked(name: str, value: str) -> str:

@@ -51,6 +51,7 @@ class Session:
     def __init__(self, client: Connection, timeout: float, busy: bool = False) -> None:
         self._client, self.timeout, self.busy = client, timeout, busy
         self._process = os.getpid()
+        self.wire: bytes | None = None  # a single request's bytes, if they are already made
         self._stream: Any = None
         self._sends: Any = None  # requests of the stream; None ends it
         self.renew()
@@ -71,7 +72,7 @@ class Session:
 
     async def call(self, name: str, request: Any, ready: bool) -> Any:
         try:
-            answer = self._start(name, request, ready, timeout=self.left)
+            answer = self._start(name, self.wire or request, ready, timeout=self.left)
             return await answer if inspect.isawaitable(answer) else answer
         except grpc.RpcError as error:
             raise self._failure(error) from None

@@ -20,6 +20,9 @@ DTYPES: dict[int, str] = {
     tensor_pb2.INT8: "i1",
     tensor_pb2.UINT8: "u1",
 }
+_RAW = tensor_pb2.Tensor.DESCRIPTOR.fields_by_name["raw"]
+_MOST_BYTES = 2**31 - 1  # of a message
+_APART_BYTES = 1 << 15  # fewer cost no less apart
 _FLOATS = {"float32": tensor_pb2.FLOAT32, "float16": tensor_pb2.FLOAT16}
 
 
@@ -65,12 +68,52 @@ def to_torch(rows: NDArray[Any]) -> Any:
     return torch.from_numpy(np.ascontiguousarray(rows))
 
 
-def to_message(name: str, values: Any, memory: Any = None) -> tensor_pb2.Tensor:
-    """A message with the elements, or with their place in `memory`."""
+def to_message(
+    name: str, values: Any, memory: Any = None, apart: dict[str, NDArray[Any]] | None = None
+) -> tensor_pb2.Tensor:
+    """A message with the elements, or with their place in `memory`. Many elements go into `apart`
+    instead, by name, for to_wire."""
     array, dtype = as_array(name, values)
+    message = tensor_pb2.Tensor(dtype=dtype, shape=array.shape)
     if place := memory.locate(array) if memory else None:
-        return tensor_pb2.Tensor(dtype=dtype, shape=array.shape, shared_memory=place)
-    return tensor_pb2.Tensor(dtype=dtype, shape=array.shape, raw=array.tobytes())
+        message.shared_memory.CopyFrom(place)
+    elif apart is None or array.nbytes < _APART_BYTES:
+        message.raw = array.tobytes()
+    else:
+        apart[name] = array
+    return message
+
+
+def to_wire(request: Any, apart: dict[str, NDArray[Any]]) -> bytes:
+    """The request's bytes, with elements of its Tensor fields that were set apart.
+
+    They are copied once; through a message they would be copied five times.
+    """
+    rest, parts = type(request)(), list[Any]()
+    rest.CopyFrom(request)
+    for name, array in apart.items():
+        rest.ClearField(name)
+        head = getattr(request, name).SerializeToString() + _prefix(_RAW, array.nbytes)
+        field = request.DESCRIPTOR.fields_by_name[name]
+        parts += [_prefix(field, len(head) + array.nbytes), head, array.data]
+    parts.insert(0, rest.SerializeToString())
+    if (size := sum(memoryview(part).nbytes for part in parts)) > _MOST_BYTES:
+        raise ValueError(
+            f"{', '.join(apart)} take {size:,} bytes, and a message at most {_MOST_BYTES:,}: "
+            "use shared_memory, or several calls"
+        )
+    return b"".join(parts)
+
+
+def _prefix(field: Any, size: int) -> bytes:
+    """What precedes a field's `size` bytes: its tag and their number, as varints."""
+    found = bytearray()
+    for value in (field.number << 3 | 2, size):
+        while value > 127:
+            found.append(value & 127 | 128)
+            value >>= 7
+        found.append(value)
+    return bytes(found)
 
 
 def from_message(tensor: tensor_pb2.Tensor) -> NDArray[Any]:
