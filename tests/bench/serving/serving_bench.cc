@@ -224,11 +224,13 @@ void BM_SaturationShared(benchmark::State& state, DType dtype) {
   CountTokens(state, mix);
 }
 
-// Runs `call` once per iteration and reports the median of its wall times in microseconds.
+// Runs `call` once per iteration and reports the median of its wall times in microseconds. One call
+// before them waits for the engine's calibration.
 template <typename Call>
 void ReportMedian(benchmark::State& state, const Call& call) {
   using Clock = std::chrono::steady_clock;
   std::vector<double> times;
+  call();
   for (auto _ : state) {
     const Clock::time_point begin = Clock::now();
     call();
