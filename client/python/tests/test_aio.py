@@ -43,8 +43,8 @@ def test_calls(server: Server, client: castor.Client) -> None:
                 5477,
                 102,
             ]
-            q, k, v = arrays()
-            async with made.shared_memory(1 << 16) as memory:
+            q, k, v = arrays(1000)
+            async with made.shared_memory(1 << 18) as memory:
                 output = memory.array(q.shape)
                 await made.attend(memory.put(q), k, v, memory=memory, output=output)
                 assert abs(output - softmax_attention(q, k, v)).max() < 1e-5

@@ -47,11 +47,12 @@ def as_array(name: str, values: Any) -> tuple[NDArray[Any], tensor_pb2.DataType]
         known = hasattr(values, "__dlpack__")
         values = _from_dlpack(name, values) if known else np.asarray(values)
     array = np.ascontiguousarray(values)
-    if array.dtype.name == "bfloat16":
+    kind = array.dtype.name  # slow to ask for
+    if kind == "bfloat16":
         return array.view("<u2"), tensor_pb2.BFLOAT16
-    if array.dtype.name not in _FLOATS:
+    if kind not in _FLOATS:
         raise TypeError(f"{name} is {array.dtype}: use float32, float16 or bfloat16")
-    dtype = _FLOATS[array.dtype.name]
+    dtype = _FLOATS[kind]
     return array.astype(DTYPES[dtype], copy=False), dtype
 
 
