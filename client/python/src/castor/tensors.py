@@ -22,7 +22,7 @@ DTYPES: dict[int, str] = {
 }
 _RAW = tensor_pb2.Tensor.DESCRIPTOR.fields_by_name["raw"]
 _MOST_BYTES = 2**31 - 1  # of a message
-_APART_BYTES = 1 << 15  # fewer cost no less apart
+_APART_BYTES = 1 << 15  # smaller arrays gain nothing
 _FLOATS = {"float32": tensor_pb2.FLOAT32, "float16": tensor_pb2.FLOAT16}
 
 
@@ -72,8 +72,8 @@ def to_torch(rows: NDArray[Any]) -> Any:
 def to_message(
     name: str, values: Any, memory: Any = None, apart: dict[str, NDArray[Any]] | None = None
 ) -> tensor_pb2.Tensor:
-    """A message with the elements, or with their place in `memory`. Many elements go into `apart`
-    instead, by name, for to_wire."""
+    """A message with the elements, or with their place in `memory`. A large array goes into
+    `apart`, by name, instead of the message: to_wire puts its elements back."""
     array, dtype = as_array(name, values)
     message = tensor_pb2.Tensor(dtype=dtype, shape=array.shape)
     if place := memory.locate(array) if memory else None:
@@ -86,9 +86,9 @@ def to_message(
 
 
 def to_wire(request: Any, apart: dict[str, NDArray[Any]]) -> bytes:
-    """The request's bytes, with elements of its Tensor fields that were set apart.
+    """Serializes the request, and with it the arrays kept apart from its Tensor fields.
 
-    They are copied once; through a message they would be copied five times.
+    Each array is copied once, where protobuf's messages would copy it five times.
     """
     rest, parts = type(request)(), list[Any]()
     rest.CopyFrom(request)
