@@ -53,10 +53,11 @@ inline double RelativeError(const OwnedProblem& problem, const std::vector<doubl
       [&](int64_t i) { return expected[i]; });
 }
 
-// Whether a log-sum-exp is right, to a part of it, or to an absolute number below 1.
-inline bool IsNear(double log_sum_exp, double expected, double tolerance) {
+// Whether a log-sum-exp is right, to a part of it, or below `unit`, the size of a score's terms, to
+// a part of that.
+inline bool IsNear(double log_sum_exp, double expected, double tolerance, double unit = 1) {
   if (expected == -INFINITY) return log_sum_exp == expected;
-  return std::abs(log_sum_exp - expected) <= tolerance * std::max(1.0, std::abs(expected));
+  return std::abs(log_sum_exp - expected) <= tolerance * std::max(unit, std::abs(expected));
 }
 
 // The tolerances of the service's contract.
