@@ -233,6 +233,7 @@ class Connection:
 
 
 def _to_bytes(request: Any) -> bytes:
+    """Serializes a request, unless Session.wire has its bytes."""
     return request if isinstance(request, bytes) else request.SerializeToString()
 
 
