@@ -90,8 +90,9 @@ int64_t TileCount(const Spec& spec, int64_t tokens, int64_t sequences) {
 
 template <const FlashKernel& kKernel>
 bool Supports(const Spec& spec) {
-  return std::holds_alternative<Vanilla>(spec.kernel) && IsFloating(spec.dtype) &&
-         kKernel.runs_here();
+  const bool dtype =
+      kKernel.only_bfloat16 ? spec.dtype == DType::kBFloat16 : IsFloating(spec.dtype);
+  return std::holds_alternative<Vanilla>(spec.kernel) && dtype && kKernel.runs_here();
 }
 
 FlashShape ShapeOf(const Spec& spec) {
@@ -345,6 +346,7 @@ constexpr Variant Row(std::string_view backend) {
 
 constexpr Variant kRows[] = {
 #if defined(__x86_64__)
+    Row<kernels::kFlashAvx512Bf16>("cpu-avx512-bf16"),
     Row<kernels::kFlashAvx512>("cpu-avx512"),
     Row<kernels::kFlashAvx2>("cpu-avx2"),
 #endif

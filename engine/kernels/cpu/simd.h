@@ -35,6 +35,9 @@ struct Vectors {
   static constexpr int kWords = lanes / 2;  // of 64 bits
   using Bits = typename VectorOf<uint64_t, 4 * lanes>::Type;
 
+  // Whether the set has MultiplyAddPairs: lanes of c plus both products of their pairs of bfloat16.
+  static constexpr bool kHasPairs = false;
+
   template <typename To>
   static To LoadAs(const void* p) {
     To x;
@@ -106,6 +109,12 @@ struct Vectors {
   static Vec LowBFloat16s(Vec x) { return std::bit_cast<Vec>(std::bit_cast<Words>(x) << 16); }
   static Vec HighBFloat16s(Vec x) {
     return std::bit_cast<Vec>(std::bit_cast<Words>(x) & 0xffff0000u);
+  }
+  // Pairs of bfloat16: a's in the low half, nearest to it, ties to the greater magnitude; b's
+  // above.
+  static Vec PairOf(Vec a, Vec b) {
+    const Words low = (std::bit_cast<Words>(a) + 0x8000u) >> 16;
+    return std::bit_cast<Vec>(low | ((std::bit_cast<Words>(b) + 0x8000u) & 0xffff0000u));
   }
   static void StoreBFloat16(uint16_t* p, Vec x) {
     const Words bits = std::bit_cast<Words>(x);

@@ -39,7 +39,7 @@ class VariantTest : public testing::TestWithParam<Variant>, protected Seeded {
                           : name == KernelName::kImprovedClustered ? Kernel(ImprovedClusters(1, 1))
                           : name == KernelName::kCast              ? Kernel(CastOf(0))
                                                                    : Kernel(Vanilla{});
-    if (!GetParam().supports(MakeSpec(DType::kFloat32, kernel, 1, 1, 1, 1))) {
+    if (!GetParam().supports(MakeSpec(UsualType(), kernel, 1, 1, 1, 1))) {
       GTEST_SKIP() << "this processor cannot run " << GetParam().backend;
     }
   }
@@ -55,10 +55,17 @@ class VariantTest : public testing::TestWithParam<Variant>, protected Seeded {
 
   static void Run(const OwnedProblem& problem) { Run(problem.spec, {&problem.view, 1}); }
   static void Run(const Spec& spec, std::span<const Problem> problems) {
-    ASSERT_TRUE(GetParam().supports(spec));
-    const absl::Status status = GetParam().run(spec, problems, RunToEnd());
+    ASSERT_EQ(GetParam().supports(spec), !OnlyBFloat16() || spec.dtype == DType::kBFloat16);
+    const absl::Status status = FindVariant(Table(), spec)->run(spec, problems, RunToEnd());
     ASSERT_TRUE(status.ok()) << status;
   }
+
+  // The row, and for one of a single type those that take the others.
+  static std::span<const Variant> Table() {
+    return OnlyBFloat16() ? CpuVariants() : std::span<const Variant>(&GetParam(), 1);
+  }
+  static bool OnlyBFloat16() { return GetParam().backend == "cpu-avx512-bf16"; }
+  static DType UsualType() { return OnlyBFloat16() ? DType::kBFloat16 : DType::kFloat32; }
 };
 
 }  // namespace castor::attention

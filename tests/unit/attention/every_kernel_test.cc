@@ -105,7 +105,7 @@ TEST_P(EveryKernelTest, AnyNumberOfThreadsGivesTheSameBytesEachTime) {
   for (const Kernel& kernel : Kernels()) {
     for (const auto& lengths :
          {std::vector<int32_t>{kSanitized ? 500 : 2500}, std::vector<int32_t>{900, 5, 300, 1}}) {
-      CastProblem layer(MakeSpec(DType::kFloat32, kernel, 2, 32, 32, 9), lengths, random_);
+      CastProblem layer(MakeSpec(UsualType(), kernel, 2, 32, 32, 9), lengths, random_);
       SetParallelWorkers(1);
       Run(layer.problem);
       const std::vector<std::byte> alone = layer.problem.output.bytes();
@@ -167,7 +167,7 @@ TEST_P(EveryKernelTest, NotANumberStaysInItsSequence) {
     for (const double poison : {double{NAN}, double{INFINITY}, -double{INFINITY}}) {
       for (int which = 0; which < 4; ++which) {  // one of the tensors, or all
         if (cast() && which < 3) continue;
-        Spec spec = MakeSpec(DType::kFloat32, kernel, 2, 16, 16, 3);
+        Spec spec = MakeSpec(UsualType(), kernel, 2, 16, 16, 3);
         spec.log_sum_exp = !cast();
         std::mt19937 same = random_;
         CastProblem clean(spec, lengths, random_);

@@ -64,7 +64,7 @@ TEST_P(PositionsTest, WindowsMatchTheReferenceAtEveryEdge) {
 TEST_P(PositionsTest, TablesMatchTheReferenceAtEveryEdge) {
   for (const int64_t reach : {0, 1, 7, 128}) {
     const std::vector<float> table = RandomBiases(2 * (2 * reach + 1));
-    Spec spec = MakeSpec(DType::kFloat32, Vanilla{}, 2, 8, 5);
+    Spec spec = MakeSpec(UsualType(), Vanilla{}, 2, 8, 5);
     spec.bias = {.table = table.data(), .reach = reach};
     for (const int32_t length : {1, 2, 7, 8, 9, 48, 49, 129, 300}) ExpectRight(spec, {length});
   }
@@ -78,7 +78,7 @@ TEST_P(PositionsTest, SlopesAreExactHoweverFarTheKeysAre) {
     for (const std::vector<float>& slopes :
          {std::vector{0.5f, 0.01f}, std::vector{-0.25f, 1e15f}}) {
       for (const double scale : {0.25, 3.0}) {
-        Spec spec = WithLogSumExp(MakeSpec(DType::kFloat32, Vanilla{}, 2, 16, 16));
+        Spec spec = WithLogSumExp(MakeSpec(UsualType(), Vanilla{}, 2, 16, 16));
         spec.softmax_scale = scale;
         spec.bias.slopes = slopes.data();
         spec.placed = true;
@@ -133,7 +133,7 @@ TEST_P(PositionsTest, AnyNumberIsRightOrRefused) {
     if (biased) request.key_bias = tensor({kKeys});
 
     const absl::StatusOr<Resolved> resolved =
-        Resolve(request, {&GetParam(), 1}, NoCastLayer, /*max_sequences=*/1);
+        Resolve(request, Table(), NoCastLayer, /*max_sequences=*/1);
     if (!resolved.ok()) {
       ++refused;
       const std::string field = FieldOf(resolved.status()).value_or("");
@@ -177,7 +177,7 @@ TEST_P(PositionsTest, AnyNumberIsRightOrRefused) {
 TEST_P(PositionsTest, VisibleKeysLieApartFromTheWindow) {
   for (const int64_t visible : {1, 100, 128, 129, 300}) {
     for (const bool causal : {false, true}) {
-      Spec spec = WithLogSumExp(MakeSpec(DType::kFloat32, Vanilla{.causal = causal}, 1, 8, 8));
+      Spec spec = WithLogSumExp(MakeSpec(UsualType(), Vanilla{.causal = causal}, 1, 8, 8));
       spec.window = {.left = 40, .right = 10, .always_visible = visible};
       for (const int32_t queries : {1, 200, 3000}) {
         OwnedProblem problem(spec, {queries}, {3000});
@@ -190,7 +190,7 @@ TEST_P(PositionsTest, VisibleKeysLieApartFromTheWindow) {
 
 // Keys in shards, each at its own position, of which answers merge into the whole's.
 TEST_P(PositionsTest, ShardsWithPositionsSumUpToTheWhole) {
-  Spec spec = WithLogSumExp(MakeSpec(DType::kFloat32, Vanilla{.causal = true}, 2, 16, 16));
+  Spec spec = WithLogSumExp(MakeSpec(UsualType(), Vanilla{.causal = true}, 2, 16, 16));
   spec.window = {.left = 150, .right = -1, .always_visible = 5};
   const std::vector<float> slopes = {0.01f, 0.1f};
   spec.bias.slopes = slopes.data();
@@ -228,7 +228,7 @@ TEST_P(PositionsTest, ATableIsReadByTheKeysPlaceLessTheQuerys) {
 }
 
 TEST_P(PositionsTest, KeysOutsideOfTheWindowOrLaterChangeNoByte) {
-  Spec spec = MakeSpec(DType::kFloat32, Vanilla{.causal = true}, 2, 16, 16);
+  Spec spec = MakeSpec(UsualType(), Vanilla{.causal = true}, 2, 16, 16);
   spec.window.left = 40;
   OwnedProblem problem(spec, {600}, {600});
   problem.Randomize(random_);
@@ -240,10 +240,10 @@ TEST_P(PositionsTest, KeysOutsideOfTheWindowOrLaterChangeNoByte) {
     problem.value.Set(i, -1e30);
   }
   Run(problem);
-  constexpr size_t kRow = 32 * sizeof(float);
-  EXPECT_EQ(
-      0, std::memcmp(before.data() + 290 * kRow, problem.output.data() + 290 * kRow, 210 * kRow));
-  EXPECT_NE(0, std::memcmp(before.data(), problem.output.data(), 290 * kRow));
+  const size_t row = 32 * SizeOf(spec.dtype);
+  EXPECT_EQ(0,
+            std::memcmp(before.data() + 290 * row, problem.output.data() + 290 * row, 210 * row));
+  EXPECT_NE(0, std::memcmp(before.data(), problem.output.data(), 290 * row));
 }
 
 // Sequences read only their part of a table that is much longer: the rest may hold anything, and
@@ -265,7 +265,7 @@ TEST_P(PositionsTest, AWindowedLayerIsLinearInItsLength) {
   const int threads = ParallelWorkers();
   SetParallelWorkers(1);
   const auto seconds = [&](int32_t length) {
-    Spec spec = MakeSpec(DType::kFloat32, Vanilla{}, 2, 64, 64);
+    Spec spec = MakeSpec(UsualType(), Vanilla{}, 2, 64, 64);
     spec.window = SymmetricWindow(64);
     OwnedProblem problem(spec, {length}, {length});
     double least = INFINITY;

@@ -4,7 +4,8 @@
 // Lanes hold queries. A tile keeps its queries transposed, so scores, maxima, sums and outputs of
 // neighbouring queries lie in neighbouring lanes, and keys and values are only broadcast. There is
 // no horizontal reduction and no transposed copy of the keys. Arithmetic is float32 whatever the
-// elements are.
+// elements are; only kFlashAvx512Bf16 rounds weights to bfloat16, and takes that type's subnormal
+// numbers for zeros.
 //
 // A query's result depends on that query and on its sequence's keys and values alone: every sum
 // runs over the keys in order, in blocks of a fixed size, in any tile, lane or thread.
@@ -153,8 +154,11 @@ struct FlashKernel {
               int64_t query_end, int64_t key_begin, int64_t key_end, float* scratch);
 
   const FewRowsKernel* few_rows;  // of the same set
+
+  bool only_bfloat16 = false;  // takes no other elements
 };
 
+extern const FlashKernel kFlashAvx512Bf16;
 extern const FlashKernel kFlashAvx512;
 extern const FlashKernel kFlashAvx2;
 extern const FlashKernel kFlashPortable;

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "engine/kernels/cpu/attention/flash.h"
+#include "engine/kernels/cpu/attention/operands.inl.h"
 #include "engine/kernels/cpu/attention/positions.inl.h"
 #include "engine/kernels/cpu/attention/softmax.inl.h"
 #include "engine/kernels/cpu/clustered/products.inl.h"
@@ -26,9 +27,10 @@ class Flash {
   static void Pack(const FlashShape& shape, const FlashHead& head, int64_t key_begin,
                    int64_t key_end, float* scratch) {
     Flash flash(shape, head, 0, kFlashTileQueries, scratch);
-    ForElement<V>(shape.element, [&](auto element) {
+    ForElements(shape.element, [&](auto element) {
       for (int64_t begin = key_begin; begin < key_end; begin += kKeyBlock) {
-        flash.template LoadBlock<decltype(element)>(flash.PackedBlock(begin));
+        using E = decltype(element);
+        flash.template LoadBlock<E>(flash.template PackedBlock<E>(begin));
       }
     });
   }
@@ -36,14 +38,23 @@ class Flash {
   static void Run(const FlashShape& shape, const FlashHead& head, int64_t query_begin,
                   int64_t query_end, int64_t key_begin, int64_t key_end, float* scratch) {
     Flash flash(shape, head, query_begin, query_end, scratch);
-    ForElement<V>(shape.element,
-                  [&](auto element) { flash.template Run<decltype(element)>(key_begin, key_end); });
+    ForElements(shape.element,
+                [&](auto element) { flash.template Run<decltype(element)>(key_begin, key_end); });
   }
 
  private:
   using Vec = typename V::Vec;
   static constexpr int64_t kLanes = V::kLanes;
   using Panels = kernels::Panels<V>;
+
+  template <typename F>
+  static void ForElements(Element element, F f) {
+    if constexpr (V::kHasPairs) {
+      f(BFloat16{});
+    } else {
+      ForElement<V>(element, f);
+    }
+  }
 
   // A block of keys and one of values fill 64 KB of the second-level cache at head_dim 64, and a
   // panel's scores 12 KB of the first.
@@ -65,13 +76,13 @@ class Flash {
       decay = this->Allocate(Panels::kMaxWidth);
       if (shape.bias_reach >= 0) bias = this->Allocate(PositionTable<V>::Floats(shape.bias_reach));
     }
-    float* queries;         // panel after panel: [head_dim, W]
+    float* queries;         // panel after panel: [head_dim, W], or half as many words
     float* outputs;         // panel after panel: [value_dim, W], not yet divided by the sums
     float* maxima;          // [lanes] of the scores so far
     float* sums;            // [lanes] of the weights so far
-    float* keys;            // [kKeyBlock, head_dim]
-    float* values;          // [kKeyBlock, value_dim], packed
-    float* row;             // [value_dim], before it is packed
+    float* keys;            // [kKeyBlock, head_dim], or half as many words
+    float* values;          // [kKeyBlock, value_dim], packed, or half as many words
+    float* row;             // [value_dim] words, before they are packed
     float* scores;          // [kKeyBlock, W], then the weights
     float* decay;           // [W], factors for earlier sums, by the block's new maxima
     float* bias = nullptr;  // PositionTable's
@@ -91,13 +102,24 @@ class Flash {
         bias_scale_(shape.biased ? 1 / softmax_.magnitude : 1),
         slope_(static_cast<float>(static_cast<double>(head.slope) * bias_scale_)) {}
 
-  // Keys and values as the products read them.
+  // Keys and values as the products read them, in Operands' words.
   struct Block {
-    int64_t begin;  // the first key
+    int64_t begin;  // the first key; even, if a word holds two
     int64_t count;
-    float* keys;  // [count, head_dim]
+    float* keys;  // [count, words of head_dim]
     PackedValues<V> values;
   };
+
+  template <typename E>
+  static constexpr int64_t Words(int64_t elements) {
+    constexpr int64_t kInWord = Operands<V, E>::kInWord;
+    return (elements + kInWord - 1) / kInWord;
+  }
+  // The first element of the word of element i.
+  template <typename E>
+  static constexpr int64_t WordBegin(int64_t i) {
+    return i - i % Operands<V, E>::kInWord;
+  }
 
   template <typename E>
   void Run(int64_t key_begin, int64_t key_end) {
@@ -116,9 +138,9 @@ class Flash {
       }
     }
     int64_t count = 0;
-    for (int64_t begin = key_begin; begin < key_end; begin += count) {
+    for (int64_t begin = WordBegin<E>(key_begin); begin < key_end; begin += count) {
       if (begin >= range.visible && begin < range.begin) {  // no query sees the keys between
-        begin = range.begin;
+        begin = WordBegin<E>(range.begin);
         if (begin >= key_end) break;
       }
       // Blocks end at multiples of their size, wherever the first key is.
@@ -127,11 +149,11 @@ class Flash {
       if (begin < range.visible && begin + count <= range.begin && range.visible - begin < count) {
         count = range.visible - begin;
       }
-      const Block block = head_.packed != nullptr ? PackedBlock(begin - begin % kKeyBlock)
-                                                  : ScratchBlock(begin, count);
+      const Block block = head_.packed != nullptr ? PackedBlock<E>(begin - begin % kKeyBlock)
+                                                  : ScratchBlock<E>(begin, count);
       if (head_.packed == nullptr) LoadBlock<E>(block);
       Panels::For(queries, [&](auto vectors, int64_t lane) {
-        AttendPanel<decltype(vectors)::N>(lane, block, begin, count);
+        AttendPanel<decltype(vectors)::N, E>(lane, block, begin, count);
       });
     }
     if (key_end < range.end) return;
@@ -141,23 +163,27 @@ class Flash {
   }
 
   // A block of this tile's own. The panels of a narrow tile are as narrow as the tile.
+  template <typename E>
   Block ScratchBlock(int64_t begin, int64_t count) const {
     const int64_t vectors = Panels::Vectors(query_end_ - query_begin_);
     const int64_t widest = vectors < Panels::kMaxVectors ? vectors : Panels::kMaxVectors;
-    return {
-        begin, count, scratch_.keys, {scratch_.values, count, shape_.value_dim, V::kRows[widest]}};
+    return {begin,
+            count,
+            scratch_.keys,
+            {scratch_.values, Words<E>(count), shape_.value_dim, V::kRows[widest]}};
   }
 
   // The block from key `begin` on in what Pack makes.
+  template <typename E>
   Block PackedBlock(int64_t begin) const {
     const int64_t left = head_.places.keys - begin;
     const int64_t count = left < kKeyBlock ? left : kKeyBlock;
     float* const keys = head_.packed + begin * (shape_.head_dim + shape_.value_dim);
-    return {
-        begin,
-        count,
-        keys,
-        {keys + count * shape_.head_dim, count, shape_.value_dim, V::kRows[Panels::kMaxVectors]}};
+    return {begin,
+            count,
+            keys,
+            {keys + count * shape_.head_dim, Words<E>(count), shape_.value_dim,
+             V::kRows[Panels::kMaxVectors]}};
   }
 
   // Prefetches the first rows, which a short sequence would wait for: they lie a token apart, where
@@ -200,13 +226,15 @@ class Flash {
   void LoadBlock(const Block& block) {
     for (int64_t j = 0; j < block.count; ++j) {
       PrefetchRow<V>(RowOf<E>(head_.value, head_.value_stride, block.begin + j), shape_.value_dim);
-      LoadRow<V, E>(RowOf<E>(head_.key, head_.key_stride, block.begin + j), shape_.head_dim,
-                    block.keys + j * shape_.head_dim);
+      Operands<V, E>::LoadKey(RowOf<E>(head_.key, head_.key_stride, block.begin + j),
+                              shape_.head_dim, block.keys + j * Words<E>(shape_.head_dim));
     }
-    for (int64_t j = 0; j < block.count; ++j) {
-      LoadRow<V, E>(RowOf<E>(head_.value, head_.value_stride, block.begin + j), shape_.value_dim,
-                    scratch_.row);
-      block.values.SetRow(j, scratch_.row);
+    constexpr int64_t kInWord = Operands<V, E>::kInWord;
+    for (int64_t j = 0; j < block.count; j += kInWord) {
+      const auto* const row = RowOf<E>(head_.value, head_.value_stride, block.begin + j);
+      const auto* const next = j + 1 < block.count ? row + head_.value_stride : nullptr;
+      Operands<V, E>::LoadValues(row, next, shape_.value_dim, scratch_.row);
+      block.values.SetRow(j / kInWord, scratch_.row);
     }
   }
 
@@ -214,11 +242,12 @@ class Flash {
   template <int N, typename E>
   void LoadPanel(int64_t lane, int64_t count) {
     const auto* const queries = static_cast<const typename E::Bits*>(head_.query);
+    float* const panel = scratch_.queries + lane * shape_.head_dim;
     ForRows(lane, head_.query_stride, shape_.head_dim, [&](auto at) {
       Panels::template Load<N, E>([&](int64_t i) { return queries + at(i); }, count,
-                                  shape_.head_dim, products_.factor,
-                                  scratch_.queries + lane * shape_.head_dim);
+                                  shape_.head_dim, Factor<E>(), panel);
     });
+    Operands<V, E>::template Pack<N>(shape_.head_dim, panel);
     std::memset(scratch_.outputs + lane * shape_.value_dim, 0,
                 N * kLanes * shape_.value_dim * sizeof(float));
     for (int64_t i = lane; i < lane + N * kLanes; ++i) {
@@ -256,8 +285,14 @@ class Flash {
     });
   }
 
+  // What queries are multiplied by. Scores are, if bfloat16 might not hold the queries' products.
+  template <typename E>
+  float Factor() const {
+    return Operands<V, E>::kInWord > 1 ? 1 : products_.factor;
+  }
+
   // Keys [key_begin, key_begin + count) of a block.
-  template <int N>
+  template <int N, typename E>
   void AttendPanel(int64_t lane, const Block& block, int64_t key_begin, int64_t count) {
     constexpr int64_t kWidth = N * kLanes;
     const int64_t first_query = query_begin_ + lane;
@@ -266,13 +301,21 @@ class Flash {
     places.keys = key_begin + count;
     const FlashRange seen = FlashKeys(shape_, places, first_query, first_query + kWidth);
     const bool whole = seen.begin <= key_begin || key_begin < seen.visible;
-    const int64_t begin = whole ? key_begin : seen.begin;
+    const int64_t begin = whole ? key_begin : WordBegin<E>(seen.begin);
     const int64_t seen_count = seen.end - begin;
     if (seen_count <= 0) return;
     const int64_t skipped = begin - block.begin;
-    Products<V>::template Scores<N>(scratch_.queries + lane * shape_.head_dim,
-                                    block.keys + skipped * shape_.head_dim, shape_.head_dim,
-                                    seen_count, scratch_.scores);
+    const int64_t words = Words<E>(shape_.head_dim);
+    Operands<V, E>::Products::template Scores<N>(scratch_.queries + lane * shape_.head_dim,
+                                                 block.keys + skipped * words, words, seen_count,
+                                                 scratch_.scores);
+    if (Factor<E>() != products_.factor) {
+      const Vec factor = V::Broadcast(products_.factor);
+      for (int64_t i = 0; i < seen_count * N; ++i) {
+        float* const score = scratch_.scores + i * kLanes;
+        V::Store(score, factor * V::Load(score));
+      }
+    }
     if (shape_.softcap > 0) {
       CapScores<V, N>(FiniteFactor<V>(products_.magnitude / shape_.softcap),
                       static_cast<float>(shape_.softcap), seen_count, scratch_.scores);
@@ -291,8 +334,10 @@ class Flash {
     Hide<N>(place, begin, seen_count);
     OnlineSoftmax<V, N>(scratch_.scores, seen_count, softmax_.exponent_scale,
                         scratch_.maxima + lane, scratch_.sums + lane, scratch_.decay);
-    Products<V>::template AddValues<N>(scratch_.scores, block.values, skipped, seen_count,
-                                       scratch_.decay, scratch_.outputs + lane * shape_.value_dim);
+    Operands<V, E>::template Pack<N>(seen_count, scratch_.scores);
+    Operands<V, E>::Products::template AddValues<N>(
+        scratch_.scores, block.values, Words<E>(skipped), Words<E>(seen_count), scratch_.decay,
+        scratch_.outputs + lane * shape_.value_dim);
   }
 
   // Keys from `begin` on whose scores are in memory: to some of the panel's queries they are

@@ -39,7 +39,10 @@ struct PackedValues {
 
 // Products over panels of N vectors. A panel is a transposed matrix, [dim, N lanes]; the other
 // matrix is only broadcast. A lane's sums run over the rows in their order, whatever the tile.
-template <typename V>
+//
+// `Words` multiplies what a word of 32 bits holds: a float, or a pair of bfloat16, of which `dim`
+// and the rows of values then count half as many.
+template <typename V, typename Words = V>
 class Products {
  public:
   // scores[j, lane] = row j . panel lane: panel [dim, N lanes], rows [count, dim], scores
@@ -103,7 +106,7 @@ class Products {
       for (int r = 0; r < R; ++r) {
         const Vec element = V::Broadcast(rows[r * dim + e]);
 #pragma GCC unroll 16
-        for (int v = 0; v < N; ++v) sum[r][v] = V::MultiplyAdd(element, column[v], sum[r][v]);
+        for (int v = 0; v < N; ++v) sum[r][v] = Words::MultiplyAdd(element, column[v], sum[r][v]);
       }
     }
 #pragma GCC unroll 16
@@ -132,7 +135,7 @@ class Products {
       for (int r = 0; r < R; ++r) {
         const Vec value = V::Broadcast(values[j * stride + r]);
 #pragma GCC unroll 16
-        for (int v = 0; v < N; ++v) sum[r][v] = V::MultiplyAdd(value, weight[v], sum[r][v]);
+        for (int v = 0; v < N; ++v) sum[r][v] = Words::MultiplyAdd(value, weight[v], sum[r][v]);
       }
     }
 #pragma GCC unroll 16
