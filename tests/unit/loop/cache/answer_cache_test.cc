@@ -1,111 +1,26 @@
-// The answer cache, through the engine: which requests share an answer, what it holds, and what it
-// drops.
+// The answer cache, through the engine: which requests share an answer, and how long answers live.
 #include <gtest/gtest.h>
-#include <malloc.h>
 
-#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <future>
-#include <limits>
+#include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
+#include <variant>
 #include <vector>
 
-#include "tests/support/sanitizer.h"
 #include "tests/support/seeded.h"
 #include "tests/support/temporary_folder.h"
-#include "tests/unit/loop/engine_fixture.h"
+#include "tests/unit/loop/cache/answer_cache_fixture.h"
 
 namespace castor {
 namespace {
-
-constexpr int64_t kRoom = int64_t{1} << 20;
-
-// Has rows of some width, and reads lengths, types and spans of ids as the real one does.
-class RowsModel : public FakeModel {
- public:
-  RowsModel(std::string name, int64_t width)
-      : FakeModel(std::move(name)), info_(FakeModel::info()) {
-    info_.hidden_size = width;
-    info_.outputs = {EncodeOutput::kPooled, EncodeOutput::kTokenEmbeddings};
-    info_.tasks = {"one", "two"};
-  }
-
-  const ModelInfo& info() const override { return info_; }
-
-  absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const encoder::Slice& slice,
-                                   encoder::Prepared* prepared) const override {
-    const auto* const tokens = std::get_if<TokenInput>(&request.input);
-    if (tokens == nullptr) return FakeModel::PrepareSome(request, slice, prepared);
-    prepared->ids = tokens->ids;
-    prepared->type_ids = tokens->type_ids;
-    for (const int64_t length : encoder::LengthsOf(tokens->lengths, std::ssize(tokens->ids))) {
-      prepared->cu_seqlens.push_back(prepared->cu_seqlens.back() + static_cast<int32_t>(length));
-      prepared->truncated.push_back(false);
-    }
-    for (const Spans::Range& range : request.spans.ranges) {
-      prepared->spans.push_back(
-          {static_cast<int32_t>(range.begin), static_cast<int32_t>(range.end), false});
-    }
-    return true;
-  }
-
- private:
-  ModelInfo info_;
-};
-
-class AnswerCacheTest : public EngineFixture {
- protected:
-  AnswerCacheTest() { options_.answer_cache = kRoom; }
-  ~AnswerCacheTest() override {
-    script_->Open();
-    engine_.reset();
-  }
-
-  void StartWithModel(int64_t width = 4) {
-    script_->make_model = [width](const ModelSource& source) {
-      return std::make_shared<RowsModel>(source.name, width);
-    };
-    options_.models.push_back({"m", "present"});
-    Start();
-  }
-
-  static EncodeRequest Ids(std::vector<int64_t> ids, std::string tenant = "") {
-    EncodeRequest request;
-    request.input = TokenInput{std::move(ids), {}, {}};
-    request.call.tenant = std::move(tenant);
-    return request;
-  }
-
-  absl::StatusOr<EncodeResult> Run(EncodeRequest request) {
-    std::promise<absl::StatusOr<EncodeResult>> told;
-    auto ticket = engine_->Submit(std::move(request), [&](absl::StatusOr<EncodeResult> result) {
-      told.set_value(std::move(result));
-    });
-    if (!ticket.ok()) return ticket.status();
-    return told.get_future().get();
-  }
-  bool Hits(EncodeRequest request) {
-    const auto result = Run(std::move(request));
-    EXPECT_TRUE(result.ok()) << result.status();
-    return result.ok() && result->report.batch.cached;
-  }
-
-  AnswerCacheStats Stats(const std::string& model = "m") const {
-    for (const WorkStats& work : engine_->stats().work) {
-      if (work.model == model) return work.cache;
-    }
-    return {};
-  }
-
-  static std::vector<std::byte> BytesOf(const TensorResult& tensor) {
-    return {tensor.data.bytes().begin(), tensor.data.bytes().end()};
-  }
-};
 
 TEST_F(AnswerCacheTest, AnEqualRequestGetsTheSameBytesWithoutARun) {
   StartWithModel();
@@ -259,101 +174,6 @@ TEST_F(AnswerCacheTest, AliasesShareAnswersUnderTheirOwnNames) {
   EXPECT_EQ(aliased->model, "alias");
 }
 
-TEST_F(AnswerCacheTest, TheLeastRecentlyUsedGoesFirst) {
-  StartWithModel(256);
-  ASSERT_FALSE(Hits(Ids({0})));
-  const int64_t each = Stats().bytes;
-  EXPECT_GT(each, 1024);
-  EXPECT_LT(each, 2048);
-  const int64_t most = kRoom / (each + 100);
-  for (int64_t i = 1; i < most; ++i) {
-    ASSERT_FALSE(Hits(Ids({i})));
-    ASSERT_TRUE(Hits(Ids({0}))) << i << " and it is always used again";
-  }
-  int64_t next = most;
-  while (Stats().bytes + each <= kRoom - 1000) ASSERT_FALSE(Hits(Ids({next++})));
-  for (int64_t i = 0; i < 3; ++i) ASSERT_FALSE(Hits(Ids({next++})));
-  EXPECT_LE(Stats().bytes, kRoom);
-  EXPECT_TRUE(Hits(Ids({0})));
-  EXPECT_TRUE(Hits(Ids({next - 1})));
-  EXPECT_FALSE(Hits(Ids({1}))) << "it was the oldest";
-}
-
-TEST_F(AnswerCacheTest, AGreedyTenantDropsItsOwn) {
-  StartWithModel(256);
-  for (int64_t i = 0; i < 100; ++i) ASSERT_FALSE(Hits(Ids({i}, "modest")));
-  for (int64_t i = 0; i < 3000; ++i) ASSERT_FALSE(Hits(Ids({i}, "greedy")));
-  for (int64_t i = 0; i < 100; ++i) EXPECT_TRUE(Hits(Ids({i}, "modest"))) << i;
-  EXPECT_TRUE(Hits(Ids({2999}, "greedy")));
-  EXPECT_FALSE(Hits(Ids({0}, "greedy")));
-  EXPECT_LE(Stats().bytes, kRoom);
-}
-
-// Else many that never come back would keep the room that they once had.
-TEST_F(AnswerCacheTest, ATenantThatIsAwayForAnHourMakesRoomFirst) {
-  StartWithModel(256);
-  const auto fill = [&](const std::string& tenant, int64_t requests) {
-    for (int64_t i = 0; i < requests; ++i) {
-      const std::string each = tenant == "passing" ? tenant + std::to_string(i) : tenant;
-      ASSERT_TRUE(Run(Ids({i}, each)).ok());
-    }
-  };
-  const auto kept = [&](const std::string& tenant) {
-    int64_t hits = 0;
-    for (int64_t i = 0; i < 300; ++i) hits += Hits(Ids({i}, tenant));
-    return hits;
-  };
-  fill("passing", 2000);
-  fill("regular", 300);
-  EXPECT_LT(kept("regular"), 5) << "each of the others has one answer, and keeps it";
-  clock_->Advance(std::chrono::hours(1));
-  fill("regular", 300);
-  EXPECT_EQ(kept("regular"), 300);
-}
-
-TEST_F(AnswerCacheTest, LargePartsOfTheCacheAreNotKept) {
-  options_.answer_cache = 20'000;
-  StartWithModel(256);
-  EXPECT_FALSE(Hits(Ids({1})));
-  EXPECT_TRUE(Hits(Ids({1})));
-  EncodeRequest large = Ids({1, 1});
-  std::get<TokenInput>(large.input).lengths = {1, 1};
-  EXPECT_FALSE(Hits(large));
-  EXPECT_FALSE(Hits(large));
-  EXPECT_TRUE(Hits(Ids({1}))) << "it did not make room";
-  EXPECT_FALSE(Hits(Ids({1}, std::string(1000, 't')))) << "nor is a name of that size";
-  EXPECT_FALSE(Hits(Ids({1}, std::string(1000, 't'))));
-}
-
-// The heap's growth, as the C library counts it, with many small answers of many tenants.
-TEST_F(AnswerCacheTest, BytesAreWhatTheHeapHolds) {
-  if (kSanitized) GTEST_SKIP() << "its allocator is another";
-  options_.answer_cache = int64_t{8} << 20;
-  for (const int64_t width : {1, 384}) {
-    options_.models.clear();
-    engine_.reset();
-    StartWithModel(width);
-    constexpr int64_t kNote = 96;  // what the script notes of each batch, at most
-    int64_t next = 0;
-    const auto fill = [&](int64_t requests) {
-      for (const int64_t end = next + requests; next < end; ++next) {
-        ASSERT_TRUE(Run(Ids({next, 1, 2}, "tenant" + std::to_string(next % 500))).ok());
-      }
-    };
-    fill(1000);  // with what the engine itself keeps of many tenants
-    const auto before = static_cast<int64_t>(mallinfo2().uordblks);
-    const int64_t counted = Stats().bytes;
-    for (const int64_t requests : {2000, 15'000}) {
-      fill(requests);
-      const int64_t heap = static_cast<int64_t>(mallinfo2().uordblks) - before;
-      EXPECT_LE(heap, Stats().bytes - counted + kNote * next) << width;
-      EXPECT_GE(heap, (Stats().bytes - counted) / 2) << width;
-    }
-    EXPECT_LE(Stats().bytes, options_.answer_cache);
-    EXPECT_GT(Stats().bytes, options_.answer_cache / 10 * 9);
-  }
-}
-
 TEST_F(AnswerCacheTest, RowsThatAreNotFiniteAndErrorsAreNotKept) {
   StartWithModel();
   EncodeRequest request = Ids({FakeDevice::kNotANumber, 1});
@@ -380,20 +200,6 @@ TEST_F(AnswerCacheTest, AnswersOutliveTheirEntriesAndTheEngine) {
   EXPECT_EQ(held->output.data.as<float>()[0], 1);
   engine_.reset();
   EXPECT_EQ(held->output.data.as<float>()[0], 1);
-}
-
-TEST_F(AnswerCacheTest, HitsCountInTheBudgetsUntilTheirHoldersLetThemGo) {
-  StartWithModel(256);
-  ASSERT_FALSE(Hits(Ids({1})));
-  {
-    const auto held = Run(Ids({1}));
-    ASSERT_TRUE(held.ok());
-    EXPECT_GE(engine_->stats().load.inflight_bytes, 1024);
-  }
-  const LoadStats load = engine_->stats().load;
-  EXPECT_EQ(load.inflight_bytes, 0);
-  EXPECT_EQ(load.inflight_requests, 0);
-  EXPECT_EQ(load.queued_seconds, 0);
 }
 
 // A hit overtakes the queue, and is not refused while the device is occupied.
@@ -480,7 +286,7 @@ TEST_F(CachedResidentsTest, AModelThatIsLoadedAgainComputesAnew) {
 TEST_F(CachedResidentsTest, TheLoaderMeasuresRuns) {
   warm_up_ = true;
   size_t runs[2] = {};
-  for (const int64_t room : {int64_t{0}, kRoom}) {
+  for (const int64_t room : {int64_t{0}, kCacheRoom}) {
     engine_.reset();
     options_.answer_cache = room;
     Start();
